@@ -1,0 +1,8 @@
+"""The one error of the embedded PostgreSQL."""
+
+
+class EmbeddedError(RuntimeError):
+    """The embedded PostgreSQL cannot be had.
+
+    The message is for people: what happened, which setting, what to do now.
+    """

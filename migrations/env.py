@@ -1,0 +1,23 @@
+"""Alembic's environment: idem's own version table in idem's own schema, on a connection that the runner hands over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+config = context.config
+
+if context.is_offline_mode():
+    context.configure(
+        dialect_name="postgresql", version_table="alembic_version", version_table_schema="idem", literal_binds=True
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    context.configure(
+        connection=config.attributes["connection"],
+        version_table="alembic_version",
+        version_table_schema="idem",
+        transaction_per_migration=False,
+    )
+    with context.begin_transaction():
+        context.run_migrations()

@@ -1,0 +1,141 @@
+"""Applies the migrations: one starter at a time, with a lock timeout, in one transaction.
+
+A strong lock that waits makes every reader behind it wait (IB-157), so each attempt gives up after `lock_timeout`
+seconds with nothing changed, and the whole upgrade is tried a few times.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.pool import NullPool
+
+MINIMUM_SERVER = 140000
+UPGRADE_LOCK = 0x1DE0_0001
+"""Advisory lock (session level) that starters of an upgrade take in turn."""
+
+
+class MigrationError(RuntimeError):
+    """The schema cannot be brought up to date; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Where a database stands: `current` is None before the first upgrade."""
+
+    current: str | None
+    head: str
+
+    @property
+    def up_to_date(self) -> bool:
+        return self.current == self.head
+
+
+def _config(connection: Connection | None = None, output: io.StringIO | None = None) -> Config:
+    config = Config(output_buffer=output) if output else Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.attributes["connection"] = connection
+    return config
+
+
+def engine(url: str) -> Engine:
+    """A SQLAlchemy engine over psycopg for a `postgresql://` URL, without a pool."""
+    return create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
+
+
+def head() -> str:
+    """The newest revision that this code knows."""
+    found = ScriptDirectory.from_config(_config()).get_current_head()
+    assert found is not None
+    return found
+
+
+def schema(connection: Connection) -> Schema:
+    """Which revision the database is at, and which it should be at."""
+    context = MigrationContext.configure(
+        connection, opts={"version_table": "alembic_version", "version_table_schema": "idem"}
+    )
+    return Schema(context.get_current_revision(), head())
+
+
+def offline_sql() -> str:
+    """All statements of an upgrade from nothing, to be read or run by hand."""
+    output = io.StringIO()
+    command.upgrade(_config(output=output), "head", sql=True)
+    return "CREATE SCHEMA IF NOT EXISTS idem;\n" + output.getvalue()
+
+
+def upgrade(url: str, *, environment: str, lock_timeout: float = 5.0, attempts: int = 5) -> Schema:
+    """Bring the schema to the head. Several starters may call this at once: one works, the others wait for it.
+
+    `environment` names the installation if it is new. `lock_timeout` in seconds is for each lock of an attempt.
+    Raises MigrationError.
+    """
+    database = engine(url)
+    for attempt in range(1, attempts + 1):
+        try:
+            with database.connect() as connection:
+                return _upgrade(connection, environment, lock_timeout)
+        except OperationalError as error:
+            if not _is_lock_timeout(error):
+                raise MigrationError(
+                    f"the database could not be reached or refused the upgrade: {error.orig}"
+                ) from error
+            if attempt == attempts:
+                raise MigrationError(
+                    f"a table of idem was locked by somebody else for more than {lock_timeout:g} s, {attempts} times; "
+                    "nothing was changed. Look for long transactions in pg_stat_activity and run this again"
+                ) from error
+            time.sleep(min(2.0**attempt / 4, 5.0))
+        except DBAPIError as error:
+            raise MigrationError(f"the upgrade failed and was rolled back whole: {error.orig}") from error
+    raise AssertionError("unreachable")
+
+
+def _upgrade(connection: Connection, environment: str, lock_timeout: float) -> Schema:
+    version = int(str(connection.scalar(text("SHOW server_version_num"))))
+    if version < MINIMUM_SERVER:
+        raise MigrationError(f"PostgreSQL 14 or newer is needed, this server is {version // 10000}")
+    connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": UPGRADE_LOCK})
+    connection.commit()
+    try:
+        connection.execute(
+            text("SELECT set_config('lock_timeout', :ms, true)"), {"ms": f"{int(lock_timeout * 1000)}ms"}
+        )
+        connection.execute(text("CREATE SCHEMA IF NOT EXISTS idem"))
+        command.upgrade(_config(connection), "head")
+        _register(connection, environment)
+        connection.commit()
+        return schema(connection)
+    finally:
+        connection.rollback()
+        connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": UPGRADE_LOCK})
+        connection.commit()
+
+
+REGISTER = """
+INSERT INTO idem.installation (environment, secret, system_identifier, timeline, database_name)
+SELECT :environment, :secret, (SELECT system_identifier FROM pg_control_system()),
+       CASE WHEN pg_is_in_recovery() THEN 0
+            ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer END,
+       current_database()
+ON CONFLICT DO NOTHING
+"""
+
+
+def _register(connection: Connection, environment: str) -> None:
+    connection.execute(text(REGISTER), {"environment": environment, "secret": secrets.token_bytes(32)})
+
+
+def _is_lock_timeout(error: OperationalError) -> bool:
+    return getattr(error.orig, "sqlstate", None) in ("55P03", "40P01")

@@ -1,0 +1,232 @@
+"""Accept: intent, key and outbox row in the caller's own transaction.
+
+`prepare` is pure Python: validate, canonicalise, fingerprint, build and freeze the provider request. `decide` is one
+SQL function and one round trip. Both are written once, synchronous; asynchronous code goes through `run_sync`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
+from idem.outbox import canonical, keys
+from idem.outbox.contract import FrozenRequest, Provider
+from idem.outbox.decisions import (
+    Accepted,
+    Decision,
+    Expired,
+    InProgress,
+    Mismatch,
+    NeedsOperator,
+    Replay,
+    Retrying,
+    Unknown,
+)
+from idem.outbox.errors import ConfigError, RetryTransaction, StoreUnavailable
+from idem.outbox.operation import Answer, Operation
+from idem.outbox.wakeup import Nudge
+
+MINIMUM_RETRY_AFTER = 1.0
+"""Seconds: what a client is told at the least, so that a due row is not polled in a tight loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that accept needs of a request, built without the database."""
+
+    tenant: str
+    operation: Operation
+    key: str
+    fingerprint: str
+    params: Any
+    label: str | None
+    provider: Provider
+    provider_key: UUID
+    request: FrozenRequest
+    traceparent: str | None = None
+
+
+class Acceptor:
+    """Accepts requests for a set of operations; made once, holds no connection.
+
+    `nudge` wakes idle workers after the caller's commit; without it they find the row by polling.
+    """
+
+    def __init__(
+        self, operations: Mapping[str, Operation], providers: Mapping[str, Provider], nudge: Nudge | None = None
+    ) -> None:
+        self._operations = operations
+        self._providers = providers
+        self._nudge = nudge
+        self._secret: bytes | None = None
+
+    def accept(
+        self,
+        connection: Connection | Session,
+        tenant: str,
+        operation: str,
+        key: str,
+        params: Any,
+        *,
+        traceparent: str | None = None,
+    ) -> Decision:
+        """Decide about one request inside the caller's open transaction; the caller commits.
+
+        Raises KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable before any SQL; RetryTransaction and
+        StoreUnavailable afterwards. After an exception the caller's transaction is to be rolled back.
+        """
+        if isinstance(connection, Session):
+            connection = connection.connection()
+        prepared = self.prepare(self._installation_secret(connection), tenant, operation, key, params, traceparent)
+        decision = decide(connection, prepared)
+        if self._nudge is not None and isinstance(decision, Accepted | Retrying):
+            self._nudge.after_commit(connection)
+        return decision
+
+    async def accept_async(
+        self,
+        connection: AsyncConnection | AsyncSession,
+        tenant: str,
+        operation: str,
+        key: str,
+        params: Any,
+        *,
+        traceparent: str | None = None,
+    ) -> Decision:
+        """The same over AsyncConnection and AsyncSession, on their own connection and in their transaction."""
+        return await connection.run_sync(
+            lambda sync: self.accept(sync, tenant, operation, key, params, traceparent=traceparent)
+        )
+
+    def prepare(
+        self, secret: bytes, tenant: str, operation: str, key: str, params: Any, traceparent: str | None = None
+    ) -> Prepared:
+        """Everything that needs no database. Raises KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable."""
+        known = self._operations.get(operation)
+        if known is None:
+            raise ConfigError(
+                f"operations.{operation}: there is no such operation; known are {sorted(self._operations)}"
+            )
+        key = keys.parse_key(key)
+        canonical.check(params)
+        known.validate(params)
+        provider = self._providers[known.provider]
+        provider_key = keys.provider_key(secret, tenant, operation, key, step=1, generation=1)
+        return Prepared(
+            tenant=tenant,
+            operation=known,
+            key=key,
+            fingerprint=keys.fingerprint(operation, params),
+            params=params,
+            label=known.label(params),
+            provider=provider,
+            provider_key=provider_key,
+            request=provider.freeze(known.request(params), str(provider_key)),
+            traceparent=traceparent,
+        )
+
+    def _installation_secret(self, connection: Connection) -> bytes:
+        # Read once a process: the secret of an installation never changes.
+        if self._secret is None:
+            self._secret = installation_secret(connection)
+        return self._secret
+
+
+INSTALLATION_SECRET = text("SELECT secret FROM idem.installation")
+
+
+def installation_secret(connection: Connection) -> bytes:
+    """The secret that provider keys are derived from. Raises StoreUnavailable where the schema is not installed."""
+    secret = connection.scalar(INSTALLATION_SECRET)
+    if secret is None:
+        raise StoreUnavailable("this database has no idem installation: run `idem db upgrade`")
+    return bytes(secret)
+
+
+ACCEPT = text("""
+SELECT d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.completed_at, d.expires_at,
+       d.step, d.due_in, d.reasons
+  FROM idem.accept(
+           CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
+           CAST(:params AS jsonb), CAST(:label AS text),
+           CAST(:provider AS text), CAST(:account AS text), CAST(:origin AS text), CAST(:provider_key AS uuid),
+           CAST(:method AS text), CAST(:path AS text), CAST(:headers AS jsonb), CAST(:body AS bytea),
+           make_interval(secs => CAST(:key_ttl AS double precision)),
+           make_interval(secs => CAST(:patience AS double precision)),
+           CAST(:retention AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text)) AS d
+""")
+
+
+def decide(connection: Connection, prepared: Prepared) -> Decision:
+    """One round trip. Raises RetryTransaction (SQLSTATE 40001) and StoreUnavailable."""
+    operation, contract = prepared.operation, prepared.provider.contract
+    try:
+        row = connection.execute(
+            ACCEPT,
+            {
+                "tenant": prepared.tenant,
+                "operation": operation.name,
+                "key": prepared.key,
+                "fingerprint": prepared.fingerprint,
+                "params": json.dumps(prepared.params, ensure_ascii=False, allow_nan=False),
+                "label": prepared.label,
+                "provider": operation.provider,
+                "account": operation.account,
+                "origin": prepared.provider.accounts[operation.account].origin,
+                "provider_key": prepared.provider_key,
+                "method": prepared.request.method,
+                "path": prepared.request.path,
+                "headers": json.dumps(dict(prepared.request.headers)),
+                "body": prepared.request.body,
+                "key_ttl": operation.key_ttl,
+                "patience": operation.patience,
+                "retention": int(contract.key.retention),
+                "marks_start": contract.start_mark,
+                "traceparent": prepared.traceparent,
+            },
+        ).one()
+    except DBAPIError as error:
+        sqlstate = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+        if sqlstate == "40001":
+            raise RetryTransaction("another transaction accepted this key first: run yours again") from error
+        if sqlstate == "55P03" or error.connection_invalidated:
+            raise StoreUnavailable(f"the database could not decide; nothing was sent: {error.orig}") from error
+        raise
+    return _decision(row)
+
+
+def _decision(row: Row[Any]) -> Decision:
+    wait = max(MINIMUM_RETRY_AFTER, row.due_in or 0.0)
+    match row.decision:
+        case "accepted":
+            return Accepted(row.intent_id, row.expires_at)
+        case "retrying":
+            return Retrying(row.intent_id)
+        case "replay":
+            headers = row.response_headers
+            answer = Answer(
+                row.response_status,
+                bytes(row.response_body),
+                json.loads(headers) if isinstance(headers, str) else headers,
+            )
+            return Replay(row.intent_id, answer, row.completed_at, row.expires_at)
+        case "in_progress":
+            return InProgress(row.intent_id, row.step, wait)
+        case "unknown":
+            return Unknown(row.intent_id, wait)
+        case "needs_operator":
+            return NeedsOperator(row.intent_id, tuple(row.reasons))
+        case "mismatch":
+            return Mismatch(row.intent_id)
+        case "expired":
+            return Expired(row.intent_id)
+        case _ as unlisted:
+            assert_never(unlisted)

@@ -1,0 +1,122 @@
+"""A change of state as a value: what is written, under which guard, and with which evidence.
+
+`idem.outbox.decide` makes changes, `idem.outbox.settle` writes them. Nothing else writes a status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Proof, Seen
+from idem.outbox.states import KeyState, OutboxStatus, Reason
+
+Event: TypeAlias = Literal["completed", "rested", "corrected", "later_fact"]
+Ended: TypeAlias = Literal["succeeded", "refused", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An outbox row as one statement of the database saw it. Times are seconds from that moment, negative if past."""
+
+    id: UUID
+    intent_id: UUID
+    operation: str
+    provider: str
+    account: str
+    status: OutboxStatus
+    state: KeyState
+    token: UUID | None
+    attempt: int
+    provider_key: str
+    live: bool = False
+    step: int = 1
+    version: int = 1
+    redrives: int = 0
+    sweeps: int = 0
+    looks: int = 0
+    absents: int = 0
+    misses: int = 0
+    start_left: float = 0.0
+    quiet_left: float | None = None
+    status_age: float = 0.0
+    marks_start: bool = False
+    started: bool = False
+    holder: str | None = None
+    holder_known: bool = False
+    reference: str | None = None
+    key_used_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProof:
+    """A proof that waits to be folded, with the answer that its finder rendered."""
+
+    id: UUID
+    source: str
+    proof: Proof
+    answer: Answer | None
+    http_status: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter to open."""
+
+    reason: Reason
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Who saw what. `kind` is what happened: report, swept, look, replay, verdict, proof, redrive, cancel ..."""
+
+    source: str
+    kind: str
+    outcome: str | None = None
+    seen: Seen = field(default_factory=Seen)
+    reference: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One transition of an outbox row with everything that is written in the same statement.
+
+    Guard: `token` and `attempt` must still be the row's (the token is cleared when a claim ends, so it stands for
+    the status); `alone` refuses a row that has stored proofs, which are then folded under its lock. `status` None:
+    the row leaves. Durations in seconds from the statement; `quiet_from` says what `quiet_for` is added to.
+    """
+
+    row_id: UUID
+    token: UUID | None
+    attempt: int
+    status: OutboxStatus | None
+    state: KeyState
+    evidence: Evidence
+    alone: bool = False
+    ended: Ended | None = None
+    answer: Answer | None = None
+    answer_ttl: float = 0.0
+    reference: str | None = None
+    result: Mapping[str, Any] | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    due_in: float | None = None
+    redrive_in: float | None = None
+    patience: float | None = None
+    quiet_for: float | None = None
+    quiet_from: Literal["now", "lease"] = "now"
+    looks: int | None = None
+    absents: int | None = None
+    misses: int | None = None
+    redrives: int | None = None
+    sweeps: int | None = None
+    letters: tuple[Letter, ...] = ()
+    closes: frozenset[Reason] = frozenset()
+    event: Event | None = None
+    folds: tuple[UUID, ...] = ()

@@ -1,0 +1,120 @@
+"""What all daemons share: an identity fresh per start, a sign of life, a stop on SIGTERM, waits after errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+from psycopg import AsyncConnection
+
+from idem.outbox import telemetry
+from idem.outbox.backoff import backoff
+from idem.outbox.database import AWAY, Database
+
+HEARTBEAT = 5.0
+"""Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
+
+BEAT = """
+INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens) VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s)
+    ON CONFLICT (id) DO UPDATE SET seen_at = statement_timestamp(), tokens = excluded.tokens,
+       passed_at = CASE WHEN %(passed)s THEN statement_timestamp() ELSE d.passed_at END
+"""
+END = """
+UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = %(how)s, tokens = '{}'
+ WHERE id = %(id)s AND ended_at IS NULL
+"""
+
+
+class Life:
+    """The row of one daemon in `idem.daemons`.
+
+    `tokens` are the claims that this process may still act upon. They are read before the statement, so a token
+    that is missing was let go before the sign of life.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.id = f"{kind}-{uuid4()}"
+        self.tokens: Callable[[], Collection[UUID]] = tuple
+        self.passed = False
+
+    async def beat(self, connection: AsyncConnection[Any]) -> None:
+        """One sign of life."""
+        await connection.execute(
+            BEAT,
+            {
+                "id": self.id,
+                "kind": self.kind,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "tokens": list(self.tokens()),
+                "passed": self.passed,
+            },
+        )
+        self.passed = False
+
+    async def run(self, database: Database, stop: asyncio.Event) -> None:
+        """Beat every `HEARTBEAT` seconds until `stop` is set; an outage is somebody else's to report."""
+        while not stop.is_set():
+            with contextlib.suppress(*AWAY):
+                async with database.connection() as connection:
+                    await self.beat(connection)
+            await wait(stop, HEARTBEAT)
+
+    async def end(self, database: Database) -> None:
+        """Record that this daemon ended cleanly: nothing of it can act any more."""
+        with contextlib.suppress(*AWAY):
+            async with database.connection() as connection:
+                await end_daemon(connection, self.id, "clean")
+
+
+async def end_daemon(connection: AsyncConnection[Any], daemon: str, how: str) -> None:
+    """Put a daemon's end on record: `clean`, or `reaped` by the supervisor that started it."""
+    await connection.execute(END, {"id": daemon, "how": how})
+
+
+class Trouble:
+    """Waits between attempts while the database is away, and says so once."""
+
+    def __init__(self, daemon: str) -> None:
+        self._outage = telemetry.Outage(daemon)
+        self._failures = 0
+
+    async def away(self, error: BaseException, stop: asyncio.Event) -> None:
+        """Report and wait: 0.2 s doubling to 5 s, or until `stop`."""
+        self._outage.down(error)
+        self._failures += 1
+        await wait(stop, backoff(self._failures, base=0.2, cap=5.0))
+
+    def over(self) -> None:
+        """A statement went through."""
+        self._failures = 0
+        self._outage.up()
+
+
+async def wait(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event at most `seconds`; whether it is set."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set. A second signal changes nothing: running calls are finished (IB-172)."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

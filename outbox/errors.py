@@ -1,0 +1,69 @@
+"""Every exception that idem raises on purpose.
+
+    IdemError
+    ├── ConfigError          a setting is wrong: names it and what to do
+    ├── KeyInvalid           the idempotency key is missing or not usable
+    ├── BodyInvalid          the body cannot be held exactly (NaN, NUL, duplicate member ...)
+    ├── ParamsInvalid        valid JSON that the operation refuses
+    ├── Unrenderable         the provider request cannot be built from these params
+    ├── RetryTransaction     SQLSTATE 40001: run the caller's transaction again
+    ├── StoreUnavailable     the database cannot answer now; nothing was written, nothing was sent
+    ├── Refusal              an operator's command is not possible now: says why and what to do
+    └── LeaseTooShort        the last check: proven not sent
+
+The text of each is for the person who reads it: what happened, which setting or row, what to do now.
+"""
+
+from __future__ import annotations
+
+
+class IdemError(Exception):
+    """Base of all errors of idem."""
+
+
+class ConfigError(IdemError):
+    """One or more settings are wrong. `problems` holds one line each, with the setting's path."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class KeyInvalid(IdemError):
+    """The idempotency key is missing or not 1 to 255 visible ASCII characters."""
+
+
+class BodyInvalid(IdemError):
+    """A value that PostgreSQL or JSON cannot hold exactly; `pointer` (RFC 6901) names the culprit."""
+
+    def __init__(self, message: str, pointer: str = "") -> None:
+        self.pointer = pointer
+        super().__init__(f"{message} (at {pointer or 'the top'})")
+
+
+class ParamsInvalid(IdemError):
+    """Valid JSON that the operation's schema refuses. `problems`: (JSON pointer, message) pairs."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(f"{pointer or 'the top'}: {message}" for pointer, message in problems))
+
+
+class Unrenderable(IdemError):
+    """The provider request cannot be built from these params."""
+
+
+class RetryTransaction(IdemError):
+    """A REPEATABLE READ or SERIALIZABLE transaction of the caller met a concurrent accept: run it again."""
+
+
+class StoreUnavailable(IdemError):
+    """The database cannot answer now: nothing was written, nothing was sent. Try again with the same key."""
+
+
+class Refusal(IdemError):
+    """An operator's command that is not possible now."""
+
+
+class LeaseTooShort(IdemError):
+    """Raised before the first byte when the call's deadline no longer fits into the lease: proven not sent."""

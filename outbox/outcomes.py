@@ -1,0 +1,134 @@
+"""What an attempt or a look-up showed: a closed union of values, so that every `match` over it is total.
+
+`Succeeded`, `Refused` and `Pending` prove that the provider has the object, whoever saw them. Everything else
+speaks of its own attempt or question only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Fields: TypeAlias = Mapping[str, Any]
+"""Named values that the contract takes out of the provider's answer; what `answer(outcome)` may use."""
+
+WhyNot: TypeAlias = Literal["transport", "throttled", "config", "request", "given_back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The effect exists. `status` is the provider's own word for it."""
+
+    reference: str | None
+    status: str | None = None
+    fields: Fields = field(default_factory=dict)
+
+    @property
+    def succeeded(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The provider decided against this effect (a decline): not against our request."""
+
+    reference: str | None
+    status: str | None = None
+    fields: Fields = field(default_factory=dict)
+
+    @property
+    def succeeded(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The provider's own word that it has accepted and is working."""
+
+    reference: str | None
+    status: str | None = None
+    fields: Fields = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NotExecuted:
+    """This attempt is proven not executed.
+
+    transport: nothing left us. throttled: the contract says that the limiter stands before execution. config: our
+    credentials, address or a proxy; says nothing about this row. request: the provider refuses this request as it
+    is. given_back: the claim ended before the call began. `retry_after` in seconds, as the provider asked for it.
+    """
+
+    why: WhyNot
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """It may have happened. The default: whatever nothing else explains is this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The provider says that it has nothing. Counts towards a verdict, proves nothing alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CouldNotAsk:
+    """The question failed: counts as nothing and uses up no look."""
+
+    retry_after: float | None = None
+
+
+Proof: TypeAlias = Succeeded | Refused | Pending
+Outcome: TypeAlias = Succeeded | Refused | Pending | NotExecuted | Ambiguous
+Look: TypeAlias = Succeeded | Refused | Pending | Absent | CouldNotAsk
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The observation behind an outcome, for the evidence: never bodies, never credentials.
+
+    `error` is the class of an exception, `note` a short text for people; `started` is whether bytes of the request
+    may have left. `elapsed` is in seconds.
+    """
+
+    http_status: int | None = None
+    error: str | None = None
+    note: str | None = None
+    code: str | None = None
+    started: bool = False
+    elapsed: float | None = None
+
+
+def name(outcome: Outcome | Look) -> str:
+    """The word for an outcome in evidence, logs and metrics."""
+    match outcome:
+        case Succeeded():
+            return "succeeded"
+        case Refused():
+            return "refused"
+        case Pending():
+            return "pending"
+        case NotExecuted(why=why):
+            return f"not_executed:{why}"
+        case Ambiguous():
+            return "ambiguous"
+        case Absent():
+            return "absent"
+        case CouldNotAsk():
+            return "could_not_ask"
+
+
+def proof(word: str, reference: str | None, status: str | None, fields: Fields) -> Proof:
+    """The proof that was stored under this word. Raises ValueError for a word that is no proof."""
+    match word:
+        case "succeeded":
+            return Succeeded(reference, status, fields)
+        case "refused":
+            return Refused(reference, status, fields)
+        case "pending":
+            return Pending(reference, status, fields)
+        case _:
+            raise ValueError(f"{word!r} does not prove that the provider has the object")

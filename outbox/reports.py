@@ -1,0 +1,118 @@
+"""The ends of a worker's claims: a batch in one statement, and one by one what did not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, assert_never
+from uuid import UUID, uuid4
+
+from psycopg import AsyncConnection
+
+from idem.outbox import decide
+from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.decide import Terms
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.proofs import Found, apply, lock, note
+from idem.outbox.settle import write
+from idem.outbox.states import OutboxStatus
+
+Fate: TypeAlias = Literal["settled", "folded", "already", "late", "late_proof"]
+"""What became of a report. late: the lease was lost and the report proves nothing; already: it was written before
+the answer to its COMMIT was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the holder of a claim saw. `answer` is rendered for a final outcome; `letter` if that failed."""
+
+    row: Row
+    outcome: Outcome
+    seen: Seen
+    terms: Terms
+    answer: Answer | None = None
+    letter: Letter | None = None
+
+    def change(self) -> Change:
+        """The change that this report wants, as long as no stored proof speaks of the row."""
+        change = decide.report(self.row, self.outcome, self.seen, self.answer, self.terms)
+        letters = (*change.letters, self.letter) if self.letter else change.letters
+        return dataclasses.replace(change, alone=True, letters=letters)
+
+    def proof(self) -> StoredProof | None:
+        """The report as a proof, if it is one."""
+        match self.outcome:
+            case Succeeded() | Refused() | Pending():
+                return StoredProof(
+                    uuid4(), "worker", self.outcome, self.answer, self.seen.http_status, self.row.attempt
+                )
+            case NotExecuted() | Ambiguous():
+                return None
+            case _ as unlisted:
+                assert_never(unlisted)
+
+
+async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, Fate]:
+    """Settle a batch of reports. Raises psycopg.OperationalError when the database is away: settle it again."""
+    done = await write(connection, [report.change() for report in reports])
+    fates: dict[UUID, Fate] = dict.fromkeys(done, "settled")
+    for report in reports:
+        if report.row.id not in done:
+            fates[report.row.id] = await _settle_alone(connection, report)
+    return fates
+
+
+async def _settle_alone(connection: AsyncConnection[Any], report: Report) -> Fate:
+    async with connection.transaction():
+        found = await lock(connection, report.row.id)
+        if found is not None and _still_holds(found, report):
+            change = decide.fold(report.change(), found.row, report.proof(), found.stored, report.terms)
+            await write(connection, [change])
+            return "folded" if found.stored else "settled"
+        if await _is_written(connection, report):
+            return "already"
+        if found is not None and _proves_the_whole(found, report):
+            evidence = Evidence("worker", "late_not_executed", name(report.outcome), report.seen)
+            if await write(connection, [decide.verdict(found.row, evidence, report.terms)]):
+                return "late"
+    evidence = Evidence("worker", "late_result", name(report.outcome), report.seen, decide.reference_of(report.outcome))
+    proof = report.proof()
+    if proof is None:
+        await note(connection, report.row.id, evidence, token=report.row.token, attempt=report.row.attempt)
+        return "late"
+    letters = (report.letter,) if report.letter else ()
+    await apply(connection, report.row.id, proof, evidence, report.terms, letters=letters)
+    return "late_proof"
+
+
+def _still_holds(found: Found, report: Report) -> bool:
+    return found.row.token == report.row.token and found.row.attempt == report.row.attempt
+
+
+def _proves_the_whole(found: Found, report: Report) -> bool:
+    # The claim was swept, but its holder says that nothing left. It was taken from `pending`, so every attempt
+    # before it is proven not executed; the attempt number shows that none came after it.
+    return (
+        isinstance(report.outcome, NotExecuted)
+        and found.row.status is OutboxStatus.UNKNOWN
+        and found.row.attempt == report.row.attempt
+        and not found.stored
+    )
+
+
+IS_WRITTEN = """
+SELECT EXISTS (SELECT FROM idem.evidence
+                WHERE intent_id = %(intent)s AND outbox_id = %(row)s AND attempt = %(attempt)s
+                  AND token = %(token)s AND source = 'worker' AND kind = 'report')
+"""
+
+
+async def _is_written(connection: AsyncConnection[Any], report: Report) -> bool:
+    row = report.row
+    cursor = await connection.execute(
+        IS_WRITTEN, {"intent": row.intent_id, "row": row.id, "attempt": row.attempt, "token": row.token}
+    )
+    record = await cursor.fetchone()
+    return bool(record and record[0])

@@ -1,0 +1,224 @@
+"""The one gate: nothing else writes the state of a key or the status of an outbox row that was ever claimed.
+
+Every write names the row, its claim token and its attempt, and says which rows it did not find as it expected them.
+Lock order everywhere: outbox (by id), key, intent, dead letter.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection, DataError
+from psycopg.errors import ProgramLimitExceeded
+from psycopg.pq import TransactionStatus
+
+from idem.outbox import storable
+from idem.outbox.change import Change
+
+UNSTORABLE = (DataError, ProgramLimitExceeded)
+"""What a value from outside can do to a batch in spite of being made storable (SQLSTATE classes 22 and 54)."""
+
+WRITE = """
+WITH input AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(changes)s::json) AS i (
+        id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
+        due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
+        looks integer, absents integer, misses integer, redrives integer, sweeps integer,
+        answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
+        error_code text, error_message text, reference text, result jsonb, event text,
+        source text, kind text, seen text, http_status integer, details jsonb,
+        letters jsonb, closes jsonb, folds jsonb)
+), locked AS MATERIALIZED (
+    SELECT o.* FROM idem.outbox o WHERE o.id = ANY(%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED
+), matched AS MATERIALIZED (
+    SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
+           n.state AS from_state, n.tenant_id, n.operation, n.idempotency_key,
+           statement_timestamp() AS at
+      FROM input i
+      JOIN locked o ON o.id = i.id AND o.claim_token IS NOT DISTINCT FROM i.token AND o.attempt = i.attempt
+      JOIN idem.intents n ON n.id = o.intent_id
+     WHERE NOT (i.alone AND EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id))
+), gone AS (
+    DELETE FROM idem.outbox o USING matched m WHERE o.id = m.id AND m.to_status IS NULL
+), moved AS (
+    UPDATE idem.outbox o
+       SET status = m.to_status,
+           status_since  = CASE WHEN o.status = m.to_status THEN o.status_since ELSE m.at END,
+           available_at  = coalesce(m.at + make_interval(secs => m.due_in), o.available_at),
+           redrive_at    = m.at + make_interval(secs => m.redrive_in),
+           start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
+           first_sent_at = CASE WHEN m.to_status IN ('pending', 'waiting', 'held') THEN NULL ELSE o.first_sent_at END,
+           started_at    = NULL,
+           claim_token   = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,
+           quiet_after   = greatest(o.quiet_after, make_interval(secs => m.quiet_for)
+                               + CASE m.quiet_from WHEN 'lease' THEN coalesce(o.claimed_until, m.at) ELSE m.at END),
+           looks    = coalesce(m.looks, o.looks),       absents  = coalesce(m.absents, o.absents),
+           misses   = coalesce(m.misses, o.misses),     redrives = coalesce(m.redrives, o.redrives),
+           sweeps   = coalesce(m.sweeps, o.sweeps),
+           provider_reference = coalesce(m.reference, o.provider_reference)
+      FROM matched m WHERE o.id = m.id AND m.to_status IS NOT NULL
+), kept AS (
+    UPDATE idem.intents n
+       SET state      = m.to_state,
+           version    = n.version + 1,
+           outcome    = m.ended,
+           settled_at = CASE WHEN m.to_state = 'completed' THEN m.at END,
+           provider_reference = coalesce(m.reference, n.provider_reference),
+           result     = coalesce(m.result, n.result)
+      FROM matched m
+     WHERE n.id = m.intent_id
+       AND (m.from_state <> m.to_state OR m.reference IS NOT NULL OR m.from_status IS DISTINCT FROM 'claimed')
+), answered AS (
+    UPDATE idem.idempotency_keys k
+       SET state              = m.to_state,
+           response_status    = m.answer_status,
+           response_headers   = m.answer_headers,
+           response_body      = decode(m.answer_body, 'base64'),
+           response_schema_version = CASE WHEN m.to_state = 'completed' THEN 1 END,
+           completed_at       = CASE WHEN m.to_state = 'completed' THEN m.at END,
+           last_error_code    = m.error_code,
+           last_error_message = m.error_message,
+           expires_at         = CASE WHEN m.to_state IN ('completed', 'failed_retryable')
+                                     THEN greatest(k.expires_at, m.at + make_interval(secs => m.answer_ttl))
+                                     ELSE k.expires_at END
+      FROM matched m
+     WHERE k.tenant_id = m.tenant_id AND k.operation = m.operation AND k.idempotency_key = m.idempotency_key
+       AND k.intent_id = m.intent_id AND k.state NOT IN ('completed', 'expired')
+       AND (k.state <> m.to_state OR k.last_error_code IS DISTINCT FROM m.error_code)
+), seen AS (
+    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, outcome, http_status,
+                               provider_reference, from_state, to_state, from_status, to_status, holder, claimed_at,
+                               claimed_until, details)
+    SELECT m.intent_id, m.id, m.step, m.attempt, m.token, m.source, m.kind, m.seen, m.http_status, m.reference,
+           m.from_state, m.to_state, m.from_status, m.to_status, m.claimed_by, m.claimed_at, m.claimed_until,
+           m.details
+      FROM matched m
+), buried AS (
+    INSERT INTO idem.dead_letters AS d (intent_id, reason, details)
+    SELECT m.intent_id, l.reason, l.details
+      FROM matched m, jsonb_to_recordset(m.letters) AS l (reason text, details jsonb)
+        ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1
+), closed AS (
+    UPDATE idem.dead_letters d
+       SET resolved_at = m.at, resolution = m.kind, resolved_by = current_user,
+           note = 'answered by ' || m.source || ', ' || coalesce(m.seen, m.kind)
+      FROM matched m
+     WHERE d.intent_id = m.intent_id AND d.resolved_at IS NULL AND m.closes ? d.reason
+), told AS (
+    INSERT INTO idem.events (aggregateid, number, type, payload)
+    SELECT m.intent_id,
+           1 + coalesce((SELECT max(e.number) FROM idem.events e WHERE e.aggregateid = m.intent_id), 0),
+           m.event,
+           jsonb_build_object('intent', m.intent_id, 'tenant', m.tenant_id, 'operation', m.operation,
+                              'state', m.to_state, 'outcome', m.ended, 'provider_reference', m.reference)
+      FROM matched m WHERE m.event IS NOT NULL
+), folded AS (
+    DELETE FROM idem.proofs p USING matched m, jsonb_array_elements_text(m.folds) AS f (id) WHERE p.id = f.id::uuid
+)
+SELECT m.id FROM matched m
+"""
+
+
+async def write(connection: AsyncConnection[Any], changes: Sequence[Change]) -> set[UUID]:
+    """Write changes in one statement; return the ids of the rows that were as their guards expected.
+
+    The others were locked by somebody else, have another claim by now, or have stored proofs to fold. A batch that
+    fails with a data error is split; a row that fails alone is written without its details (hazard 20). Raises
+    psycopg.OperationalError when the database is away: the same batch may be written again.
+    """
+    if not changes:
+        return set()
+    records = [parameters(change) for change in changes]
+    if connection.info.transaction_status is not TransactionStatus.IDLE:
+        return await _write_in_transaction(connection, records)
+    try:
+        return await _write(connection, records)
+    except UNSTORABLE:
+        if len(changes) > 1:
+            half = len(changes) // 2
+            return await write(connection, changes[:half]) | await write(connection, changes[half:])
+        return await _write(connection, [bare(records[0])])
+
+
+async def _write_in_transaction(connection: AsyncConnection[Any], records: list[dict[str, Any]]) -> set[UUID]:
+    try:
+        async with connection.transaction():
+            return await _write(connection, records)
+    except UNSTORABLE:
+        async with connection.transaction():
+            return await _write(connection, [bare(record) for record in records])
+
+
+async def _write(connection: AsyncConnection[Any], rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
+    cursor = await connection.execute(
+        WRITE, {"changes": json.dumps(rows, allow_nan=False), "ids": [UUID(row["id"]) for row in rows]}
+    )
+    return {row[0] for row in await cursor.fetchall()}
+
+
+def parameters(change: Change) -> dict[str, Any]:
+    """A change as the record that WRITE reads. Everything from outside is made storable here."""
+    seen = change.evidence.seen
+    details = {
+        key: value
+        for key, value in {
+            "error": seen.error,
+            "note": seen.note,
+            "code": seen.code,
+            "started": seen.started or None,
+            "elapsed": seen.elapsed,
+            **change.evidence.details,
+        }.items()
+        if value is not None
+    }
+    answer = change.answer
+    return {
+        "id": str(change.row_id),
+        "token": str(change.token) if change.token else None,
+        "attempt": change.attempt,
+        "alone": change.alone,
+        "to_status": change.status,
+        "to_state": change.state,
+        "ended": change.ended,
+        "due_in": change.due_in,
+        "redrive_in": change.redrive_in,
+        "patience": change.patience,
+        "quiet_for": change.quiet_for,
+        "quiet_from": change.quiet_from,
+        "looks": change.looks,
+        "absents": change.absents,
+        "misses": change.misses,
+        "redrives": change.redrives,
+        "sweeps": change.sweeps,
+        "answer_status": answer.status if answer else None,
+        "answer_headers": dict(answer.headers) if answer else None,
+        "answer_body": base64.b64encode(answer.body).decode() if answer else None,
+        "answer_ttl": change.answer_ttl,
+        "error_code": change.error_code,
+        "error_message": change.error_message,
+        "reference": storable.text(change.reference, 500) if change.reference is not None else None,
+        "result": storable.fields(change.result) if change.result is not None else None,
+        "event": change.event,
+        "source": change.evidence.source,
+        "kind": change.evidence.kind,
+        "seen": change.evidence.outcome,
+        "http_status": seen.http_status,
+        "details": storable.fields(details),
+        "letters": [{"reason": x.reason, "details": storable.fields(x.details)} for x in change.letters],
+        "closes": sorted(change.closes - {x.reason for x in change.letters}),
+        "folds": [str(proof) for proof in change.folds],
+    }
+
+
+def bare(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a row that cannot be stored with its details: outcome and status only, and a note of it."""
+    return {
+        **row,
+        "result": None,
+        "details": {"dropped": "the details could not be stored"},
+        "letters": [{"reason": letter["reason"], "details": {}} for letter in row["letters"]],
+    }

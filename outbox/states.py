@@ -1,0 +1,153 @@
+"""The states of a key, the statuses of an outbox row, and both tables of transitions, as data.
+
+The diagrams in the docs are generated from here, a test holds the database's triggers against it, and no other
+module spells a transition. A row that keeps its state or status makes no transition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class KeyState(StrEnum):
+    """What the client of a key is told. The intent carries the same state (never `expired`: it outlives its key)."""
+
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED_RETRYABLE = "failed_retryable"
+    UNKNOWN = "unknown"
+    EXPIRED = "expired"
+
+
+class OutboxStatus(StrEnum):
+    """Who holds the work of an outbox row."""
+
+    UNFROZEN = "unfrozen"
+    """Accepted by SQL, request not rendered yet."""
+    WAITING = "waiting"
+    """An earlier row of its ordering key is open."""
+    PENDING = "pending"
+    """Due at `available_at`; nothing was sent, or every attempt is proven not executed."""
+    CLAIMED = "claimed"
+    """A worker or an inline caller holds it under a lease."""
+    UNKNOWN = "unknown"
+    """Bytes may have left."""
+    AWAITING = "awaiting"
+    """The provider has accepted, the end is to come."""
+    HELD = "held"
+    """Proven not executed, at rest (key `failed_retryable`)."""
+
+
+FINAL_KEY_STATES = frozenset({KeyState.COMPLETED, KeyState.EXPIRED})
+"""Final is not the same as at rest: `failed_retryable` is at rest, and can still be completed by a late proof."""
+
+GONE = None
+"""The end of an outbox row: its step is done, or cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One listed change: `source` None is an INSERT, `target` None (`GONE`) is a DELETE."""
+
+    source: str | None
+    target: str | None
+    by: tuple[str, ...]
+    when: str
+
+
+K = KeyState
+S = OutboxStatus
+
+KEY_TRANSITIONS: tuple[Transition, ...] = (
+    Transition(None, K.IN_PROGRESS, ("accept",), "the key is new"),
+    Transition(K.IN_PROGRESS, K.COMPLETED, ("accept",), "local operation, in the same transaction"),
+    Transition(K.IN_PROGRESS, K.COMPLETED, ("worker", "inline"), "succeeded or refused, and no stored proof disagrees"),
+    Transition(K.IN_PROGRESS, K.COMPLETED, ("settle",), "a final proof while no claim is live"),
+    Transition(K.IN_PROGRESS, K.COMPLETED, ("cancel",), "never sent, or every attempt proven not executed"),
+    Transition(K.IN_PROGRESS, K.FAILED_RETRYABLE, ("worker", "sweeper", "settle"), "proven not executed, and at rest"),
+    Transition(K.IN_PROGRESS, K.UNKNOWN, ("worker",), "ambiguous, or outcome and stored proof disagree"),
+    Transition(K.IN_PROGRESS, K.UNKNOWN, ("sweeper", "api"), "claimed, and the lease has passed"),
+    Transition(K.IN_PROGRESS, K.UNKNOWN, ("recover",), "the database changed"),
+    Transition(K.FAILED_RETRYABLE, K.UNKNOWN, ("recover",), "the database changed"),
+    Transition(K.UNKNOWN, K.COMPLETED, ("reconciler", "webhook", "late result", "operator"), "a final proof"),
+    Transition(K.UNKNOWN, K.IN_PROGRESS, ("settle",), "step done and another follows; or accepted and pending there"),
+    Transition(K.UNKNOWN, K.FAILED_RETRYABLE, ("reconciler", "operator"), "proven not executed"),
+    Transition(K.FAILED_RETRYABLE, K.IN_PROGRESS, ("accept", "redrive"), "one atomic update, one winner"),
+    Transition(K.FAILED_RETRYABLE, K.IN_PROGRESS, ("settle",), "late proof that the provider has accepted"),
+    Transition(K.FAILED_RETRYABLE, K.COMPLETED, ("settle",), "a late proof"),
+    Transition(K.FAILED_RETRYABLE, K.COMPLETED, ("cancel",), "every attempt proven not executed"),
+    Transition(K.COMPLETED, K.EXPIRED, ("sweeper",), "expires_at has passed, no open dead letter"),
+    Transition(K.FAILED_RETRYABLE, K.EXPIRED, ("sweeper",), "expires_at has passed, no open dead letter"),
+    Transition(K.EXPIRED, GONE, ("sweeper",), "the tombstone's time has passed"),
+)
+
+OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
+    Transition(None, S.PENDING, ("accept",), "frozen and free"),
+    Transition(None, S.WAITING, ("accept",), "an earlier row of its ordering key is open"),
+    Transition(None, S.UNFROZEN, ("accept",), "accepted by SQL"),
+    Transition(None, S.CLAIMED, ("accept",), "inline"),
+    Transition(S.UNFROZEN, S.PENDING, ("worker",), "rendered"),
+    Transition(S.UNFROZEN, S.WAITING, ("worker",), "rendered, behind an earlier row"),
+    Transition(S.UNFROZEN, S.HELD, ("worker", "sweeper"), "not renderable; too old"),
+    Transition(S.WAITING, S.PENDING, ("settle", "sweeper"), "no earlier open row of its ordering key"),
+    Transition(S.WAITING, S.HELD, ("sweeper",), "too old"),
+    Transition(S.PENDING, S.CLAIMED, ("worker",), "due, young enough, no unapplied proof, lane open"),
+    Transition(S.PENDING, S.HELD, ("sweeper",), "too old"),
+    Transition(S.CLAIMED, S.PENDING, ("worker",), "not executed (transport, throttled, config), or given back"),
+    Transition(S.CLAIMED, S.PENDING, ("sweeper",), "start mark in use and absent: proven not sent"),
+    Transition(S.CLAIMED, S.HELD, ("worker",), "not executed (request), or too old"),
+    Transition(S.CLAIMED, S.UNKNOWN, ("worker", "sweeper"), "ambiguous; lease over"),
+    Transition(S.CLAIMED, S.AWAITING, ("settle",), "pending at the provider"),
+    Transition(S.UNKNOWN, S.AWAITING, ("settle",), "pending at the provider"),
+    Transition(S.PENDING, S.AWAITING, ("settle",), "pending at the provider"),
+    Transition(S.WAITING, S.AWAITING, ("settle",), "pending at the provider"),
+    Transition(S.HELD, S.AWAITING, ("settle",), "pending at the provider"),
+    Transition(S.UNKNOWN, S.HELD, ("settle",), "verdict: proven not executed"),
+    Transition(S.HELD, S.PENDING, ("accept", "redrive"), "back to work under the same provider key"),
+    Transition(S.PENDING, S.UNKNOWN, ("recover",), "the database changed"),
+    Transition(S.WAITING, S.UNKNOWN, ("recover",), "the database changed"),
+    Transition(S.UNFROZEN, S.UNKNOWN, ("recover",), "the database changed"),
+    Transition(S.HELD, S.UNKNOWN, ("recover",), "the database changed"),
+    *(Transition(status, GONE, ("settle", "cancel"), "step done or cancelled") for status in S),
+)
+
+
+def pairs(transitions: tuple[Transition, ...]) -> frozenset[tuple[str | None, str | None]]:
+    """The (from, to) pairs of a table of transitions, whoever makes them."""
+    return frozenset((t.source, t.target) for t in transitions)
+
+
+class Reason(StrEnum):
+    """Why an intent or an event is in the dead-letter table (DESIGN, Dead letters)."""
+
+    TOO_LATE = "too_late"
+    UNRENDERABLE = "unrenderable"
+    REJECTED = "rejected"
+    CRASHES_WORKER = "crashes_worker"
+    RECONCILE_EXHAUSTED = "reconcile_exhausted"
+    NOT_SETTLEABLE = "not_settleable"
+    PARTIAL = "partial"
+    PENDING_TOO_LONG = "pending_too_long"
+    UNREADABLE_ROW = "unreadable_row"
+    CONFLICT = "conflict"
+    POSSIBLE_DUPLICATE = "possible_duplicate"
+    DISCREPANCY = "discrepancy"
+    UNMATCHED_WEBHOOK = "unmatched_webhook"
+    HANDLER_FAILED = "handler_failed"
+
+
+BLOCKS_RETRY = frozenset({Reason.REJECTED, Reason.CRASHES_WORKER})
+"""While one of these is open, the client's retry of a `failed_retryable` key is answered `needs_operator`."""
+
+NEEDS_OPERATOR = BLOCKS_RETRY | {Reason.RECONCILE_EXHAUSTED, Reason.NOT_SETTLEABLE, Reason.PARTIAL}
+
+CLOSED_BY_PROOF = frozenset(Reason) - {
+    Reason.CONFLICT,
+    Reason.POSSIBLE_DUPLICATE,
+    Reason.PARTIAL,
+    Reason.DISCREPANCY,
+    Reason.UNMATCHED_WEBHOOK,
+    Reason.HANDLER_FAILED,
+}
+"""What a settling proof answers. It never closes a conflict: the second proof is the one that opened it."""

@@ -1,0 +1,87 @@
+"""The worker: claims due rows, makes the calls, reports what it saw. `run` loops, `run_once` does one pass."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from idem.outbox.answers import Renderer
+from idem.outbox.contract import Provider
+from idem.outbox.daemon import Life
+from idem.outbox.database import Database
+from idem.outbox.lane import Lane
+from idem.outbox.lane_worker import Desk, LaneWorker, WorkerSettings, lane_names
+from idem.outbox.operation import Operation
+from idem.outbox.settler import Settler
+from idem.outbox.wakeup import Listener
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass did."""
+
+    claimed: int
+    fates: Mapping[str, int]
+
+
+class Worker:
+    """All lanes of one process. Never holds a transaction open during a call."""
+
+    def __init__(
+        self,
+        database: Database,
+        providers: Mapping[str, Provider],
+        operations: Mapping[str, Operation],
+        *,
+        environment: str,
+        settings: WorkerSettings | None = None,
+    ) -> None:
+        self.database = database
+        self.settings = settings or WorkerSettings()
+        self.life = Life("worker")
+        self.settler = Settler(database, batch=self.settings.batch, flush=self.settings.flush)
+        self.life.tokens = lambda: list(self.settler.held)
+        self._renderer = Renderer()
+        desk = Desk(database, self.settler, self._renderer, self.life.id, self.settings)
+        self.lanes = []
+        for (provider, account), (lane_name, terms) in lane_names(providers, operations, environment).items():
+            known = providers[provider]
+            lane = Lane(known, known.accounts[account], slots=self.settings.slots, margin=self.settings.margin)
+            self.lanes.append(LaneWorker(desk, lane_name, lane, terms))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop`; then give back what has not begun, finish what runs, settle, and end cleanly."""
+        listener = Listener(self.database)
+        background = [asyncio.create_task(listener.run(stop)), asyncio.create_task(self.life.run(self.database, stop))]
+        settling = asyncio.create_task(self.settler.run())
+        await asyncio.gather(*(lane.run(stop, listener.subscribe()) for lane in self.lanes))
+        for lane in self.lanes:
+            lane.give_back()
+        await asyncio.gather(*(lane.finish() for lane in self.lanes))
+        await self.settler.drain()
+        settling.cancel()
+        await asyncio.gather(*background, settling, return_exceptions=True)
+        await self.life.end(self.database)
+        await self.close()
+
+    async def run_once(self) -> Pass:
+        """One pass over all lanes: claim, call, settle."""
+        settling = asyncio.create_task(self.settler.run())
+        before = dict(self.settler.fates)
+        try:
+            claimed = sum(await asyncio.gather(*(lane.once() for lane in self.lanes)))
+            await self.settler.drain()
+        finally:
+            settling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await settling
+        fates = {fate: n - before.get(fate, 0) for fate, n in self.settler.fates.items() if n > before.get(fate, 0)}
+        return Pass(claimed, fates)
+
+    async def close(self) -> None:
+        """Close clients and threads; the database is the caller's."""
+        for lane in self.lanes:
+            await lane.lane.close()
+        self._renderer.close()

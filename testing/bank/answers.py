@@ -1,0 +1,53 @@
+"""The bank's answers, and its way of saying no."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the bank would say, whatever then becomes of it on the wire. `effect`: `made`, `replayed` or None."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    effect: str | None = None
+    payment: str | None = None
+
+
+def encoded(content: Mapping[str, Any]) -> bytes:
+    """The content as JSON bytes."""
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def refusal(status: int, code: str, message: str, *, type: str = "invalid_request_error", **headers: str) -> Answer:
+    """An error in the bank's own shape. Headers are given with `_` for `-`."""
+    content = {"error": {"type": type, "code": code, "message": message}}
+    return Answer(status, encoded(content), {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def by_fault(name: str, seconds: float | None) -> Answer:
+    """The answer that a fault gives in place of the real one: `401`, `429`, `503`, `500`, `html_403`."""
+    wait = str(math.ceil(seconds or 0))
+    match name:
+        case "401":
+            return unauthorized()
+        case "429":
+            return refusal(429, "rate_limited", "Too many requests.", type="rate_limit_error", retry_after=wait)
+        case "503":
+            return refusal(503, "unavailable", "Try again later.", type="api_error", retry_after=wait)
+        case "500":
+            return refusal(500, "internal_error", "Something went wrong.", type="api_error")
+        case "html_403":
+            page = b"<html><head><title>403 Forbidden</title></head><body><h1>Request blocked</h1></body></html>"
+            return Answer(403, page, {"content-type": "text/html"})
+        case _:
+            raise AssertionError(name)
+
+
+def unauthorized() -> Answer:
+    """No account has this token."""
+    return refusal(401, "invalid_token", "No account has this token.", type="authentication_error")

@@ -1,0 +1,212 @@
+"""The bank: a payment provider that misbehaves on order, on a real socket."""
+
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from idem.testing.bank.book import Book
+from idem.testing.bank.cache import KeyCache
+from idem.testing.bank.clock import Clock
+from idem.testing.bank.control import Control, stats
+from idem.testing.bank.faults import Fault
+from idem.testing.bank.hooks import Hooks
+from idem.testing.bank.ledger import Ledger
+from idem.testing.bank.log import Log
+from idem.testing.bank.payments import Payments
+from idem.testing.bank.records import ClockShifted, Payment
+from idem.testing.bank.script import Callback, Event, Matcher, Script, Step
+from idem.testing.bank.server import Server
+from idem.testing.bank.settings import BankSettings
+from idem.testing.bank.teller import Teller
+from idem.testing.bank.webhooks import Webhooks
+
+
+class Bank:
+    """One bank, opened once: `async with Bank(settings) as bank`, or `with Bank(settings).in_thread() as bank`.
+
+    `script`, `when`, `shift_clock`, `log` and `stats` may be used from any thread.
+    """
+
+    def __init__(self, settings: BankSettings | None = None) -> None:
+        self.settings = settings or BankSettings()
+        self._clock = Clock()
+        self._ledger = Ledger(self.settings.log, durable=self.settings.durable)
+        self._book = Book(self._clock)
+        self._cache = KeyCache(self._clock)
+        self._script = Script()
+        self._hooks = Hooks()
+        self._webhooks = Webhooks(self.settings, self._clock, self._ledger, self._book)
+        payments = Payments(self.settings, self._clock, self._ledger, self._book, self._cache)
+        control = Control(self._ledger, self._script, self._shift)
+        self._teller = Teller(
+            self.settings, self._clock, self._ledger, payments, self._webhooks, self._script, self._hooks, control
+        )
+        self._server = Server(self._teller, idle_seconds=self.settings.idle_seconds, max_body=self.settings.max_body)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._port: int | None = None
+        for rule in self.settings.script:
+            self._script.add_json(rule, commands=True)
+
+    @property
+    def url(self) -> str:
+        """The base URL, without a slash at its end."""
+        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """The port that the bank listens on; still known after it has closed.
+
+        Raises:
+            RuntimeError: it has not opened yet.
+        """
+        if self._port is None:
+            raise RuntimeError("the bank is not open yet")
+        return self._port
+
+    @property
+    def log(self) -> Log:
+        """All that has happened until now, earlier runs on the same log included."""
+        return Log(list(self._ledger.records))
+
+    def stats(self) -> dict[str, Any]:
+        """The numbers of `GET /_bank/stats`."""
+        return {**stats(self.log), "script_left": self._script.left()}
+
+    def script(self, match: Matcher, steps: Iterable["str | Fault | Step | dict[str, Any] | None"]) -> None:
+        """Let the next requests that match meet these steps, one each: a fault's name (`none`: no fault), a `Fault`,
+        a `Step` or its members. `match`: a `Match`, its members, a function of the request, None for every POST.
+
+        Raises:
+            SettingsError: the match or a step is not understood.
+        """
+        self._script.add(match, steps)
+
+    def forget_script(self) -> None:
+        """Drop every step that no request has met yet."""
+        self._script.clear()
+
+    def when(self, event: Event, match: Matcher, callback: Callback, *, times: int | None = None) -> None:
+        """Call back at each `received`, `acted` or `answered` request that matches; the request waits for it.
+
+        `async with`: on the loop; a callback must not block there, but may be a coroutine function. `in_thread`: in a
+        worker thread. What it raises is raised when the bank closes.
+
+        Raises:
+            SettingsError: the event or the match is not understood.
+        """
+        self._hooks.add(event, match, callback, times)
+
+    def shift_clock(self, seconds: float) -> None:
+        """Put the bank's clock forward, for this run and those that follow on the log: ends of retention, of lag and
+        of pending come nearer. Stalls and pauses stay real."""
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("the bank is not open")
+        if _running() is loop:
+            self._shift(seconds)
+            return
+
+        async def shift() -> None:
+            self._shift(seconds)
+
+        asyncio.run_coroutine_threadsafe(shift(), loop).result(5)
+
+    @contextmanager
+    def in_thread(self) -> Iterator[Self]:
+        """Run on a loop of its own in a thread: for tests that are not asynchronous.
+
+        Raises:
+            BankError, OSError: the log or the port cannot be had.
+            ExceptionGroup: at the end, what callbacks raised.
+        """
+        self._hooks.in_threads = True
+        opened: list[BaseException | None] = []
+        ready, stop = threading.Event(), asyncio.Event()
+
+        async def live() -> None:
+            try:
+                await self.start()
+            except BaseException as error:
+                opened.append(error)
+                ready.set()
+                return
+            opened.append(None)
+            ready.set()
+            await stop.wait()
+            await self.stop()
+
+        thread = threading.Thread(target=asyncio.run, args=(live(),), name="bank", daemon=True)
+        thread.start()
+        ready.wait()
+        if opened[0] is not None:
+            thread.join()
+            raise opened[0]
+        failed = True
+        try:
+            yield self
+            failed = False
+        finally:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(stop.set)
+            thread.join()
+            self._raise_failures(hidden=failed)
+
+    async def start(self) -> None:
+        """Read the log, open the port.
+
+        Raises:
+            LogInUse, LogCorrupt, OSError: the log or the port cannot be had.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._ledger.open()
+        for record in self._ledger.records:
+            if isinstance(record, Payment):
+                self._book.add(record)
+                self._cache.remember(record)
+            elif isinstance(record, ClockShifted):
+                self._clock.shifted = record.shifted
+        self._teller.recall()
+        try:
+            await self._server.start(self.settings.host, self.settings.port)
+        except OSError:
+            await self._ledger.close()
+            raise
+        self._port = self._server.port
+        self._webhooks.start()
+
+    async def stop(self) -> None:
+        """Answer what is being worked on, hang up, close the log."""
+        await self._server.stop()
+        await self._webhooks.stop()
+        await self._ledger.close()
+        self._loop = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+        self._raise_failures(hidden=error is not None)
+
+    def _shift(self, seconds: float) -> None:
+        self._clock.shift(seconds)
+        self._ledger.write(ClockShifted(self._clock.now(), self._clock.shifted))
+
+    def _raise_failures(self, *, hidden: bool) -> None:
+        failures = [*self._hooks.raised, *self._server.failures]
+        if failures and not hidden:
+            raise ExceptionGroup("the bank's callbacks or requests failed", failures)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,59 @@
+"""The payments in memory: what the bank shows of them, and from when on."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from idem.testing.bank.clock import Clock
+from idem.testing.bank.records import Payment
+from idem.testing.bank.settings import Account, Replay
+
+
+class Book:
+    """All payments of all accounts. By its id a payment is found at once, otherwise after the account's lag."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_id: dict[tuple[str, str], Payment] = {}
+        self._by_key: dict[tuple[str, str], list[Payment]] = defaultdict(list)
+        self._by_reference: dict[tuple[str, str], list[Payment]] = defaultdict(list)
+        self._by_account: dict[str, list[Payment]] = defaultdict(list)
+
+    def add(self, payment: Payment) -> None:
+        self._by_id[payment.account, payment.id] = payment
+        self._by_account[payment.account].append(payment)
+        if payment.key is not None:
+            self._by_key[payment.account, payment.key].append(payment)
+        if payment.reference is not None:
+            self._by_reference[payment.account, payment.reference].append(payment)
+
+    def get(self, account: Account, payment_id: str) -> Payment | None:
+        return self._by_id.get((account.name, payment_id))
+
+    def find(self, account: Account, *, key: str | None = None, reference: str | None = None) -> list[Payment]:
+        """What look-ups show by now, oldest first; without key and reference: everything."""
+        found: Iterable[Payment]
+        if key is not None:
+            found = self._by_key.get((account.name, key), ())
+        elif reference is not None:
+            found = self._by_reference.get((account.name, reference), ())
+        else:
+            found = self._by_account.get(account.name, ())
+        horizon = self._clock.now() - account.lookup_lag
+        return [p for p in found if p.at <= horizon and (reference is None or p.reference == reference)]
+
+    def shown(self, account: Account, payment: Payment, status: str | None = None) -> dict[str, Any]:
+        """The payment as the API shows it, by default with its status of now."""
+        shown = {
+            "id": payment.id,
+            "object": "payment",
+            "status": status or payment.status_at(self._clock.now()),
+            "amount": payment.amount,
+            "currency": payment.currency,
+            "reference": payment.reference,
+            "created": payment.at,
+        }
+        # A bank that knows no keys has not stored one either.
+        if account.replay is not Replay.NONE:
+            shown["idempotency_key"] = payment.key
+        return {**shown, **{name: value for name, value in payment.details.items() if name not in shown}}

@@ -1,0 +1,33 @@
+"""The bank's clock: the wall clock, which a test may put forward."""
+
+import asyncio
+import time
+
+
+class Clock:
+    """Seconds since the epoch. Ends of retention, lag and pending are read from here, stalls are not: they are real."""
+
+    def __init__(self) -> None:
+        self.shifted = 0.0
+        self._moved: asyncio.Event | None = None
+
+    def now(self) -> float:
+        return time.time() + self.shifted
+
+    def shift(self, seconds: float) -> None:
+        """Put the clock forward; call it in the loop's thread."""
+        self.shifted += seconds
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
+
+    async def until(self, moment: float) -> None:
+        """Sleep until the clock shows `moment`, however it gets there."""
+        while (left := moment - self.now()) > 0:
+            if self._moved is None:
+                self._moved = asyncio.Event()
+            try:
+                async with asyncio.timeout(left):
+                    await self._moved.wait()
+            except TimeoutError:
+                pass

@@ -1,0 +1,70 @@
+"""The stage door, `/_bank/…`: scripts, clock and numbers for whoever runs the bank in another process."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from idem.testing.bank.answers import Answer, encoded, refusal
+from idem.testing.bank.errors import SettingsError
+from idem.testing.bank.ledger import Ledger
+from idem.testing.bank.log import Log
+from idem.testing.bank.script import Script
+
+PREFIX = "/_bank/"
+
+
+class Control:
+    """`POST /_bank/script` adds a rule, `DELETE` forgets all; `POST /_bank/clock {"shift": seconds}`;
+    `GET /_bank/stats`. None of it is logged or meets a fault."""
+
+    def __init__(self, ledger: Ledger, script: Script, shift: Callable[[float], None]) -> None:
+        self._ledger = ledger
+        self._script = script
+        self._shift = shift
+
+    def handle(self, method: str, path: str, headers: Mapping[str, str], params: Mapping[str, Any] | None) -> Answer:
+        # A page in a browser on this machine can post to this port, but not with this type.
+        if method == "POST" and headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return refusal(415, "unsupported_media_type", "Send application/json.")
+        try:
+            match method, path.removeprefix(PREFIX):
+                case "POST", "script":
+                    if params is None:
+                        raise SettingsError("the body is no JSON object")
+                    added = self._script.add_json(params, commands=False)
+                    return Answer(201, encoded({"added": added, "left": self._script.left()}))
+                case "DELETE", "script":
+                    self._script.clear()
+                    return Answer(200, encoded({"left": 0}))
+                case "POST", "clock":
+                    seconds = (params or {}).get("shift")
+                    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
+                        raise SettingsError("shift must be a number of seconds, 0 or more")
+                    self._shift(float(seconds))
+                    return Answer(200, encoded({"shift": seconds}))
+                case "GET", "stats":
+                    return Answer(
+                        200, encoded({**stats(Log(self._ledger.records)), "script_left": self._script.left()})
+                    )
+                case _:
+                    return refusal(404, "not_found", "There is script, clock and stats.")
+        except SettingsError as error:
+            return refusal(400, "bad_script", str(error))
+
+
+def stats(log: Log) -> dict[str, Any]:
+    """The numbers of a log: requests by status (`none`: not answered), payments, faults, duplicates by reference."""
+    statuses = Counter("none" if r.status is None else str(r.status) for r in log.requests if r.complete)
+    return {
+        "requests": len(log.requests),
+        "cut": sum(not r.complete for r in log.requests),
+        "sends": len(log.sends()),
+        "keys": len(log.sends_by_key()),
+        "payments": len(log.payments()),
+        "effects": len(log.effects()),
+        "replayed": sum(r.effect == "replayed" for r in log.requests),
+        "duplicates": len(log.duplicates()),
+        "statuses": dict(statuses),
+        "faults": dict(log.faults()),
+        "webhooks": len(log.webhooks),
+    }

@@ -1,0 +1,185 @@
+"""The faults: what each one does, as a table, and which request meets which.
+
+A fault is named in the header `X-Bank-Fault`, in the body member `bank_fault`, in a script, or chosen by rate.
+`name:seconds` gives a fault its time (how long it stalls, drips, stays pending, asks to wait).
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Any, Self
+
+from idem.testing.bank.errors import SettingsError
+
+
+class FaultName(StrEnum):
+    """All that the bank can do wrong on order. Every name without `before` acts first."""
+
+    ACT_THEN_DROP = "act_then_drop"
+    ACT_THEN_RESET = "act_then_reset"
+    ACT_THEN_STALL = "act_then_stall"
+    ACT_THEN_500 = "act_then_500"
+    DROP_BEFORE_ACTING = "drop_before_acting"
+    RESET_BEFORE_ACTING = "reset_before_acting"
+    STALL_BEFORE_ACTING = "stall_before_acting"
+    TOO_MANY_REQUESTS = "429"
+    UNAVAILABLE = "503"
+    ERROR_BEFORE_ACTING = "500_before_acting"
+    DRIP = "drip"
+    BROKEN_BODY = "broken_body"
+    CUT_BODY = "cut_body"
+    DECLINE = "decline"
+    PENDING = "pending"
+    PENDING_THEN_DECLINED = "pending_then_declined"
+    HTML_403 = "html_403"
+    UNAUTHORIZED = "401"
+
+
+class Acts(Enum):
+    """Whether the request is worked on at all."""
+
+    NEVER = "never"
+    AT_ONCE = "at once"
+    LATE = "after the stall"
+
+
+class Delivery(Enum):
+    """What becomes of the answer on the wire."""
+
+    WHOLE = "sent"
+    DROPPED = "FIN, nothing sent"
+    RESET = "RST, nothing sent"
+    STALLED = "held back, for ever or for the fault's seconds"
+    DRIPPED = "head at once, body byte by byte, the fault's seconds apart"
+    CUT = "head and half of the body, then FIN"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One row of the table of faults. `seconds` is the default of the fault's time; None: see the settings."""
+
+    acts: Acts = Acts.AT_ONCE
+    delivery: Delivery = Delivery.WHOLE
+    answer: str | None = None
+    status: str = "succeeded"
+    becomes: str | None = None
+    seconds: float | None = None
+
+
+PLANS: Mapping[FaultName, Plan] = {
+    FaultName.ACT_THEN_DROP: Plan(delivery=Delivery.DROPPED),
+    FaultName.ACT_THEN_RESET: Plan(delivery=Delivery.RESET),
+    FaultName.ACT_THEN_STALL: Plan(delivery=Delivery.STALLED),
+    FaultName.ACT_THEN_500: Plan(answer="500"),
+    FaultName.DROP_BEFORE_ACTING: Plan(Acts.NEVER, Delivery.DROPPED),
+    FaultName.RESET_BEFORE_ACTING: Plan(Acts.NEVER, Delivery.RESET),
+    FaultName.STALL_BEFORE_ACTING: Plan(Acts.LATE),
+    FaultName.TOO_MANY_REQUESTS: Plan(Acts.NEVER, answer="429", seconds=1.0),
+    FaultName.UNAVAILABLE: Plan(Acts.NEVER, answer="503", seconds=1.0),
+    FaultName.ERROR_BEFORE_ACTING: Plan(Acts.NEVER, answer="500"),
+    FaultName.DRIP: Plan(delivery=Delivery.DRIPPED, seconds=1.0),
+    FaultName.BROKEN_BODY: Plan(answer="broken"),
+    FaultName.CUT_BODY: Plan(delivery=Delivery.CUT),
+    FaultName.DECLINE: Plan(status="declined"),
+    FaultName.PENDING: Plan(status="processing", becomes="succeeded"),
+    FaultName.PENDING_THEN_DECLINED: Plan(status="processing", becomes="declined"),
+    FaultName.HTML_403: Plan(Acts.NEVER, answer="html_403"),
+    FaultName.UNAUTHORIZED: Plan(Acts.NEVER, answer="401"),
+}
+NO_FAULT = Plan()
+
+# What a rate alone chooses from: the everyday accidents. Left out are those that name a misconfiguration of ours (401),
+# and a drip, which holds a call for minutes.
+EVERYDAY_FAULTS: Mapping[str, float] = {
+    "act_then_drop": 3.0,
+    "act_then_reset": 2.0,
+    "act_then_stall": 1.0,
+    "act_then_500": 2.0,
+    "broken_body": 1.0,
+    "drop_before_acting": 2.0,
+    "reset_before_acting": 1.0,
+    "stall_before_acting": 1.0,
+    "429": 1.0,
+    "503": 1.0,
+    "500_before_acting": 1.0,
+    "decline": 1.0,
+    "pending": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault with its time. `seconds` None takes the default of the fault, which may be the bank's setting."""
+
+    name: FaultName
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.seconds is None else f"{self.name}:{self.seconds:g}"
+
+    @property
+    def plan(self) -> Plan:
+        return PLANS[self.name]
+
+    @property
+    def time(self) -> float | None:
+        """The fault's seconds, else its own default, else None."""
+        return self.plan.seconds if self.seconds is None else self.seconds
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `name` or `name:seconds`.
+
+        Raises:
+            SettingsError: no such fault, or no such time.
+        """
+        name, _, time = text.strip().partition(":")
+        try:
+            known = FaultName(name)
+        except ValueError:
+            raise SettingsError(f"no fault {name!r}; there are: {', '.join(FaultName)}") from None
+        if time and not re.fullmatch(r"\d+(\.\d+)?", time):
+            raise SettingsError(f"fault {text!r}: {time!r} is no number of seconds")
+        return cls(known, float(time) if time else None)
+
+
+def ordered_by_request(order: str | list[Any], nth: int) -> Fault | None:
+    """The fault that a request asks for itself, on the `nth` sending of its key.
+
+    A replay carries the same bytes, so an order is a list: the first sending meets the first fault, the second the
+    second, later ones none. `none` leaves one out; a `*` behind the last repeats it for ever.
+
+    Raises:
+        SettingsError: the order is not understood.
+    """
+    names = order.split(",") if isinstance(order, str) else order
+    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+        raise SettingsError("bank_fault must be a name or a list of names")
+    names = [name.strip() for name in names]
+    repeats = names[-1].endswith("*")
+    faults = [None if name == "none" else Fault.parse(name) for name in (n.rstrip("*") for n in names)]
+    if nth <= len(faults):
+        return faults[nth - 1]
+    return faults[-1] if repeats else None
+
+
+def chosen_by_rate(faults: Mapping[str, float], rate: float, seed: int, *identity: object) -> Fault | None:
+    """The fault that chance gives to the request called `identity`: the same for the same seed, in whatever order
+    and on however many connections the requests come."""
+    if rate <= 0 or not faults:
+        return None
+    digest = hashlib.sha256("\x1f".join(map(str, (seed, *identity))).encode()).digest()
+    whether, which = (int.from_bytes(part, "big") / 2**64 for part in (digest[:8], digest[8:16]))
+    if whether >= rate:
+        return None
+    return next(_weighted(faults, which), None)
+
+
+def _weighted(faults: Mapping[str, float], point: float) -> Iterator[Fault]:
+    point *= sum(faults.values())
+    for name, weight in faults.items():
+        point -= weight
+        if point < 0:
+            yield Fault.parse(name)

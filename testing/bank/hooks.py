@@ -1,0 +1,66 @@
+"""Hooks: callbacks of a test at the three moments of a request."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from idem.testing.bank.errors import SettingsError
+from idem.testing.bank.records import Received
+from idem.testing.bank.script import EVENTS, Callback, Event, Happening, Matcher, matcher
+
+
+@dataclass
+class _Hook:
+    event: Event
+    matches: Callable[[Received], bool]
+    callback: Callback
+    left: int | None
+
+
+class Hooks:
+    """The callbacks. In a bank on the test's own loop they run on that loop; in a bank in a thread they run in worker
+    threads, so that one that blocks holds up its own request only. Either way the bank waits for them before it goes
+    on with the request. What they raise is kept for the end of the bank, and the request goes on.
+    """
+
+    def __init__(self) -> None:
+        self.in_threads = False
+        self.raised: list[Exception] = []
+        self._hooks: list[_Hook] = []
+        self._lock = threading.Lock()
+
+    def add(self, event: Event, match: Matcher, callback: Callback, times: int | None) -> None:
+        """Call back at each matching event, `times` times at most.
+
+        Raises:
+            SettingsError: no such event, or the match is not understood.
+        """
+        if event not in EVENTS:
+            raise SettingsError(f"event {event!r} is none of {', '.join(EVENTS)}")
+        with self._lock:
+            self._hooks.append(_Hook(event, matcher(match), callback, times))
+
+    async def fire(self, happening: Happening) -> None:
+        """Run the callbacks that match, in the order in which they were added."""
+        for callback in self._due(happening):
+            try:
+                if self.in_threads and not inspect.iscoroutinefunction(callback):
+                    result = await asyncio.to_thread(callback, happening)
+                else:
+                    result = callback(happening)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception as error:
+                self.raised.append(error)
+
+    def _due(self, happening: Happening) -> list[Callback]:
+        due = []
+        with self._lock:
+            for hook in self._hooks:
+                if hook.event == happening.event and hook.left != 0 and hook.matches(happening.request):
+                    if hook.left is not None:
+                        hook.left -= 1
+                    due.append(hook.callback)
+        return due

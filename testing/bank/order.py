@@ -1,0 +1,89 @@
+"""A request, read: who asks, under which key, for what."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from idem.testing.bank.settings import Account, BankSettings
+from idem.testing.bank.wire import Incoming
+
+FAULT_HEADER = "x-bank-fault"
+FAULT_MEMBER = "bank_fault"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the request asks for. `account` None: no account has this token. `params` None: the body is no object."""
+
+    incoming: Incoming
+    account: Account | None
+    path: str
+    query: Mapping[str, str]
+    params: Mapping[str, Any] | None
+    key: str | None
+    reference: str | None
+    fault: str | list[Any] | None
+    body_sha256: str = field(repr=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what is asked for, spaces and the order of members aside. The fault is a word to the bank's stage
+        manager and no part of it."""
+        asked = {name: value for name, value in (self.params or {}).items() if name != FAULT_MEMBER}
+        canonical = json.dumps([self.incoming.method, self.path, asked], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def read_order(incoming: Incoming, settings: BankSettings) -> Order:
+    """Read a request, whole or cut; nothing in it is an error here."""
+    account = account_of(incoming.headers, settings)
+    url = urlsplit(incoming.target)
+    query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
+    params = _object(incoming.body)
+    key: str | None = None
+    if account is not None:
+        if account.key_header is not None:
+            key = incoming.headers.get(account.key_header.lower())
+        if key is None and account.key_field is not None and params is not None:
+            key = _text(params.get(account.key_field))
+    reference = _text((params or {}).get("reference"))
+    if incoming.method == "GET":
+        # A look-up has no key of its own: the log tells which one was asked about.
+        key, reference = query.get("key"), query.get("reference")
+    fault = incoming.headers.get(FAULT_HEADER) or (params or {}).get(FAULT_MEMBER)
+    return Order(
+        incoming,
+        account,
+        url.path,
+        query,
+        params,
+        key or None,
+        reference,
+        fault if isinstance(fault, (str, list)) or fault is None else [fault],
+        hashlib.sha256(incoming.body).hexdigest(),
+    )
+
+
+def account_of(headers: Mapping[str, str], settings: BankSettings) -> Account | None:
+    """The account of the bearer token; without `require_auth` the first one serves everyone else."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        for account in settings.accounts:
+            if account.token == token.strip():
+                return account
+    return None if settings.require_auth else settings.accounts[0]
+
+
+def _object(body: bytes) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,182 @@
+"""The routes of the payments API: make one, show one, list them."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from idem.testing.bank.answers import Answer, by_fault, encoded, refusal
+from idem.testing.bank.book import Book
+from idem.testing.bank.cache import Decision, KeyCache
+from idem.testing.bank.clock import Clock
+from idem.testing.bank.faults import NO_FAULT, Acts, Fault
+from idem.testing.bank.ledger import Ledger
+from idem.testing.bank.order import FAULT_MEMBER, Order
+from idem.testing.bank.records import Payment
+from idem.testing.bank.settings import Account, BankSettings, Replay
+
+LIMIT = 100
+LIMIT_MAX = 1000
+KEY_MAX = 255
+
+Acted = Callable[[Payment], Awaitable[None]]
+
+
+class Payments:
+    """Executes orders. The one place where effects are made."""
+
+    def __init__(self, settings: BankSettings, clock: Clock, ledger: Ledger, book: Book, cache: KeyCache) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._ledger = ledger
+        self._book = book
+        self._cache = cache
+
+    async def serve(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
+        """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
+        late = fault is not None and fault.plan.acts is Acts.LATE
+        match order.incoming.method, order.path.strip("/").split("/"):
+            case "POST", ["payments"]:
+                return await self._create(order, account, number, fault, acted)
+            case "GET", ["payments"]:
+                await self._stall(fault if late else None)
+                return self._list(order, account)
+            case "GET", ["payments", payment_id]:
+                await self._stall(fault if late else None)
+                payment = self._book.get(account, payment_id)
+                if payment is None:
+                    return refusal(404, "not_found", f"There is no payment {payment_id}.")
+                return Answer(200, encoded(self._book.shown(account, payment)))
+            case _, ["payments"] | ["payments", _]:
+                return refusal(405, "method_not_allowed", "This resource knows no such method.")
+            case _:
+                return refusal(404, "not_found", "There is no such resource.")
+
+    async def _create(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
+        if (wrong := _wrong(order)) is not None:
+            return wrong
+        if order.key is None or account.replay is Replay.NONE:
+            return await self._execute(order, account, number, fault, acted)
+        decided = self._cache.begin(account, order.key, order.fingerprint)
+        match decided.decision:
+            case Decision.MISMATCH:
+                return refusal(
+                    400, "idempotency_key_reused", "This key was used for another request.", type="idempotency_error"
+                )
+            case Decision.IN_FLIGHT:
+                return refusal(
+                    409, "idempotency_key_in_use", "A request with this key is running.", type="idempotency_error"
+                )
+            case Decision.REPLAY:
+                assert decided.payment is not None
+                return self._replayed(account, decided.payment)
+            case Decision.EXECUTE:
+                try:
+                    return await self._execute(order, account, number, fault, acted)
+                finally:
+                    self._cache.end(account, order.key)
+
+    async def _execute(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
+        await self._stall(fault if fault is not None and fault.plan.acts is Acts.LATE else None)
+        payment = self._drawn_up(order, account, number, fault)
+        # The line is the effect, and it carries the answer for replays: no crash can come between the two.
+        self._ledger.write(payment)
+        await self._ledger.sync()
+        self._book.add(payment)
+        self._cache.remember(payment)
+        await acted(payment)
+        return Answer(payment.answer_status, payment.answer_body.encode(), {}, "made", payment.id)
+
+    def _drawn_up(self, order: Order, account: Account, number: int, fault: Fault | None) -> Payment:
+        assert order.params is not None
+        plan = fault.plan if fault is not None else NO_FAULT
+        now = self._clock.now()
+        pending = self._settings.pending_seconds if fault is None or fault.time is None else fault.time
+        reserved = {"amount", "currency", "reference", FAULT_MEMBER, account.key_field}
+        draft = Payment(
+            id=f"pay_{uuid.uuid4().hex[:24]}",
+            at=now,
+            request=number,
+            account=account.name,
+            key=order.key,
+            reference=order.reference,
+            amount=order.params["amount"],
+            currency=order.params["currency"],
+            status=plan.status,
+            becomes=plan.becomes,
+            settles_at=None if plan.becomes is None else now + pending,
+            fingerprint=order.fingerprint,
+            answer_status=0,
+            answer_body="",
+            details={name: value for name, value in order.params.items() if name not in reserved},
+        )
+        answer = by_fault("500", None) if plan.answer == "500" else self._own_answer(account, draft, 201)
+        return Payment(**{**vars(draft), "answer_status": answer.status, "answer_body": answer.body.decode()})
+
+    def _own_answer(self, account: Account, payment: Payment, status: int) -> Answer:
+        shown = self._book.shown(account, payment)
+        if shown["status"] == "declined":
+            error = {"type": "card_error", "code": "card_declined", "message": "The card was declined."}
+            return Answer(402, encoded({"error": error, **shown}), {}, "replayed", payment.id)
+        return Answer(status, encoded(shown), {}, "replayed", payment.id)
+
+    def _replayed(self, account: Account, payment: Payment) -> Answer:
+        if account.replay is Replay.CURRENT:
+            return self._own_answer(account, payment, 200)
+        return Answer(
+            payment.answer_status,
+            payment.answer_body.encode(),
+            {"idempotent-replayed": "true"},
+            "replayed",
+            payment.id,
+        )
+
+    def _list(self, order: Order, account: Account) -> Answer:
+        query = order.query
+        if unknown := set(query) - {"key", "reference", "since", "until", "limit", "after"}:
+            return refusal(400, "unknown_parameter", f"Unknown: {', '.join(sorted(unknown))}.")
+        if "key" in query and account.replay is Replay.NONE:
+            # An empty list would be read as "absent", by a bank that could not know.
+            return refusal(400, "unknown_parameter", "This account knows no idempotency keys.")
+        try:
+            since, until = _moment(query.get("since", "0")), _moment(query.get("until", "inf"))
+            limit = int(query.get("limit", LIMIT))
+        except ValueError:
+            return refusal(400, "invalid_parameter", "since and until are times, limit is a number.")
+        if not 1 <= limit <= LIMIT_MAX:
+            return refusal(400, "invalid_parameter", f"limit must be 1 to {LIMIT_MAX}.")
+        found = self._book.find(account, key=query.get("key"), reference=query.get("reference"))
+        found = [payment for payment in found if since <= payment.at < until]
+        if "after" in query:
+            places = [place for place, payment in enumerate(found) if payment.id == query["after"]]
+            if not places:
+                return refusal(400, "invalid_parameter", "after names no payment of this list.")
+            found = found[places[0] + 1 :]
+        data = [self._book.shown(account, payment) for payment in found[:limit]]
+        return Answer(200, encoded({"object": "list", "data": data, "has_more": len(found) > limit}))
+
+    async def _stall(self, fault: Fault | None) -> None:
+        if fault is not None:
+            await asyncio.sleep(self._settings.stall_seconds if fault.time is None else fault.time)
+
+
+def _wrong(order: Order) -> Answer | None:
+    params: Any = order.params
+    if params is None:
+        return refusal(400, "invalid_json", "The body is no JSON object.")
+    amount, currency = params.get("amount"), params.get("currency")
+    if isinstance(amount, bool) or not isinstance(amount, int) or amount < 1:
+        return refusal(400, "invalid_amount", "amount must be a positive whole number of minor units.")
+    if not isinstance(currency, str) or len(currency) != 3:
+        return refusal(400, "invalid_currency", "currency must have three letters.")
+    if order.key is not None and len(order.key) > KEY_MAX:
+        return refusal(400, "invalid_idempotency_key", f"A key has at most {KEY_MAX} characters.")
+    return None
+
+
+def _moment(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return datetime.fromisoformat(text).timestamp()

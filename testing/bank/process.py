@@ -1,0 +1,28 @@
+"""The bank as a process of its own."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from idem.testing.bank.bank import Bank
+from idem.testing.bank.settings import BankSettings
+
+
+def run(settings: BankSettings, ready: Callable[[str], None] | None = None) -> None:
+    """Run a bank until SIGTERM or SIGINT; `ready` is told its URL when it listens.
+
+    Raises:
+        LogInUse, LogCorrupt, OSError: the log or the port cannot be had.
+    """
+    asyncio.run(_run(settings, ready))
+
+
+async def _run(settings: BankSettings, ready: Callable[[str], None] | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Bank(settings) as bank:
+        if ready is not None:
+            ready(bank.url)
+        await stop.wait()

@@ -1,0 +1,232 @@
+"""The stage directions of a test: which request meets which fault, and what else happens when it does."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Self
+
+from idem.testing.bank.errors import SettingsError
+from idem.testing.bank.faults import Fault
+from idem.testing.bank.records import Payment, Received
+from idem.testing.bank.settings import WebhookOrder
+
+Event = Literal["received", "acted", "answered"]
+EVENTS: tuple[Event, ...] = ("received", "acted", "answered")
+
+
+@dataclass(frozen=True)
+class Happening:
+    """What a hook is told. `received`: logged, nothing done. `acted`: the payment is on the disk, nothing answered.
+    `answered`: the answer is handed to the operating system."""
+
+    event: Event
+    request: Received
+    payment: Payment | None = None
+    status: int | None = None
+
+
+Callback = Callable[[Happening], Awaitable[None] | None]
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which requests are meant; None means any. `path` may be a pattern (`/payments*`), without the query."""
+
+    account: str | None = None
+    method: str | None = "POST"
+    path: str | None = None
+    key: str | None = None
+    reference: str | None = None
+    nth: int | None = None
+
+    def __call__(self, request: Received) -> bool:
+        return (
+            (self.account is None or self.account == request.account)
+            and (self.method is None or self.method == request.method)
+            and (self.path is None or fnmatchcase(request.path.partition("?")[0], self.path))
+            and (self.key is None or self.key == request.key)
+            and (self.reference is None or self.reference == request.reference)
+            and (self.nth is None or self.nth == request.nth)
+        )
+
+
+Matcher = Match | Callable[[Received], bool] | Mapping[str, Any] | None
+
+
+def matcher(given: Matcher) -> Callable[[Received], bool]:
+    """A predicate from what a script may say: a `Match`, its members as a mapping, a function, or None for every POST.
+
+    Raises:
+        SettingsError: a member is unknown.
+    """
+    if given is None:
+        return Match()
+    if isinstance(given, Mapping):
+        _known(given, {f.name for f in fields(Match)}, "match")
+        return Match(**given)
+    return given
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one request meets: a fault, and at `on` a SIGKILL to `kill_pid` or a command, before the bank goes on.
+
+    `webhook` overrides the account's order for the events of the payment that this request makes.
+    """
+
+    fault: Fault | None = None
+    kill_pid: int | None = None
+    command: tuple[str, ...] = ()
+    on: Event = "acted"
+    webhook: WebhookOrder | None = None
+
+    @classmethod
+    def parse(cls, given: "str | Fault | Mapping[str, Any] | Step | None", *, commands: bool = True) -> Self:
+        """Read a step: a fault's name (`none` for no fault), or a mapping with the members of this class, whose
+        `kill_pid` may be `"self"`.
+
+        Raises:
+            SettingsError: it is not understood, or names a command where `commands` is False.
+        """
+        if isinstance(given, cls):
+            return given
+        if given is None or given == "none":
+            return cls()
+        if isinstance(given, Fault):
+            return cls(given)
+        if isinstance(given, str):
+            return cls(Fault.parse(given))
+        if not isinstance(given, Mapping):
+            raise SettingsError(f"{given!r} is no fault")
+        _known(given, {f.name for f in fields(cls)}, "step")
+        fault = given.get("fault")
+        on = given.get("on", "acted")
+        command = given.get("command", ())
+        webhook = given.get("webhook")
+        if on not in EVENTS:
+            raise SettingsError(f"on {on!r} is none of {', '.join(EVENTS)}")
+        if command and not commands:
+            raise SettingsError("a command can stand in the settings only: anyone on this machine can reach this port")
+        if isinstance(command, str):
+            raise SettingsError("a command is a list of words; no shell reads it")
+        if isinstance(webhook, Mapping):
+            _known(webhook, {f.name for f in fields(WebhookOrder)}, "webhook")
+            webhook = WebhookOrder(**webhook)
+        return cls(
+            fault if isinstance(fault, Fault) else None if fault in (None, "none") else Fault.parse(str(fault)),
+            _pid(given.get("kill_pid")),
+            tuple(command),
+            on,
+            webhook,
+        )
+
+    async def play(self, happening: Happening) -> None:
+        """Do what is to be done at this event."""
+        if happening.event != self.on:
+            return
+        if self.kill_pid is not None:
+            kill(self.kill_pid)
+        if self.command:
+            process = await asyncio.create_subprocess_exec(*self.command, env={**os.environ, **_told(happening)})
+            await process.wait()
+
+
+class Script:
+    """Rules in the order in which they were added. A request takes the next step of the first rule that matches it
+    and has one left. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._rules: list[tuple[Callable[[Received], bool], deque[Step]]] = []
+        self._lock = threading.Lock()
+
+    def add(self, match: Matcher, steps: Iterable[Any], *, commands: bool = True) -> int:
+        """Add a rule; returns its number of steps.
+
+        Raises:
+            SettingsError: the match or a step is not understood.
+        """
+        parsed = deque(Step.parse(step, commands=commands) for step in steps)
+        if not parsed:
+            raise SettingsError("a rule needs at least one step")
+        predicate = matcher(match)
+        count = len(parsed)
+        with self._lock:
+            self._rules.append((predicate, parsed))
+        return count
+
+    def add_json(self, rule: Mapping[str, Any], *, commands: bool) -> int:
+        """Add a rule of the form `{"match": {…}, "faults": […], "times": n}`; `times` repeats the whole list.
+
+        Raises:
+            SettingsError: it has another form.
+        """
+        _known(rule, {"match", "faults", "times"}, "rule")
+        steps, times, match = rule.get("faults"), rule.get("times", 1), rule.get("match")
+        if not isinstance(steps, (list, tuple)) or isinstance(times, bool) or not isinstance(times, int) or times < 1:
+            raise SettingsError('a rule is {"match": {…}, "faults": […], "times": n}')
+        if match is not None and not isinstance(match, Mapping):
+            raise SettingsError("match must be an object")
+        return self.add(match, list(steps) * times, commands=commands)
+
+    def take(self, request: Received) -> Step | None:
+        """The step of this request, used up by it."""
+        with self._lock:
+            for predicate, steps in self._rules:
+                if steps and predicate(request):
+                    return steps.popleft()
+        return None
+
+    def left(self) -> int:
+        """How many steps no request has met yet."""
+        with self._lock:
+            return sum(len(steps) for _, steps in self._rules)
+
+    def clear(self) -> None:
+        """Forget all rules."""
+        with self._lock:
+            self._rules.clear()
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, to one process; that it is dead already is no error."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_pid_on_effect(pid: int) -> Callback:
+    """A callback for `Bank.when("acted", …)`: the process is gone before the bank answers."""
+    checked = _pid(pid)
+    assert checked is not None
+    return lambda _: kill(checked)
+
+
+def _pid(given: Any) -> int | None:
+    if given is None:
+        return None
+    if given == "self":
+        return os.getpid()
+    # 0 and negative numbers are whole process groups, 1 is init: no test means them.
+    if isinstance(given, bool) or not isinstance(given, int) or given <= 1:
+        raise SettingsError(f"kill_pid {given!r} is no process")
+    return given
+
+
+def _known(given: Mapping[str, Any], names: set[str], what: str) -> None:
+    if unknown := set(given) - names:
+        raise SettingsError(f"a {what} knows no {', '.join(sorted(unknown))}; it knows {', '.join(sorted(names))}")
+
+
+def _told(happening: Happening) -> dict[str, str]:
+    told = {
+        "BANK_EVENT": happening.event,
+        "BANK_KEY": happening.request.key,
+        "BANK_REFERENCE": happening.request.reference,
+        "BANK_PAYMENT": happening.payment.id if happening.payment else None,
+    }
+    return {name: value for name, value in told.items() if value is not None}

@@ -1,0 +1,75 @@
+"""The listening socket and the life of its connections."""
+
+import asyncio
+import logging
+
+from idem.testing.bank.connection import Connection
+from idem.testing.bank.wire import Handler
+
+logger = logging.getLogger("idem.bank")
+
+# Reconnecting workers come all at once; the kernel's queue must hold them while the loop is busy.
+_BACKLOG = 1024
+
+
+class Server:
+    """Listens, and hangs up on everyone at the end."""
+
+    def __init__(self, handler: Handler, *, idle_seconds: float, max_body: int) -> None:
+        self.failures: list[Exception] = []
+        self._handler = handler
+        self._idle_seconds = idle_seconds
+        self._max_body = max_body
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], Connection] = {}
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        if self._server is None or not self._server.sockets:
+            raise RuntimeError("the bank is closed")
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address is taken.
+        """
+        self._server = await asyncio.start_server(self._connected, host, port, backlog=_BACKLOG)
+
+    async def stop(self, grace: float = 1.0) -> None:
+        """Listen no more, give the requests being worked on `grace` seconds to be answered, hang up. Those that stall
+        on order are given nothing."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task, connection in self._connections.items():
+            if not connection.working:
+                task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=grace)
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=grace)
+        self._server = None
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(self._handler, reader, writer, idle_seconds=self._idle_seconds, max_body=self._max_body)
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = connection
+        try:
+            await connection.serve()
+        except (asyncio.CancelledError, ConnectionError):
+            # Cancelled by `stop` alone; raised on, asyncio's own callback would report it as an error.
+            pass
+        except Exception as error:
+            logger.exception("the bank failed at a request")
+            self.failures.append(error)
+            connection.reset()
+        finally:
+            del self._connections[task]
+            writer.close()

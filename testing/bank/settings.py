@@ -1,0 +1,222 @@
+"""Every setting of the bank: unit, default, reason; as one JSON file, so that a bank can be a process of its own."""
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from idem.testing.bank.errors import SettingsError
+from idem.testing.bank.faults import EVERYDAY_FAULTS, Fault
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+class Replay(StrEnum):
+    """What a second request with the same idempotency key gets."""
+
+    STORED = "stored"
+    """The first response again, a cached 500 included (as Stripe v1)."""
+    CURRENT = "current"
+    """The object as it is now (as PayPal)."""
+    SUCCESS_ONLY = "success_only"
+    """The first 2xx again; after a 4xx or 5xx the request is executed anew (as Checkout.com)."""
+    NONE = "none"
+    """Keys are ignored: every POST executes (as a card terminal, or most mail providers)."""
+
+
+def _told(error: ErrorDetails) -> str:
+    place = ".".join(map(str, error["loc"])) or "settings"
+    if error["type"] != "unexpected_keyword_argument":
+        return f"{place}: {error['msg']}"
+    known = {f.name for cls in (BankSettings, Account, WebhookOrder) for f in fields(cls)}
+    near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
+    return f"{place}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise SettingsError(message)
+
+
+def _rate(value: float | None, name: str) -> None:
+    _require(value is None or 0 <= value <= 1, f"{name} must lie between 0 and 1")
+
+
+def _replay(value: str) -> Replay:
+    try:
+        return Replay(value)
+    except ValueError:
+        raise SettingsError(f"replay {value!r} is none of {', '.join(Replay)}") from None
+
+
+@dataclass(frozen=True)
+class WebhookOrder:
+    """How events reach the receiver.
+
+    `copies` of each event are sent (2 = every event twice), `delay` seconds after it happened. With `hold` = n the
+    bank collects n events and sends them last first; what has waited for `hold_seconds` is sent anyhow.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    copies: int = 1
+    delay: float = 0.0
+    hold: int = 1
+    hold_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require(self.copies >= 0, "copies must be 0 or more")
+        _require(self.delay >= 0, "delay must be 0 or more seconds")
+        _require(self.hold >= 1, "hold must be 1 or more")
+
+
+@dataclass(frozen=True)
+class Account:
+    """One customer of the bank; the bearer token selects it. Keys and payments of two accounts never meet.
+
+    `retention`: seconds for which a key is remembered, None = for ever. After it the same key executes anew.
+    `lookup_lag`: seconds after which a payment appears in lists and look-ups; by its id it is there at once.
+    `key_header`, `key_field`: where the key is carried; the header wins, None switches one off.
+    `fault_rate`: overrides the bank's rate for this account.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    name: str = "main"
+    token: str = "main-token"
+    replay: Replay = Replay.STORED
+    retention: float | None = 86_400.0
+    lookup_lag: float = 0.0
+    key_header: str | None = "idempotency-key"
+    key_field: str | None = "idempotency_key"
+    fault_rate: float | None = None
+    webhook_url: str | None = None
+    webhook_secret: str = "whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0"
+    webhook: WebhookOrder = field(default_factory=WebhookOrder)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "replay", _replay(self.replay))
+        _require(bool(self.name) and ":" not in self.name, "an account needs a name, without ':'")
+        _require(bool(self.token), f"account {self.name}: the token is empty")
+        _require(self.retention is None or self.retention >= 0, f"account {self.name}: retention is negative")
+        _require(self.lookup_lag >= 0, f"account {self.name}: lookup_lag is negative")
+        _require(
+            self.webhook_secret.startswith("whsec_"), f"account {self.name}: webhook_secret must begin with whsec_"
+        )
+        _rate(self.fault_rate, f"account {self.name}: fault_rate")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `name:token[:replay[:retention[:lag]]]`, as the command line has it.
+
+        Retention and lag are seconds or end in s, m, h or d; retention `forever` never ends.
+
+        Raises:
+            SettingsError: the text has another form.
+        """
+        parts = text.split(":")
+        if not 2 <= len(parts) <= 5:
+            raise SettingsError(f"account {text!r}: expected name:token[:replay[:retention[:lag]]]")
+        given: dict[str, Any] = {"name": parts[0], "token": parts[1]}
+        if len(parts) > 2 and parts[2]:
+            given["replay"] = parts[2]
+        if len(parts) > 3 and parts[3]:
+            given["retention"] = None if parts[3] == "forever" else seconds(parts[3])
+        if len(parts) > 4 and parts[4]:
+            given["lookup_lag"] = seconds(parts[4])
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class BankSettings:
+    """The whole bank.
+
+    `log`: the JSON lines file that is the bank's truth, read again at the next start; None keeps it in memory only.
+    `durable`: fsync before every answer. Without it the log still survives a SIGKILL of the bank, not a power cut.
+    `seed`, `fault_rate` (0 to 1), `faults` (name → weight, a name may carry seconds: `act_then_stall:5`): which POSTs
+    go wrong by themselves, and how. The choice is a hash of seed, account, key and how often that key was sent.
+    `lookup_fault_rate`, `lookup_faults`: the same for GETs.
+    `require_auth`: 401 for an unknown token; otherwise the first account serves whoever has none.
+    `pending_seconds`: how long a `pending` payment is processing.
+    `stall_seconds`: how long `stall_before_acting` waits before it acts.
+    `latency`: seconds that every request takes before it is acted upon.
+    `idle_seconds`: an idle or half-received connection is closed after this.
+    `script`: rules as `POST /_bank/script` takes them, there from the start; only here may a step run a command.
+    `host` other than a loopback address offers everyone who reaches it to kill processes of this user.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    log: Path | None = None
+    durable: bool = True
+    accounts: tuple[Account, ...] = (Account(),)
+    require_auth: bool = False
+    seed: int = 0
+    fault_rate: float = 0.0
+    faults: Mapping[str, float] = field(default_factory=lambda: dict(EVERYDAY_FAULTS))
+    lookup_fault_rate: float = 0.0
+    lookup_faults: Mapping[str, float] = field(
+        default_factory=lambda: {"drop_before_acting": 1.0, "503": 1.0, "429": 1.0, "broken_body": 1.0}
+    )
+    pending_seconds: float = 5.0
+    stall_seconds: float = 5.0
+    latency: float = 0.0
+    idle_seconds: float = 75.0
+    max_body: int = 1_048_576
+    control: bool = True
+    script: tuple[Mapping[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        _require(len(self.accounts) > 0, "the bank needs an account")
+        for what in ("name", "token"):
+            seen = [getattr(account, what) for account in self.accounts]
+            _require(len(set(seen)) == len(seen), f"two accounts have the same {what}")
+        _rate(self.fault_rate, "fault_rate")
+        _rate(self.lookup_fault_rate, "lookup_fault_rate")
+        for faults in (self.faults, self.lookup_faults):
+            for name, weight in faults.items():
+                Fault.parse(name)
+                _require(weight >= 0 and math.isfinite(weight), f"the weight of {name} must be 0 or more")
+        for name in ("pending_seconds", "stall_seconds", "latency", "idle_seconds"):
+            _require(getattr(self, name) >= 0, f"{name} must be 0 or more")
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "BankSettings":
+        """Read the settings from JSON.
+
+        Raises:
+            SettingsError: it is no JSON, or a setting is unknown or wrong; the message lists all of them.
+        """
+        try:
+            return _adapter().validate_json(text)
+        except ValidationError as error:
+            raise SettingsError("; ".join(map(_told, error.errors()))) from error
+
+    def to_json(self) -> str:
+        """The settings as JSON that `from_json` reads back to an equal object. Holds the accounts' secrets."""
+        return _adapter().dump_json(self, indent=2).decode()
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds, or of units as in `90s`, `15m`, `24h`, `7d`.
+
+    Raises:
+        SettingsError: the text has another form.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if match is None:
+        raise SettingsError(f"{text!r} is no duration: expected e.g. 0.5, 90s, 15m, 24h or 7d")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
+
+
+def _adapter() -> TypeAdapter[BankSettings]:
+    return TypeAdapter(BankSettings)

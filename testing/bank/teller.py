@@ -1,0 +1,163 @@
+"""The way of a request through the bank: read, log, meet its fault, act, log, answer."""
+
+import asyncio
+import itertools
+from collections import defaultdict
+from dataclasses import replace
+
+from idem.testing.bank.answers import Answer, by_fault, refusal, unauthorized
+from idem.testing.bank.clock import Clock
+from idem.testing.bank.control import PREFIX, Control
+from idem.testing.bank.errors import SettingsError
+from idem.testing.bank.faults import NO_FAULT, Acts, Fault, chosen_by_rate, ordered_by_request
+from idem.testing.bank.hooks import Hooks
+from idem.testing.bank.ledger import Ledger
+from idem.testing.bank.order import Order, read_order
+from idem.testing.bank.payments import Payments
+from idem.testing.bank.records import Answered, Payment, Received
+from idem.testing.bank.script import Event, Happening, Script, Step
+from idem.testing.bank.settings import Account, BankSettings
+from idem.testing.bank.webhooks import Webhooks
+from idem.testing.bank.wire import Incoming, Reply
+
+
+class Teller:
+    """Handles every request; the fault of each is settled, and logged, before anything is done."""
+
+    def __init__(
+        self,
+        settings: BankSettings,
+        clock: Clock,
+        ledger: Ledger,
+        payments: Payments,
+        webhooks: Webhooks,
+        script: Script,
+        hooks: Hooks,
+        control: Control,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._ledger = ledger
+        self._payments = payments
+        self._webhooks = webhooks
+        self._script = script
+        self._hooks = hooks
+        self._control = control
+        self._sent: defaultdict[tuple[str, ...], int] = defaultdict(int)
+        self._numbers = itertools.count(1)
+
+    def recall(self) -> None:
+        """Go on counting where the log ends."""
+        last = 0
+        for record in self._ledger.records:
+            if isinstance(record, Received):
+                last = max(last, record.id)
+                if record.complete and record.nth:
+                    self._sent[_identity(record)] = record.nth
+        self._numbers = itertools.count(last + 1)
+
+    async def handle(self, incoming: Incoming) -> Reply:
+        """A whole request, to its answer."""
+        order = read_order(incoming, self._settings)
+        if self._settings.control and order.path.startswith(PREFIX):
+            answer = self._control.handle(incoming.method, order.path, incoming.headers, order.params)
+            return Reply(answer.status, answer.body, answer.headers)
+        request = self._received(order)
+        self._sent[_identity(request)] = request.nth
+        step, refused = Step(), None
+        if order.account is None:
+            refused = unauthorized()
+        else:
+            try:
+                step = self._choose(order, order.account, request)
+            except SettingsError as error:
+                refused = refusal(400, "bad_fault", str(error))
+        if step.fault is not None:
+            request = replace(request, fault=str(step.fault))
+        self._ledger.write(request)
+        await self._happened("received", request, step)
+        await asyncio.sleep(self._settings.latency)
+        answer = refused or await self._answer(order, request, step)
+        return await self._reply(request, step, answer)
+
+    async def cut(self, incoming: Incoming) -> None:
+        """A request that did not come in whole: noted, and nothing done."""
+        order = read_order(incoming, self._settings)
+        self._ledger.write(replace(self._received(order), complete=False, nth=0))
+        await self._ledger.sync()
+
+    def _received(self, order: Order) -> Received:
+        request = Received(
+            id=next(self._numbers),
+            at=self._clock.now(),
+            account=order.account.name if order.account else None,
+            method=order.incoming.method,
+            path=order.incoming.target,
+            key=order.key,
+            reference=order.reference,
+            body_sha256=order.body_sha256,
+            nth=0,
+            fault=None,
+        )
+        return replace(request, nth=self._sent[_identity(request)] + 1)
+
+    def _choose(self, order: Order, account: Account, request: Received) -> Step:
+        """The request's own wish, else the script, else chance. A script's step is used up only if it is played."""
+        if order.fault is not None:
+            return Step(ordered_by_request(order.fault, request.nth))
+        if (step := self._script.take(request)) is not None:
+            return step
+        settings = self._settings
+        if request.method == "POST":
+            faults, rate = settings.faults, account.fault_rate
+            rate = settings.fault_rate if rate is None else rate
+        else:
+            faults, rate = settings.lookup_faults, settings.lookup_fault_rate
+        return Step(chosen_by_rate(faults, rate, settings.seed, *_identity(request), request.nth))
+
+    async def _answer(self, order: Order, request: Received, step: Step) -> Answer:
+        plan = step.fault.plan if step.fault is not None else NO_FAULT
+        if plan.acts is Acts.NEVER:
+            # A dropped line has no answer; what stands here for it is never sent.
+            return by_fault(plan.answer or "503", step.fault.time if step.fault else None)
+
+        async def acted(payment: Payment) -> None:
+            await self._happened("acted", request, step, payment)
+            self._webhooks.announce(payment, step.webhook)
+
+        assert order.account is not None
+        answer = await self._payments.serve(order, order.account, request.id, step.fault, acted)
+        if answer.status < 400 or answer.effect is not None:
+            match plan.answer:
+                case "500":
+                    return replace(by_fault("500", None), effect=answer.effect, payment=answer.payment)
+                case "broken":
+                    return replace(answer, body=answer.body[: len(answer.body) // 2])
+        return answer
+
+    async def _reply(self, request: Received, step: Step, answer: Answer) -> Reply:
+        async def sent() -> None:
+            await self._happened("answered", request, step, status=answer.status)
+
+        fault: Fault | None = step.fault
+        delivery = fault.plan.delivery if fault is not None else NO_FAULT.delivery
+        seconds = fault.time if fault is not None else None
+        reply = Reply(answer.status, answer.body, answer.headers, delivery, seconds, sent)
+        status = answer.status if reply.answers else None
+        self._ledger.write(Answered(request.id, self._clock.now(), status, answer.effect, answer.payment))
+        await self._ledger.sync()
+        return reply
+
+    async def _happened(
+        self, event: Event, request: Received, step: Step, payment: Payment | None = None, status: int | None = None
+    ) -> None:
+        happening = Happening(event, request, payment, status)
+        await self._hooks.fire(happening)
+        await step.play(happening)
+
+
+def _identity(request: Received) -> tuple[str, ...]:
+    """What makes two requests sendings of the same thing: the key, else the reference, else the very bytes."""
+    if request.method != "POST":
+        return (request.account or "", request.method, request.path)
+    return (request.account or "", request.method, request.key or request.reference or request.body_sha256)

@@ -1,0 +1,52 @@
+"""What passes between the sockets and the bank behind them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from idem.testing.bank.faults import Delivery
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """The bytes of a request. Header names are lower case. `complete` False: the line was cut in the middle of it, or
+    what came is no HTTP; then any part may be empty."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer and what becomes of it. `seconds`: between the bytes of a drip; of a stall, None for ever.
+
+    `sent` is awaited when the answer has been handed to the operating system whole.
+    """
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delivery: Delivery = Delivery.WHOLE
+    seconds: float | None = None
+    sent: Callable[[], Awaitable[None]] | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether any byte of it will leave."""
+        silent = self.delivery in (Delivery.DROPPED, Delivery.RESET)
+        return not silent and not (self.delivery is Delivery.STALLED and self.seconds is None)
+
+
+class Handler(Protocol):
+    """Who works on requests."""
+
+    async def handle(self, incoming: Incoming) -> Reply:
+        """Work on a whole request. An exception cuts the line without an answer."""
+        ...
+
+    async def cut(self, incoming: Incoming) -> None:
+        """Take note of a request that did not come in whole."""
+        ...

@@ -1,0 +1,124 @@
+"""A bank for a test, and a client that speaks to it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from idem.testing.bank import Account, Bank, BankSettings
+
+Open = Callable[..., Bank]
+
+
+@pytest.fixture
+def log_path(tmp_path: Path) -> Path:
+    return tmp_path / "bank.jsonl"
+
+
+@pytest.fixture
+def open_bank(log_path: Path) -> Iterator[Open]:
+    """Open a bank in a thread: members of `Account` go to its only account, `accounts` replaces it."""
+    with ExitStack() as stack:
+
+        def open_(**given: Any) -> Bank:
+            names = Account.__dataclass_fields__
+            own = {name: given.pop(name) for name in list(given) if name in names and name != "fault_rate"}
+            given.setdefault("accounts", (Account(**own),))
+            given.setdefault("log", log_path)
+            return stack.enter_context(Bank(BankSettings(**given)).in_thread())
+
+        yield open_
+
+
+@pytest.fixture
+def pay() -> Iterator[Callable[..., httpx.Response]]:
+    """POST a payment of 500 eur."""
+    with httpx.Client(timeout=10, trust_env=False) as client:
+
+        def pay_(bank: Bank | str, key: str | None = None, *, fault: str | None = None, **body: Any) -> httpx.Response:
+            headers = {"x-bank-fault": fault} if fault else {}
+            if key is not None:
+                headers["idempotency-key"] = key
+            timeout = body.pop("timeout", 10)
+            if (token := body.pop("token", None)) is not None:
+                headers["authorization"] = f"Bearer {token}"
+            url = bank if isinstance(bank, str) else bank.url
+            content = {"amount": 500, "currency": "eur", **body}
+            return client.post(f"{url}/payments", json=content, headers=headers, timeout=timeout)
+
+        yield pay_
+
+
+@pytest.fixture
+def look() -> Iterator[Callable[..., list[dict[str, Any]]]]:
+    """GET the list of payments; the query as keyword arguments."""
+    with httpx.Client(timeout=10, trust_env=False) as client:
+
+        def look_(bank: Bank, **query: Any) -> list[dict[str, Any]]:
+            response = client.get(f"{bank.url}/payments", params=query)
+            assert response.status_code == 200, response.text
+            data: list[dict[str, Any]] = response.json()["data"]
+            return data
+
+        yield look_
+
+
+@pytest.fixture
+def raw() -> Callable[..., tuple[bytes, BaseException | None]]:
+    """POST a payment over a bare socket; what came back until the end, and the error that ended it."""
+
+    def raw_(
+        bank: Bank, key: str = "k", *, fault: str = "none", seconds: float = 5
+    ) -> tuple[bytes, BaseException | None]:
+        body = json.dumps({"amount": 500, "currency": "eur"}).encode()
+        head = (
+            f"POST /payments HTTP/1.1\r\nhost: bank\r\ncontent-length: {len(body)}\r\n"
+            f"idempotency-key: {key}\r\nx-bank-fault: {fault}\r\nconnection: close\r\n\r\n"
+        )
+        got = b""
+        with socket.create_connection(("127.0.0.1", bank.port), timeout=seconds) as sock:
+            sock.sendall(head.encode() + body)
+            end = time.monotonic() + seconds
+            try:
+                while data := sock.recv(65536):
+                    got += data
+                    sock.settimeout(max(0.01, end - time.monotonic()))
+            except OSError as error:
+                return got, error
+        return got, None
+
+    return raw_
+
+
+@pytest.fixture
+def bank_process(tmp_path: Path) -> Iterator[Callable[[BankSettings], tuple[subprocess.Popen[str], str]]]:
+    """Start the bank as a process of its own; the process and its URL."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(settings: BankSettings) -> tuple[subprocess.Popen[str], str]:
+        path = tmp_path / f"settings-{len(started)}.json"
+        path.write_text(settings.to_json())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "idem.testing.bank", str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        started.append(process)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,103 @@
+"""Starting, joining and leaving the embedded PostgreSQL."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from idem.cli.embedded import EmbeddedError, acquire
+
+
+def one(url: str, query: str) -> object:
+    with psycopg.connect(url, autocommit=True) as db:
+        row = db.execute(query).fetchone()
+    return row and row[0]
+
+
+def test_the_first_start_makes_a_durable_cluster_with_role_and_database(home):
+    with acquire(home, linger=0) as pg:
+        assert pg.url.startswith("postgresql://idem@/idem?host=")
+        assert pg.url.endswith("&port=5432")
+        assert one(pg.url, "SELECT current_user || ' ' || current_database()") == "idem idem"
+        assert one(pg.url, "SELECT rolcreatedb AND NOT rolsuper FROM pg_roles WHERE rolname = 'idem'")
+        assert one(pg.superuser_url, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+        assert one(pg.url, "SHOW fsync") == "on"
+        assert one(pg.url, "SHOW listen_addresses") == ""
+        assert int(str(one(pg.url, "SHOW max_connections"))) >= 200
+        assert Path(pg.socket_dir).stat().st_mode & 0o777 == 0o700
+
+
+def test_data_survives_a_restart(home, processes_of, eventually):
+    with acquire(home, linger=0, durable=False) as pg:
+        before = pg.server_pid
+        with psycopg.connect(pg.url) as db:
+            db.execute("CREATE TABLE kept AS SELECT 42 AS n")
+    eventually(lambda: not processes_of(home))
+    with acquire(home, linger=0, durable=False) as pg:
+        assert pg.server_pid != before
+        assert one(pg.url, "SELECT n FROM kept") == 42
+
+
+def test_users_share_one_server_and_the_last_to_leave_ends_it(home, processes_of, eventually):
+    first = acquire(home, linger=0.2, durable=False)
+    second = acquire(home, durable=False)
+    assert second.server_pid == first.server_pid
+    first.close()
+    first.close()
+    time.sleep(1)  # longer than the linger: a server that ended with its starter would be gone
+    assert one(second.url, "SELECT 1") == 1
+    second.close()
+    eventually(lambda: not processes_of(home))
+    assert sorted(p.name for p in home.iterdir()) == [
+        "pg.log",
+        f"pg{first.major}",
+        "start.lock",
+        "supervisor.lock",
+        "users.lock",
+    ]
+
+
+def test_six_starters_on_a_fresh_folder_get_one_server(home, start_user, processes_of):
+    users = [start_user(home, linger=2.0) for _ in range(6)]
+    assert len({user["server_pid"] for user in users}) == 1
+    assert sum("/postgres -D" in command for command in processes_of(home).values()) == 1
+    assert one(users[0]["url"], "SELECT count(*) FROM pg_database WHERE datname = 'idem'") == 1
+
+
+def test_starts_that_race_a_shutdown_each_get_a_server(folder, home):
+    cycles = (
+        "import os, psycopg; from idem.cli.embedded import acquire\n"
+        "for n in range(8):\n"
+        "    with acquire(os.environ['TEST_HOME'], linger=0, durable=False) as pg:\n"
+        "        psycopg.connect(pg.url).close()\n"
+    )
+    env = {"PATH": "/usr/bin:/bin", "TEST_HOME": str(home)}
+    racers = [subprocess.Popen([sys.executable, "-c", cycles], env=env, cwd=folder) for _ in range(3)]
+    assert [racer.wait(timeout=90) for racer in racers] == [0, 0, 0]
+
+
+def test_whoever_needs_a_durable_server_is_not_given_one_without_fsync(home):
+    with acquire(home, linger=0.2, durable=False), pytest.raises(EmbeddedError, match="without fsync"):
+        acquire(home, linger=0.2, durable=True)
+
+
+def test_a_server_that_is_not_ready_in_time_is_an_error_and_no_leftover(home, processes_of, eventually):
+    with pytest.raises(EmbeddedError, match=r"was not ready in 0 s.*try again"):
+        acquire(home, linger=0, durable=False, timeout=0)
+    eventually(lambda: not processes_of(home))
+
+
+@pytest.mark.parametrize("module", ["idem.cli.embedded", "idem.cli.embedded.supervisor"])
+def test_importing_loads_the_standard_library_only(module):
+    script = (
+        "import sys; before = set(sys.modules); import " + module + "\n"
+        "loaded = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(*sorted(loaded - sys.stdlib_module_names - {'idem'}))"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == ""

@@ -1,0 +1,155 @@
+"""Whoever is killed, nothing is left running and the next user gets a server with its data."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from idem.cli.embedded import Embedded, acquire
+from idem.cli.embedded.account import server_account
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def remember(url: str) -> None:
+    with psycopg.connect(url) as db:
+        db.execute("CREATE TABLE kept AS SELECT 42 AS n")
+
+
+def remembers(pg: Embedded) -> bool:
+    with psycopg.connect(pg.url) as db:
+        return db.execute("SELECT n FROM kept").fetchall() == [(42,)]
+
+
+def answers(url: str) -> bool:
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def test_the_only_user(home, start_user, processes_of, eventually):
+    user = start_user(home)
+    remember(user["url"])
+    assert len(processes_of(home)) > 2
+    user.kill()
+    eventually(lambda: not processes_of(home))
+    assert not (home / "run").exists()
+    assert not (home / "pg.json").exists()
+    with acquire(home, linger=0, durable=False) as pg:
+        assert remembers(pg)
+
+
+def test_the_user_while_the_server_starts(home, start_user, processes_of, eventually):
+    user = start_user(home)
+    eventually(lambda: any("initdb" in command for command in processes_of(home).values()))
+    user.kill()
+    eventually(lambda: not processes_of(home))
+    with acquire(home, linger=0, durable=False) as pg:
+        assert answers(pg.url)
+
+
+def test_the_supervisor(home, start_user, supervisor_of, processes_of, eventually):
+    user = start_user(home)
+    remember(user["url"])
+    kill(supervisor_of(home))
+    eventually(lambda: not processes_of(home))
+    with acquire(home, linger=0, durable=False) as pg:
+        assert pg.server_pid != user["server_pid"]
+        assert remembers(pg)
+
+
+def test_a_user_who_comes_right_after_the_supervisor_was_killed(home, start_user, supervisor_of):
+    user = start_user(home)
+    remember(user["url"])
+    kill(supervisor_of(home))
+    with acquire(home, linger=0, durable=False) as pg:
+        assert remembers(pg)
+
+
+def test_the_postmaster_comes_back_for_those_who_hold_it(home, start_user, eventually):
+    user = start_user(home)
+    remember(user["url"])
+    kill(user["server_pid"])
+    eventually(lambda: answers(user["url"]))
+    with acquire(home, linger=0, durable=False) as pg:
+        assert pg.server_pid != user["server_pid"]
+        assert remembers(pg)
+
+
+def test_supervisor_and_postmaster_while_a_backend_works_on(home, start_user, supervisor_of, eventually):
+    user = start_user(home)
+    remember(user["url"])
+    with psycopg.connect(user["url"]) as db:
+        # Computing, it does not notice that its postmaster is gone; a second postmaster beside it would be ruin.
+        backend = db.info.backend_pid
+        db.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 8000000) AS a(n) WHERE n % 7 = 0")
+        kill(supervisor_of(home))
+        kill(user["server_pid"])
+        assert Path(f"/proc/{backend}").exists()
+        with acquire(home, linger=0, durable=False) as pg:
+            assert not Path(f"/proc/{backend}/cwd").exists()
+            assert remembers(pg)
+
+
+def test_supervisor_and_initdb_halfway(home, start_user, supervisor_of, processes_of, eventually):
+    user = start_user(home)
+    eventually(lambda: any(home.glob("initdb-*/global")))  # it has begun to write
+    kill(supervisor_of(home))
+    for pid in processes_of(home):
+        kill(pid)
+    assert "does not start" in user["error"]
+    assert not any(home.glob("pg[0-9]*"))
+    with acquire(home, linger=0, durable=False) as pg:
+        assert answers(pg.url)
+    assert not any(home.glob("initdb-*"))
+
+
+@pytest.fixture
+def stranger():
+    """A program of the server's account that has nothing to do with PostgreSQL."""
+    account = server_account(Path("/"))
+    process = subprocess.Popen(
+        ["sleep", "600"], user=account.uid, group=account.gid, extra_groups=account.groups, cwd="/"
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+def killed_server(home, user, supervisor_of, processes_of, eventually) -> Path:
+    remember(user["url"])
+    kill(supervisor_of(home))
+    kill(user["server_pid"])
+    eventually(lambda: not processes_of(home))
+    pid_file = home / f"pg{user['major']}" / "postmaster.pid"
+    assert pid_file.exists()
+    return pid_file
+
+
+def test_a_pid_file_whose_number_is_now_anothers(home, start_user, stranger, supervisor_of, processes_of, eventually):
+    user = start_user(home)
+    pid_file = killed_server(home, user, supervisor_of, processes_of, eventually)
+    for file in (pid_file, home / "run" / ".s.PGSQL.5432.lock"):
+        file.write_text(file.read_text().replace(str(user["server_pid"]), str(stranger.pid), 1))
+    with acquire(home, linger=0, durable=False) as pg:
+        assert remembers(pg)
+    assert stranger.poll() is None
+
+
+@pytest.mark.parametrize("left", ["", "12", "no number\n"])
+def test_a_pid_file_that_was_half_written(home, start_user, supervisor_of, processes_of, eventually, left):
+    user = start_user(home)
+    killed_server(home, user, supervisor_of, processes_of, eventually).write_text(left)
+    with acquire(home, linger=0, durable=False) as pg:
+        assert remembers(pg)

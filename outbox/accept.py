@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from idem.outbox import canonical, keys
@@ -33,6 +32,9 @@ from idem.outbox.decisions import (
 from idem.outbox.errors import ConfigError, RetryTransaction, StoreUnavailable
 from idem.outbox.operation import Answer, Operation
 from idem.outbox.wakeup import Nudge
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 MINIMUM_RETRY_AFTER = 1.0
 """Seconds: what a client is told at the least, so that a due row is not polled in a tight loop."""

@@ -16,7 +16,7 @@ TRANSPORT_LIMIT = 5
 """Calls in a row that never left us."""
 
 CONFIG_LIMIT = 5
-"""Different rows refused for our configuration, with no success between: one row alone never stops a lane (hazard 63)."""
+"""Different rows refused for our configuration, no success between: one row never stops a lane (hazard 63)."""
 
 TROUBLE_LIMIT = 10
 """Ambiguous calls in a row by transport or 5xx: each of them makes an unknown, so that it must end somewhere."""
@@ -84,7 +84,7 @@ class Breaker:
         return True
 
     def record(self, row_id: Hashable, outcome: Outcome, now: float, *, trouble: bool = True) -> None:
-        """How a call ended. `trouble`: an ambiguous one is so by transport or 5xx, and not by what the provider said."""
+        """How a call ended. `trouble`: if it is ambiguous, then by transport or 5xx, not by the provider's word."""
         probed = self._end_probe(row_id)
         match outcome:
             case NotExecuted(why="given_back"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -286,9 +287,9 @@ def _detail(error: BaseException) -> str | None:
         return str(error)
     link: BaseException | None = error
     while link is not None:
-        if isinstance(link, ssl.SSLCertVerificationError):
-            return link.verify_message
-        if isinstance(link, OSError) and link.errno in errno.errorcode and not isinstance(link, ssl.SSLError):
-            return errno.errorcode[link.errno]
+        if isinstance(link, ssl.SSLError | socket.gaierror):
+            return getattr(link, "verify_message", None)
+        if isinstance(link, OSError) and link.errno is not None:
+            return errno.errorcode.get(link.errno)
         link = link.__cause__ or link.__context__
     return None

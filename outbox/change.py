@@ -42,9 +42,11 @@ class Row:
     misses: int = 0
     start_left: float = 0.0
     quiet_left: float | None = None
+    claim_age: float | None = None
     status_age: float = 0.0
     marks_start: bool = False
     started: bool = False
+    window_left: float | None = None
     holder: str | None = None
     holder_known: bool = False
     reference: str | None = None

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
@@ -123,4 +123,4 @@ class Database:
 
 def records(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:
     """A cursor whose rows are named tuples of the statement's own column names."""
-    return cast(AsyncCursor[Any], connection.cursor(row_factory=namedtuple_row))
+    return connection.cursor(row_factory=namedtuple_row)

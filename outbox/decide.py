@@ -38,15 +38,19 @@ CONFIG_WAIT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Under which contract and for which operation a row is decided. `answer` was rendered beforehand."""
+    """Under which contract and for which operation a row is decided.
+
+    `known` is False in a daemon whose configuration lacks the row's operation: it decides nothing that depends on it.
+    """
 
     contract: Contract
     operation: Operation
+    known: bool = True
 
     @property
     def settleable(self) -> bool:
         """Whether idem can find out by itself what became of an unknown row of this provider."""
-        return self.contract.replays or self.contract.lookup.possible
+        return not self.known or self.contract.replays or self.contract.lookup.possible
 
 
 def report(row: Row, outcome: Outcome, seen: Seen, answer: Answer | None, terms: Terms) -> Change:

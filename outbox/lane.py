@@ -94,6 +94,9 @@ class Lane:
                     trouble = seen.error != asyncio.CancelledError.__name__
         except ConfigError as error:
             outcome, seen = NotExecuted("config"), Seen(error="ConfigError", note=str(error))
+        except Exception as error:
+            # Nothing is known to raise here; whatever does so one day has proven nothing.
+            outcome, seen = Ambiguous(), Seen(error=type(error).__name__, note="the call failed here", started=True)
         finally:
             self.breaker.record(row_id, outcome, clock.boottime(), trouble=trouble)
         return outcome, seen
@@ -127,7 +130,9 @@ class Lane:
                     reached = None
                     break
         except ConfigError as error:
-            seen = Seen(error="ConfigError", note=str(error))
+            look, seen = CouldNotAsk(), Seen(error="ConfigError", note=str(error))
+        except Exception as error:
+            look, seen = CouldNotAsk(), Seen(error=type(error).__name__, note="the question failed here")
         finally:
             if reached is None:
                 self.breaker.record(key, NotExecuted("given_back"), clock.boottime())
@@ -148,16 +153,16 @@ class Lane:
         latest = lease_ends - self.margin - self.provider.contract.deadline
         self._taken += 1
         try:
-            # A row that waits for a slot until its lease is too short is given back, not left waiting.
-            async with asyncio.timeout(max(0.0, latest - clock.boottime())):
-                await self._turn.acquire()
+            try:
+                # A row that waits for a slot until its lease is too short is given back, not left waiting.
+                async with asyncio.timeout(max(0.0, latest - clock.boottime())):
+                    await self._turn.acquire()
+            except (TimeoutError, asyncio.CancelledError) as error:
+                return NotSent(Seen(error=type(error).__name__, note="given back: no slot was free"), given_back=True)
             try:
                 return await self._in_slot(request, lease_ends=lease_ends, start=start, mark_start=mark_start)
             finally:
                 self._turn.release()
-        except (TimeoutError, asyncio.CancelledError) as error:
-            # Only the wait for a slot raises these.
-            return NotSent(Seen(error=type(error).__name__, note="given back: no slot was free"), given_back=True)
         finally:
             self._taken -= 1
 

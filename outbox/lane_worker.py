@@ -11,13 +11,12 @@ from uuid import UUID
 from idem.outbox import claim as claims
 from idem.outbox import clock, telemetry
 from idem.outbox.answers import Renderer
+from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import Claimed, LaneName
-from idem.outbox.contract import Provider
 from idem.outbox.daemon import Trouble, wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.decide import Terms
 from idem.outbox.lane import Lane
-from idem.outbox.operation import Operation
 from idem.outbox.outcomes import NotExecuted, Refused, Seen, Succeeded, name
 from idem.outbox.reports import Report
 from idem.outbox.settler import Settler
@@ -222,20 +221,18 @@ class LaneWorker:
         desk.settler.let_go(token)
 
 
-def lane_names(
-    providers: Mapping[str, Provider], operations: Mapping[str, Operation], environment: str
-) -> dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]]:
+def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]]:
     """The lanes of a configuration: one for each (provider, account) that an operation uses."""
     lanes: dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]] = {}
-    for operation in operations.values():
-        contract = providers[operation.provider].contract
+    for operation in catalogue.operations.values():
+        contract = catalogue.providers[operation.provider].contract
         key = (operation.provider, operation.account)
         terms = {**(lanes[key][1] if key in lanes else {}), operation.name: Terms(contract, operation)}
         lane = LaneName(
             provider=operation.provider,
             account=operation.account,
-            origin=providers[operation.provider].accounts[operation.account].origin,
-            environment=environment,
+            origin=catalogue.providers[operation.provider].accounts[operation.account].origin,
+            environment=catalogue.environment,
             operations=tuple(sorted(terms)),
             concurrency=contract.concurrency,
         )

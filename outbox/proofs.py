@@ -8,90 +8,21 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
 from idem.outbox import storable
-from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.change import Change, Evidence, Letter, StoredProof
 from idem.outbox.database import records
 from idem.outbox.decide import Terms, disagreement, proven
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded, name, proof
+from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded, name
+from idem.outbox.rows import Found, lock
 from idem.outbox.settle import write
-from idem.outbox.states import KeyState, OutboxStatus
 
 Applied: TypeAlias = Literal["applied", "stored", "agrees", "conflict", "lost"]
 """What became of a proof. lost: there is no such row and no such intent (a foreign key of the provider's)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A row under its lock, with the proofs that wait for it."""
-
-    row: Row
-    stored: tuple[StoredProof, ...]
-
-
-LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = %(id)s FOR UPDATE"
-LOCK_OR_SKIP = LOCK + " SKIP LOCKED"
-READ = """
-SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
-       o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.looks, o.absents, o.misses,
-       o.marks_start, o.claimed_by AS holder, o.provider_reference AS reference,
-       coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
-       o.started_at IS NOT NULL AS started,
-       extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left,
-       extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
-       extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS status_age,
-       EXISTS (SELECT FROM idem.daemons d
-                WHERE d.id = o.claimed_by
-                  AND (d.ended_at IS NOT NULL
-                       OR (d.seen_at > o.claimed_until AND NOT o.claim_token = ANY (d.tokens)))) AS holder_known,
-       EXISTS (SELECT FROM idem.idempotency_keys k
-                WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation
-                  AND k.idempotency_key = n.idempotency_key AND k.intent_id <> n.id) AS key_used_anew
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
- WHERE o.id = %(id)s
-"""
-STORED = """
-SELECT p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt,
-       p.answer_status, p.answer_headers, p.answer_body
-  FROM idem.proofs p WHERE p.outbox_id = %(id)s ORDER BY p.stored_at, p.id
-"""
-
-
-async def lock(connection: AsyncConnection[Any], row_id: UUID, *, skip: bool = False) -> Found | None:
-    """Lock a row for the rest of the transaction and read it with a snapshot taken after the lock.
-
-    None: the row is gone, or (`skip`) somebody else holds it.
-    """
-    locked = await connection.execute(LOCK_OR_SKIP if skip else LOCK, {"id": row_id})
-    if await locked.fetchone() is None:
-        return None
-    cursor = records(connection)
-    read = await (await cursor.execute(READ, {"id": row_id})).fetchone()
-    if read is None:
-        return None
-    row = Row(**{**read._asdict(), "status": OutboxStatus(read.status), "state": KeyState(read.state)})
-    stored = await (await cursor.execute(STORED, {"id": row_id})).fetchall()
-    return Found(row, tuple(_stored(record) for record in stored))
-
-
-def _stored(record: Any) -> StoredProof:
-    answer = None
-    if record.answer_status is not None:
-        answer = Answer(record.answer_status, bytes(record.answer_body), record.answer_headers)
-    return StoredProof(
-        id=record.id,
-        source=record.source,
-        proof=proof(record.outcome, record.reference, record.status, record.fields),
-        answer=answer,
-        http_status=record.http_status,
-        attempt=record.attempt,
-    )
 
 
 async def apply(

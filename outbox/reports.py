@@ -15,7 +15,8 @@ from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
 from idem.outbox.decide import Terms
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
-from idem.outbox.proofs import Found, apply, lock, note
+from idem.outbox.proofs import apply, note
+from idem.outbox.rows import Found, lock
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
 

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from idem.outbox.answers import Renderer
-from idem.outbox.contract import Provider
+from idem.outbox.catalogue import Catalogue
 from idem.outbox.daemon import Life
 from idem.outbox.database import Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_worker import Desk, LaneWorker, WorkerSettings, lane_names
-from idem.outbox.operation import Operation
 from idem.outbox.settler import Settler
 from idem.outbox.wakeup import Listener
 
@@ -32,10 +31,7 @@ class Worker:
     def __init__(
         self,
         database: Database,
-        providers: Mapping[str, Provider],
-        operations: Mapping[str, Operation],
-        *,
-        environment: str,
+        catalogue: Catalogue,
         settings: WorkerSettings | None = None,
     ) -> None:
         self.database = database
@@ -46,8 +42,8 @@ class Worker:
         self._renderer = Renderer()
         desk = Desk(database, self.settler, self._renderer, self.life.id, self.settings)
         self.lanes = []
-        for (provider, account), (lane_name, terms) in lane_names(providers, operations, environment).items():
-            known = providers[provider]
+        for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
+            known = catalogue.providers[provider]
             lane = Lane(known, known.accounts[account], slots=self.settings.slots, margin=self.settings.margin)
             self.lanes.append(LaneWorker(desk, lane_name, lane, terms))
 

@@ -79,7 +79,8 @@ def acquire(
     home: the folder of the cluster, made if need be; one server for each.
     linger: seconds that the server stays after its last user; the starter's value holds.
     timeout: seconds to wait for a server that accepts connections.
-    durable: False starts without fsync, for tests: fast, and a crash of the machine may lose the cluster.
+    durable: False starts without fsync, for tests: fast; a crash of the machine may lose the cluster, a killed server
+        loses nothing.
 
     Raises EmbeddedError when no programs are found, the server does not start, is not there in time, or runs without
     fsync while `durable` is asked for.

@@ -190,7 +190,9 @@ CREATE TABLE idem.proofs (
     answer_status   smallint,
     answer_headers  jsonb,
     answer_body     bytea,
-    stored_at       timestamptz NOT NULL DEFAULT statement_timestamp()
+    stored_at       timestamptz NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT final_proof_has_answer
+        CHECK ((outcome = 'pending') OR num_nulls(answer_status, answer_headers, answer_body) = 0)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX proofs_by_row ON idem.proofs (outbox_id);
 CREATE INDEX proofs_by_age ON idem.proofs (stored_at);

@@ -40,36 +40,41 @@ def open_bank(log_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
-def pay() -> Iterator[Callable[..., httpx.Response]]:
-    """POST a payment of 500 eur."""
-    with httpx.Client(timeout=10, trust_env=False) as client:
-
-        def pay_(bank: Bank | str, key: str | None = None, *, fault: str | None = None, **body: Any) -> httpx.Response:
-            headers = {"x-bank-fault": fault} if fault else {}
-            if key is not None:
-                headers["idempotency-key"] = key
-            timeout = body.pop("timeout", 10)
-            if (token := body.pop("token", None)) is not None:
-                headers["authorization"] = f"Bearer {token}"
-            url = bank if isinstance(bank, str) else bank.url
-            content = {"amount": 500, "currency": "eur", **body}
-            return client.post(f"{url}/payments", json=content, headers=headers, timeout=timeout)
-
-        yield pay_
+def http() -> Iterator[httpx.Client]:
+    """A client without certificates: to load them takes longer than most of these tests."""
+    with httpx.Client(timeout=10, trust_env=False, verify=False) as client:
+        yield client
 
 
 @pytest.fixture
-def look() -> Iterator[Callable[..., list[dict[str, Any]]]]:
+def pay(http: httpx.Client) -> Callable[..., httpx.Response]:
+    """POST a payment of 500 eur."""
+
+    def pay_(bank: Bank | str, key: str | None = None, *, fault: str | None = None, **body: Any) -> httpx.Response:
+        headers = {"x-bank-fault": fault} if fault else {}
+        if key is not None:
+            headers["idempotency-key"] = key
+        timeout = body.pop("timeout", 10)
+        if (token := body.pop("token", None)) is not None:
+            headers["authorization"] = f"Bearer {token}"
+        url = bank if isinstance(bank, str) else bank.url
+        content = {"amount": 500, "currency": "eur", **body}
+        return http.post(f"{url}/payments", json=content, headers=headers, timeout=timeout)
+
+    return pay_
+
+
+@pytest.fixture
+def look(http: httpx.Client) -> Callable[..., list[dict[str, Any]]]:
     """GET the list of payments; the query as keyword arguments."""
-    with httpx.Client(timeout=10, trust_env=False) as client:
 
-        def look_(bank: Bank, **query: Any) -> list[dict[str, Any]]:
-            response = client.get(f"{bank.url}/payments", params=query)
-            assert response.status_code == 200, response.text
-            data: list[dict[str, Any]] = response.json()["data"]
-            return data
+    def look_(bank: Bank, **query: Any) -> list[dict[str, Any]]:
+        response = http.get(f"{bank.url}/payments", params=query)
+        assert response.status_code == 200, response.text
+        data: list[dict[str, Any]] = response.json()["data"]
+        return data
 
-        yield look_
+    return look_
 
 
 @pytest.fixture

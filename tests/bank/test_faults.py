@@ -163,26 +163,26 @@ def test_decline_is_a_payment_that_moves_no_money(open_bank, pay, look):
 
 
 @pytest.mark.parametrize(("fault", "end"), [("pending:0.3", "succeeded"), ("pending_then_declined:0.3", "declined")])
-def test_pending_becomes_what_it_will(open_bank, pay, fault, end):
+def test_pending_becomes_what_it_will(open_bank, pay, fault, end, http):
     bank = open_bank()
     response = pay(bank, "k", fault=fault)
     assert (response.status_code, response.json()["status"]) == (201, "processing")
     url = f"{bank.url}/payments/{response.json()['id']}"
-    assert httpx.get(url).json()["status"] == "processing"
-    wait_until(lambda: httpx.get(url).json()["status"] == end)
+    assert http.get(url).json()["status"] == "processing"
+    wait_until(lambda: http.get(url).json()["status"] == end)
     assert len(bank.log.effects()) == (1 if end == "succeeded" else 0)
 
 
-def test_faults_of_a_look_up(open_bank, pay, look):
+def test_faults_of_a_look_up(open_bank, pay, look, http):
     bank = open_bank()
     pay(bank, "k", reference="r")
     url = f"{bank.url}/payments"
     bank.script({"method": "GET"}, ["503", "act_then_drop", "broken_body", "stall_before_acting:0.2"])
-    assert httpx.get(url).status_code == 503
+    assert http.get(url).status_code == 503
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(url)
+        http.get(url)
     with pytest.raises(json.JSONDecodeError):
-        httpx.get(url).json()
+        http.get(url).json()
     assert len(look(bank, reference="r")) == 1
     assert len(bank.log.payments()) == 1
 
@@ -221,7 +221,7 @@ def test_a_request_cut_in_the_middle_is_logged_and_not_acted_upon(open_bank):
 
 def test_a_connection_serves_many_requests_until_it_is_cut(open_bank):
     bank = open_bank()
-    with httpx.Client() as client:
+    with httpx.Client(verify=False) as client:
         for _ in range(3):
             assert client.get(f"{bank.url}/payments").status_code == 200
         assert client.head(f"{bank.url}/payments").status_code == 405

@@ -1,7 +1,9 @@
 """The log is the bank's truth: complete before any answer, after a SIGKILL, and over restarts."""
 
 import json
+import os
 import threading
+import time
 
 import httpx
 import pytest
@@ -18,6 +20,48 @@ def test_an_answer_that_was_seen_stands_in_the_log(open_bank, pay, log_path):
         assert read_log(log_path).sends(key=f"k{n}")[0].payment == made
 
 
+def test_nothing_is_answered_before_the_disk_has_it_and_waiting_requests_share_a_sync(open_bank, pay, monkeypatch):
+    bank = open_bank()
+    gate, inside, synced = threading.Event(), threading.Event(), []
+    real = os.fsync
+
+    def slow(fd):
+        inside.set()
+        gate.wait(10)
+        synced.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    statuses: list[int] = []
+    threads = [threading.Thread(target=lambda n=n: statuses.append(pay(bank, f"k{n}").status_code)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    assert inside.wait(5)
+    time.sleep(0.3)
+    # In the log of the living bank, answered to nobody.
+    assert (statuses, len(bank.log.sends())) == ([], 20)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert statuses == [201] * 20
+    assert len(synced) < 20
+
+
+def test_a_disk_that_refuses_means_no_answer_ever_again(log_path, pay, monkeypatch):
+    def fail(fd):
+        raise OSError(5, "the disk is gone")
+
+    # The fsync that fails is the one of the requests, not the one of opening and closing.
+    with pytest.raises(ExceptionGroup), Bank(BankSettings(log=log_path)).in_thread() as bank:
+        real = os.fsync
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(httpx.TransportError):
+            pay(bank, "k")
+        monkeypatch.setattr(os, "fsync", real)
+        with pytest.raises(httpx.TransportError):
+            pay(bank, "z")
+
+
 def test_the_log_keeps_no_tokens(open_bank, pay, log_path):
     pay(open_bank(token="very-secret"), "k", token="very-secret")
     assert "very-secret" not in log_path.read_text()
@@ -30,7 +74,7 @@ def test_after_a_sigkill_the_log_is_complete(bank_process, pay, log_path):
     stop = threading.Event()
 
     def send(worker):
-        with httpx.Client(trust_env=False) as client:
+        with httpx.Client(trust_env=False, verify=False) as client:
             for n in range(10_000):
                 if stop.is_set():
                     return

@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 
-def test_by_id_at_once_otherwise_after_the_lag(open_bank, pay, look):
+def test_by_id_at_once_otherwise_after_the_lag(open_bank, pay, look, http):
     bank = open_bank(lookup_lag=0.4)
     made = pay(bank, "k", reference="r").json()
-    assert httpx.get(f"{bank.url}/payments/{made['id']}").json() == made
+    assert http.get(f"{bank.url}/payments/{made['id']}").json() == made
     assert look(bank, reference="r") == look(bank, key="k") == look(bank) == []
     time.sleep(0.45)
     assert look(bank, reference="r") == look(bank, key="k") == look(bank) == [made]
@@ -25,23 +25,23 @@ def test_the_lag_passes_with_the_clock(open_bank, pay, look):
     assert len(look(bank, key="k")) == 1
 
 
-def test_what_is_not_there(open_bank, pay, look):
+def test_what_is_not_there(open_bank, pay, look, http):
     bank = open_bank()
     pay(bank, "k", reference="r")
     assert look(bank, key="other") == look(bank, reference="other") == look(bank, key="k", reference="other") == []
-    missing = httpx.get(f"{bank.url}/payments/pay_none")
+    missing = http.get(f"{bank.url}/payments/pay_none")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
-    assert httpx.get(f"{bank.url}/nowhere").status_code == 404
-    assert httpx.delete(f"{bank.url}/payments").status_code == 405
+    assert http.get(f"{bank.url}/nowhere").status_code == 404
+    assert http.delete(f"{bank.url}/payments").status_code == 405
 
 
-def test_the_walk_sees_everything_once(open_bank, pay):
+def test_the_walk_sees_everything_once(open_bank, pay, http):
     bank = open_bank()
     ids = [pay(bank, f"k{n}", reference=f"r{n}").json()["id"] for n in range(7)]
     query: dict[str, object] = {"limit": 3, "since": 0}
     seen, pages = [], 0
     while True:
-        page = httpx.get(f"{bank.url}/payments", params=query).json()
+        page = http.get(f"{bank.url}/payments", params=query).json()
         seen += [payment["id"] for payment in page["data"]]
         pages += 1
         if not page["has_more"]:
@@ -63,8 +63,8 @@ def test_the_walk_is_bounded_by_time(open_bank, pay, look):
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=x", "since=yesterday", "after=pay_none", "colour=red"])
-def test_a_wrong_query_is_an_error_and_never_an_empty_list(open_bank, query):
-    response = httpx.get(f"{open_bank().url}/payments?{query}")
+def test_a_wrong_query_is_an_error_and_never_an_empty_list(open_bank, query, http):
+    response = http.get(f"{open_bank().url}/payments?{query}")
     assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
 
 

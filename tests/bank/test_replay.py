@@ -47,14 +47,14 @@ def test_409_while_the_first_is_in_flight(open_bank, pay, replay):
 
 
 @pytest.mark.parametrize("replay", ["stored", "current", "success_only"])
-def test_the_same_key_with_another_body_is_refused(open_bank, pay, replay):
+def test_the_same_key_with_another_body_is_refused(open_bank, pay, replay, http):
     bank = open_bank(replay=replay)
     pay(bank, "k")
     other = pay(bank, "k", amount=501)
     assert (other.status_code, other.json()["error"]["type"]) == (400, "idempotency_error")
     assert len(bank.log.effects()) == 1
     # Spaces and the order of members are no other body.
-    same = httpx.post(
+    same = http.post(
         f"{bank.url}/payments",
         content=b'{ "currency": "eur",  "amount": 500 }',
         headers={"idempotency-key": "k", "content-type": "application/json"},
@@ -101,12 +101,12 @@ def test_success_only_executes_again_after_anything_else(open_bank, pay, fault):
     assert len(bank.log.effects()) == (2 if fault == "act_then_500" else 1)
 
 
-def test_none_executes_every_time(open_bank, pay, look):
+def test_none_executes_every_time(open_bank, pay, look, http):
     bank = open_bank(replay="none")
     assert pay(bank, "k").json()["id"] != pay(bank, "k").json()["id"]
     assert [p.key for p in bank.log.effects()] == ["k", "k"]
     assert "idempotency_key" not in look(bank)[0]
-    assert httpx.get(f"{bank.url}/payments?key=k").status_code == 400
+    assert http.get(f"{bank.url}/payments?key=k").status_code == 400
 
 
 def test_without_a_key_every_request_executes(open_bank, pay):
@@ -141,10 +141,10 @@ def test_the_key_in_the_body(open_bank, pay):
     assert [r.key for r in bank.log.sends()] == ["k", "k"]
 
 
-def test_another_header_carries_the_key(open_bank, pay):
+def test_another_header_carries_the_key(open_bank, pay, http):
     bank = open_bank(key_header="PayPal-Request-Id", key_field=None)
     body = {"amount": 1, "currency": "eur"}
-    sent = [httpx.post(f"{bank.url}/payments", json=body, headers={"paypal-request-id": "k"}) for _ in range(2)]
+    sent = [http.post(f"{bank.url}/payments", json=body, headers={"paypal-request-id": "k"}) for _ in range(2)]
     assert sent[0].content == sent[1].content
 
 
@@ -166,14 +166,14 @@ def test_keys_survive_a_restart(open_bank, pay, replay, log_path):
     assert len(again.log.effects(key="k")) == 1
 
 
-def test_accounts_are_worlds_of_their_own(open_bank, pay):
+def test_accounts_are_worlds_of_their_own(open_bank, pay, http):
     accounts = (Account("a", "token-a"), Account("b", "token-b", replay="none"))
     bank = open_bank(accounts=accounts, require_auth=True)
     first = pay(bank, "k", token="token-a")
     assert pay(bank, "k", token="token-b").json()["id"] != first.json()["id"]
     assert pay(bank, "k", token="token-a").content == first.content
     assert {p.account for p in bank.log.effects()} == {"a", "b"}
-    foreign = httpx.get(f"{bank.url}/payments/{first.json()['id']}", headers={"authorization": "Bearer token-b"})
+    foreign = http.get(f"{bank.url}/payments/{first.json()['id']}", headers={"authorization": "Bearer token-b"})
     assert foreign.status_code == 404
     for token in (None, "wrong"):
         refused = pay(bank, "z", token=token)

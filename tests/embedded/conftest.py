@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from idem.cli.embedded import acquire
 
 USER = """
 import json, os, sys
@@ -95,26 +98,55 @@ def eventually(what: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
+def make_folder() -> Path:
     """A folder that every account can enter: pytest's own is shut to the account that the server of root runs as."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="idem-test-"))
     folder.chmod(0o755)
+    return folder
+
+
+def expect_nothing_left(folder: Path) -> None:
+    """Fail if something of the servers in this folder is left now that their users are gone."""
+    try:
+        eventually(lambda: not processes_of(folder))
+    finally:
+        for pid in processes_of(folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    folder = make_folder()
     yield folder
-    for pid in processes_of(folder):
-        if pid != os.getpid():
-            os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not processes_of(folder))
+    expect_nothing_left(folder)
     shutil.rmtree(folder)
 
 
 @pytest.fixture
-def home(folder: Path) -> Path:
+def fresh_home(folder: Path) -> Path:
+    """A home that is yet to be made."""
     return folder / "home"
 
 
+@pytest.fixture(scope="module")
+def made_home() -> Iterator[Path]:
+    folder = make_folder()
+    acquire(folder / "home", linger=0, durable=False).close()
+    yield folder / "home"
+    shutil.rmtree(folder)
+
+
 @pytest.fixture
-def start_user(folder: Path) -> Iterator[Callable[..., User]]:
+def home(made_home: Path) -> Iterator[Path]:
+    """A home with a cluster in it and no server, which the tests of a module share: making one takes a second."""
+    expect_nothing_left(made_home)
+    yield made_home
+    expect_nothing_left(made_home)
+
+
+@pytest.fixture
+def start_user(folder: Path, home: Path) -> Iterator[Callable[..., User]]:
     users: list[User] = []
 
     def start(home: Path, **options: Any) -> User:

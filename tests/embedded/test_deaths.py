@@ -22,6 +22,7 @@ def kill(pid: int) -> None:
 
 def remember(url: str) -> None:
     with psycopg.connect(url) as db:
+        db.execute("DROP TABLE IF EXISTS kept")
         db.execute("CREATE TABLE kept AS SELECT 42 AS n")
 
 
@@ -50,12 +51,12 @@ def test_the_only_user(home, start_user, processes_of, eventually):
         assert remembers(pg)
 
 
-def test_the_user_while_the_server_starts(home, start_user, processes_of, eventually):
-    user = start_user(home)
-    eventually(lambda: any("initdb" in command for command in processes_of(home).values()))
+def test_the_user_while_the_server_starts(fresh_home, start_user, processes_of, eventually):
+    user = start_user(fresh_home)
+    eventually(lambda: any("initdb" in command for command in processes_of(fresh_home).values()))
     user.kill()
-    eventually(lambda: not processes_of(home))
-    with acquire(home, linger=0, durable=False) as pg:
+    eventually(lambda: not processes_of(fresh_home))
+    with acquire(fresh_home, linger=0, durable=False) as pg:
         assert answers(pg.url)
 
 
@@ -87,32 +88,32 @@ def test_the_postmaster_comes_back_for_those_who_hold_it(home, start_user, event
         assert remembers(pg)
 
 
-def test_supervisor_and_postmaster_while_a_backend_works_on(home, start_user, supervisor_of, eventually):
+def test_supervisor_and_postmaster_while_a_backend_works_on(home, start_user, supervisor_of):
     user = start_user(home)
     remember(user["url"])
-    with psycopg.connect(user["url"]) as db:
-        # Computing, it does not notice that its postmaster is gone; a second postmaster beside it would be ruin.
-        backend = db.info.backend_pid
+    # Computing, it does not notice that its postmaster is gone; a second postmaster beside it would be ruin.
+    with contextlib.closing(psycopg.connect(user["url"])) as db:
         db.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 8000000) AS a(n) WHERE n % 7 = 0")
+        backend = Path(f"/proc/{db.info.backend_pid}/cwd")
         kill(supervisor_of(home))
         kill(user["server_pid"])
-        assert Path(f"/proc/{backend}").exists()
+        assert backend.exists()
         with acquire(home, linger=0, durable=False) as pg:
-            assert not Path(f"/proc/{backend}/cwd").exists()
+            assert not backend.exists()
             assert remembers(pg)
 
 
-def test_supervisor_and_initdb_halfway(home, start_user, supervisor_of, processes_of, eventually):
-    user = start_user(home)
-    eventually(lambda: any(home.glob("initdb-*/global")))  # it has begun to write
-    kill(supervisor_of(home))
-    for pid in processes_of(home):
+def test_supervisor_and_initdb_halfway(fresh_home, start_user, supervisor_of, processes_of, eventually):
+    user = start_user(fresh_home)
+    eventually(lambda: any(fresh_home.glob("initdb-*/global")))  # it has begun to write
+    kill(supervisor_of(fresh_home))
+    for pid in processes_of(fresh_home):
         kill(pid)
     assert "does not start" in user["error"]
-    assert not any(home.glob("pg[0-9]*"))
-    with acquire(home, linger=0, durable=False) as pg:
+    assert not any(fresh_home.glob("pg[0-9]*"))
+    with acquire(fresh_home, linger=0, durable=False) as pg:
         assert answers(pg.url)
-    assert not any(home.glob("initdb-*"))
+    assert not any(fresh_home.glob("initdb-*"))
 
 
 @pytest.fixture

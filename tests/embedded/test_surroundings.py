@@ -26,15 +26,15 @@ def selects_one(url: str) -> bool:
         return db.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_umask_077(home, start_user):
-    assert selects_one(start_user(home, TEST_UMASK="077")["url"])
+def test_umask_077(fresh_home, start_user):
+    assert selects_one(start_user(fresh_home, TEST_UMASK="077")["url"])
 
 
 def test_umask_000_leaves_the_socket_to_its_owner(home, start_user):
     assert Path(start_user(home, TEST_UMASK="000")["socket_dir"]).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_hostile_environment(home, start_user):
+def test_a_hostile_environment(fresh_home, start_user):
     hostile = {
         "LANG": "xx_YY.UTF-8",
         "LC_ALL": "xx_YY.UTF-8",
@@ -47,7 +47,7 @@ def test_a_hostile_environment(home, start_user):
         "PYTHONWARNINGS": "error",
         "TMPDIR": "/nonexistent",
     }
-    user = start_user(home, **hostile)
+    user = start_user(fresh_home, **hostile)
     with psycopg.connect(user["url"]) as db:
         assert db.execute("SHOW timezone").fetchone() == ("UTC",)
         assert db.execute("SELECT datcollate FROM pg_database WHERE datname = 'idem'").fetchone() == ("C",)
@@ -106,14 +106,14 @@ def test_root_lends_the_server_an_account(home):
 
 
 @as_root
-def test_root_in_anothers_folder_runs_the_server_as_its_owner_and_does_not_shut_him_out(folder, home):
+def test_root_in_anothers_folder_runs_the_server_as_its_owner_and_does_not_shut_him_out(folder, fresh_home):
     owner = pwd.getpwnam("daemon")
-    home.mkdir(mode=0o700)
-    os.chown(home, owner.pw_uid, owner.pw_gid)
-    with acquire(home, linger=0, durable=False) as pg:
-        assert pg.home == home
+    fresh_home.mkdir(mode=0o700)
+    os.chown(fresh_home, owner.pw_uid, owner.pw_gid)
+    with acquire(fresh_home, linger=0, durable=False) as pg:
+        assert pg.home == fresh_home
         assert Path(f"/proc/{pg.server_pid}").stat().st_uid == owner.pw_uid
-        assert {p.stat().st_uid for p in home.glob("*.lock")} == {owner.pw_uid}
+        assert {p.stat().st_uid for p in fresh_home.glob("*.lock")} == {owner.pw_uid}
 
 
 @as_root
@@ -200,15 +200,15 @@ def runs_for(account: pwd.struct_passwd, program: str) -> bool:
 
 
 @as_root
-def test_a_folder_of_root_is_a_clear_error_to_others(home, start_user):
+def test_a_folder_of_root_is_a_clear_error_to_others(fresh_home, start_user):
     python = next((p for p in (sys.executable, "/usr/bin/python3") if runs_for(pwd.getpwnam("nobody"), p)), None)
     if python is None:
         pytest.skip("'nobody' can run no Python 3.11 or newer here")
-    with acquire(home, linger=0, durable=False):
+    with acquire(fresh_home, linger=0, durable=False):
         pass
-    path = home.parent / "path"
+    path = fresh_home.parent / "path"
     shutil.copytree(Path(idem.cli.embedded.__file__).parent, path / "idem" / "cli" / "embedded")
-    user = start_user(home, python=python, uid=pwd.getpwnam("nobody").pw_uid, PYTHONPATH=str(path))
+    user = start_user(fresh_home, python=python, uid=pwd.getpwnam("nobody").pw_uid, PYTHONPATH=str(path))
     assert "run as that account or remove the folder" in user["error"]
 
 
@@ -239,12 +239,12 @@ def test_programs_that_will_not_do_are_named_with_the_reason(folder, monkeypatch
     assert complaint in str(caught.value)
 
 
-def test_a_server_that_does_not_start_says_why(home):
+def test_a_server_that_does_not_start_says_why(fresh_home):
     major = find_binaries()[1]
-    (home / f"pg{major}").mkdir(parents=True)
-    (home / f"pg{major}" / "something").touch()
+    (fresh_home / f"pg{major}").mkdir(parents=True)
+    (fresh_home / f"pg{major}" / "something").touch()
     begun = time.monotonic()
     with pytest.raises(EmbeddedError, match="is in the way") as caught:
-        acquire(home, linger=0, durable=False)
+        acquire(fresh_home, linger=0, durable=False)
     assert "holds no cluster" in str(caught.value)
     assert time.monotonic() - begun < 30

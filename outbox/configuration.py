@@ -1,0 +1,213 @@
+"""The configuration of a process: read, checked as a whole, and built. Nothing is connected here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from idem.outbox import declared, source
+from idem.outbox.complaints import Complaints, nearest
+from idem.outbox.consistency import check_operation, check_provider, check_together
+from idem.outbox.credentials import Vault
+from idem.outbox.errors import ConfigError
+from idem.outbox.operation import Operation
+from idem.outbox.operation_settings import OperationSettings
+from idem.outbox.provider_settings import ProviderSettings
+from idem.outbox.providers.contracts import Finding
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.settings import InstallationSettings, WorkerSettings, check_database_url
+
+TABLES: Final = ("providers", "operations")
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+Table = TypeVar("Table", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What idem.toml and the environment say. `database_url` may hold a password, providers hold credentials."""
+
+    path: Path
+    settings: InstallationSettings
+    provider_settings: Mapping[str, ProviderSettings]
+    operation_settings: Mapping[str, OperationSettings]
+    providers: Mapping[str, HttpProvider] = field(repr=False)
+    operations: Mapping[str, Operation] = field(repr=False)
+    database_url: str | None = field(repr=False, default=None)
+    warnings: tuple[Finding, ...] = ()
+
+    def require_database_url(self) -> str:
+        """The URL of the database. Raises ConfigError where nothing names one."""
+        if self.database_url is None:
+            raise ConfigError(
+                "database.url: nothing names a database. Set IDEM_DATABASE_URL=postgresql://user:password@host/name"
+            )
+        return self.database_url
+
+
+def load(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> Configuration:
+    """Read `path` (else IDEM_CONFIG, else ./idem.toml) and the `IDEM_…` variables of `env`.
+
+    Raises ConfigError with every mistake at once; each names the setting and what to do.
+    """
+    configuration, complaints = _examine(source.find(path, env), env)
+    if configuration is None:
+        raise ConfigError(*(str(finding) for finding in complaints.findings if finding.level == "error"))
+    return configuration
+
+
+def explain(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Every mistake and doubt in a configuration, errors first. Never raises for a user's mistake."""
+    found = source.find(path, env)
+    try:
+        _, complaints = _examine(found, env)
+    except ConfigError as error:
+        return [_about_the_file(found, problem) for problem in error.problems]
+    return sorted(complaints.findings, key=lambda finding: finding.level)
+
+
+def _about_the_file(path: Path, problem: str) -> Finding:
+    what, _, do = problem.removeprefix(f"{path}: ").partition(". ")
+    return Finding("error", str(path), what, do or "Correct the file")
+
+
+def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, Complaints]:
+    raw, text = source.read(path)
+    merged, origins = source.overlay(raw, env)
+    complaints = Complaints(source.lines(text), origins)
+    vault = Vault(env, path.parent)
+
+    general = {name: value for name, value in merged.items() if name not in TABLES}
+    settings = _installation(complaints, general)
+    provider_settings = _tables(complaints, merged, "providers", ProviderSettings)
+    operation_settings = _tables(complaints, merged, "operations", OperationSettings)
+
+    url = _database_url(complaints, vault, settings)
+    credentials = {name: _credentials(vault, name, provider) for name, provider in provider_settings.items()}
+    for level, loc, what, do in vault.findings:
+        complaints.add(level, loc, what, do)
+
+    worker = settings.worker if settings is not None else WorkerSettings()
+    for name, provider in provider_settings.items():
+        check_provider(complaints, name, provider, worker)
+    accounts: dict[str, str] = {}
+    known = merged.get("providers")
+    for name, operation in operation_settings.items():
+        account = check_operation(complaints, name, operation, provider_settings, known if known else {})
+        if account is not None:
+            accounts[name] = account
+    if settings is not None:
+        check_together(complaints, settings, provider_settings, operation_settings)
+    _unknown_variables(complaints, env, merged)
+
+    if settings is None or complaints.failed:
+        return None, complaints
+    configuration = Configuration(
+        path=path,
+        settings=settings,
+        provider_settings=MappingProxyType(provider_settings),
+        operation_settings=MappingProxyType(operation_settings),
+        providers=MappingProxyType(
+            {name: provider.build(name, credentials[name]) for name, provider in provider_settings.items()}
+        ),
+        operations=MappingProxyType(
+            {name: declared.build(name, each, accounts[name]) for name, each in operation_settings.items()}
+        ),
+        database_url=url,
+        warnings=tuple(complaints.findings),
+    )
+    return configuration, complaints
+
+
+def _installation(complaints: Complaints, raw: dict[str, Any]) -> InstallationSettings | None:
+    # The tables that are not looked at here are known names all the same.
+    known = list(InstallationSettings.model_fields)
+    for name in [name for name in raw if name not in known]:
+        complaints.error((name,), "there is no such setting", nearest(name, [*known, *TABLES]))
+        del raw[name]
+    try:
+        return InstallationSettings.model_validate(raw)
+    except ValidationError as error:
+        complaints.invalid(InstallationSettings, error)
+        return None
+
+
+def _tables(complaints: Complaints, merged: Mapping[str, Any], kind: str, model: type[Table]) -> dict[str, Table]:
+    # One by one, so that a mistake in one table does not hide those in the others.
+    found: dict[str, Table] = {}
+    tables = merged.get(kind, {})
+    if not isinstance(tables, dict):
+        complaints.error((kind,), "it must be a table", f"As in [{kind}.name]")
+        return found
+    for name, raw in tables.items():
+        if not NAME.fullmatch(name):
+            complaints.error(
+                (kind, name), "it is no usable name", "Use a-z, 0-9, dots, dashes and underscores, up to 63"
+            )
+        try:
+            found[name] = model.model_validate(raw)
+        except ValidationError as error:
+            complaints.invalid(model, error, (kind, name))
+    return found
+
+
+def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSettings | None) -> str | None:
+    if settings is None:
+        return None
+    database = settings.database
+    if database.url_from is None:
+        return database.url
+    loc = ("database", "url_from")
+    if database.url is not None:
+        complaints.error(("database", "url"), "there is url_from too", "Keep one of them")
+    url = vault.text(database.url_from, loc)
+    if url is not None:
+        try:
+            check_database_url(url)
+        except ValueError as error:
+            complaints.error(loc, str(error), "Correct the value")
+            return None
+    return url
+
+
+def _credentials(vault: Vault, name: str, provider: ProviderSettings) -> dict[str, dict[str, str]]:
+    credentials: dict[str, dict[str, str]] = {}
+    for account, settings in provider.accounts.items():
+        loc = ("providers", name, "accounts", account)
+        secrets = {header.lower(): (secret, (*loc, "headers", header)) for header, secret in settings.headers.items()}
+        if settings.authorization is not None:
+            secrets["authorization"] = (settings.authorization, (*loc, "authorization"))
+        values = {header: vault.header(secret, at) for header, (secret, at) in secrets.items()}
+        credentials[account] = {header: value for header, value in values.items() if value is not None}
+    return credentials
+
+
+def _unknown_variables(complaints: Complaints, env: Mapping[str, str], merged: Mapping[str, Any]) -> None:
+    named = frozenset(_secret_variables(merged))
+    for variable, close in source.unknown(env, named):
+        # A warning, not an error: the environment is shared with programs that idem does not know.
+        complaints.findings.append(
+            Finding(
+                "warning",
+                variable,
+                "there is no such setting",
+                f"Did you mean {close}?" if close else "Remove it, or ignore this if another program reads it",
+            )
+        )
+
+
+def _secret_variables(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["env"]] if isinstance(value.get("env"), str) else []
+        return own + [name for item in value.values() for name in _secret_variables(item)]
+    if isinstance(value, list):
+        return [name for item in value for name in _secret_variables(item)]
+    return []

@@ -1,0 +1,212 @@
+"""What only several settings together show: contracts that cannot settle, operations that nothing serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from idem.outbox.complaints import Complaints, nearest
+from idem.outbox.contract import Contract
+from idem.outbox.durations import text
+from idem.outbox.operation_settings import OperationSettings
+from idem.outbox.provider_settings import ProviderSettings
+from idem.outbox.providers import contracts, rules
+from idem.outbox.providers.rules import Says
+from idem.outbox.providers.template import KEY
+from idem.outbox.settings import InstallationSettings, WorkerSettings
+
+UNSAFE_TO_EXCUSE = frozenset({408, 409, 423, 424, 429, *range(500, 600)})
+"""Statuses that also come from whoever stands between us and the provider, after the request went on."""
+
+
+def check_provider(complaints: Complaints, name: str, settings: ProviderSettings, worker: WorkerSettings) -> None:
+    """The contract's own checks, and what its accounts, look-ups and rules lack."""
+    contract = settings.contract(name)
+    found = contracts.check(
+        contract,
+        lease=worker.lease,
+        margin=worker.margin,
+        said_unsettleable="on_unsettleable" in settings.model_fields_set,
+        rules=any(rule.says in (Says.FINAL, Says.ANSWER, Says.PENDING) for rule in settings.outcome),
+    )
+    if contract.key.carrier == "none" and settings.key.replay != "none":
+        complaints.error(
+            ("providers", name, "key", "replay"),
+            f"it is {settings.key.replay!r}, but no key is carried to the provider (key.carrier is none): a second "
+            "send would be a second effect",
+            "Leave it out, or say where the key is carried",
+        )
+    for finding in found:
+        complaints.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
+    _check_accounts(complaints, name, settings)
+    _check_reading(complaints, name, settings)
+
+
+def _check_accounts(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
+    loc = ("providers", name, "accounts")
+    if not settings.accounts:
+        complaints.error(loc, "there is no account", f"Write [providers.{name}.accounts.main] with an origin")
+    for account, each in settings.accounts.items():
+        if each.is_open:
+            complaints.add(
+                "warning",
+                (*loc, account, "origin"),
+                "requests and credentials travel unencrypted",
+                "Use https, except on the machine itself",
+            )
+        if each.authorization is not None and any(header.lower() == "authorization" for header in each.headers):
+            complaints.error((*loc, account, "headers"), "authorization is said twice", "Keep one of them")
+        key = settings.key
+        if key.carrier == "header" and key.name and key.name.lower() in (header.lower() for header in each.headers):
+            complaints.error(
+                (*loc, account, "headers"), f"{key.name} carries the provider key", "Leave it out: idem sets it"
+            )
+
+
+def _check_reading(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
+    loc = ("providers", name)
+    if settings.errors.shape is None:
+        complaints.add(
+            "warning",
+            (*loc, "errors", "shape"),
+            "nothing tells the provider's own errors from a proxy's, so every unlisted 4xx is taken for a mistake in "
+            "the configuration and waits",
+            'Name a member that all its errors have, as shape = "/error/code"',
+        )
+    for by, look in settings.lookup.ways():
+        if by != "id" and look.match is None:
+            complaints.add(
+                "warning",
+                (*loc, "lookup", f"by_{by}", "match"),
+                "nothing in the answer must prove whose the object is: a provider that ignores the query would settle "
+                "this call with another one's object",
+                'Name the member that holds our key, as match = "/reference"',
+            )
+    for index, rule in enumerate(settings.outcome):
+        if rule.says in (Says.NOT_EXECUTED_REQUEST, Says.NOT_EXECUTED_CONFIG, Says.NOT_EXECUTED_THROTTLED):
+            doubtful = sorted(rules.statuses(rule.status) & UNSAFE_TO_EXCUSE) if rule.status is not None else []
+            if doubtful and not rule.when:
+                complaints.add(
+                    "warning",
+                    (*loc, "outcome", index, "status"),
+                    f"a {doubtful[0]} may come from a proxy after the provider has acted, and this rule would have "
+                    "the call sent again",
+                    "Demand something of the body with `when`",
+                )
+
+
+def check_operation(
+    complaints: Complaints,
+    name: str,
+    settings: OperationSettings,
+    providers: Mapping[str, ProviderSettings],
+    written: Any,
+) -> str | None:
+    """The account that the operation uses. `written` are the providers of the file, the broken ones too."""
+    loc = ("operations", name)
+    _check_params(complaints, name, settings)
+    provider = providers.get(settings.provider)
+    if provider is None:
+        if settings.provider not in written:
+            complaints.error(
+                (*loc, "provider"),
+                f"there is no provider {settings.provider!r}",
+                nearest(settings.provider, list(written)),
+            )
+        return None
+    _check_key_use(complaints, name, settings, provider)
+    if settings.account is not None:
+        if settings.account not in provider.accounts:
+            complaints.error(
+                (*loc, "account"),
+                f"provider {settings.provider} has no account {settings.account!r}",
+                nearest(settings.account, list(provider.accounts)),
+            )
+        return settings.account
+    if len(provider.accounts) > 1:
+        complaints.error(
+            (*loc, "account"),
+            f"provider {settings.provider} has several accounts",
+            f"Name one of {', '.join(sorted(provider.accounts))}",
+        )
+    return next(iter(provider.accounts), None)
+
+
+def _check_params(complaints: Complaints, name: str, settings: OperationSettings) -> None:
+    loc = ("operations", name)
+    properties = settings.params.get("properties")
+    if not settings.params:
+        complaints.add(
+            "warning",
+            (*loc, "params"),
+            "any params are accepted, and what cannot be rendered or is refused there becomes a dead letter",
+            "Write a JSON Schema",
+        )
+    if not isinstance(properties, dict):
+        return
+    required = settings.params.get("required", [])
+    for where, hole in settings.holes():
+        first = hole.path[0]
+        if hole.path == KEY:
+            continue
+        at = (*loc, *where.split(".", 1))
+        if first not in properties:
+            if settings.params.get("additionalProperties") is False:
+                complaints.error(
+                    at,
+                    f"{{{hole.name}}} is no param of the schema",
+                    nearest(first, [str(known) for known in properties]),
+                )
+        elif first not in required and not hole.optional:
+            complaints.add(
+                "warning",
+                at,
+                f"{{{hole.name}}} may be missing, and the request could not be rendered",
+                f"Add {first} to params.required, or write {{{hole.name}?}}",
+            )
+
+
+def _check_key_use(complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
+    uses_key = any(hole.path == KEY for _, hole in settings.holes())
+    lookup, carried = provider.lookup, provider.key.carrier != "none"
+    by = "by_reference" if lookup.by_reference is not None else "by_key" if lookup.by_key and not carried else None
+    if by is not None and not uses_key:
+        complaints.error(
+            ("operations", name, "body"),
+            f"provider {settings.provider} is asked {by.replace('_', ' ')}, but the request does not carry the key: "
+            "every look-up would find nothing, and the call would be made again",
+            'Put the key where the look-up finds it, as reference = "{idem.key}"',
+        )
+
+
+def check_together(
+    complaints: Complaints,
+    settings: InstallationSettings,
+    providers: Mapping[str, ProviderSettings],
+    operations: Mapping[str, OperationSettings],
+) -> None:
+    """What installation, providers and operations contradict each other in."""
+    if not operations:
+        complaints.add("warning", ("operations",), "there is no operation", "Write one, or define it in Python")
+    for name, operation in operations.items():
+        provider = providers.get(operation.provider)
+        if provider is None:
+            continue
+        contract: Contract = provider.contract(operation.provider)
+        remembered = operation.key_ttl + settings.sweeper.tombstone_ttl
+        if contract.key.carrier != "none" and remembered < contract.key.retention:
+            complaints.add(
+                "warning",
+                ("operations", name, "key_ttl"),
+                f"key and tombstone live for {text(remembered)}, less than the provider's memory of "
+                f"{text(contract.key.retention)}",
+                "Make key_ttl or sweeper.tombstone_ttl longer",
+            )
+        reach = operation.give_up_after if operation.start_within is None else operation.start_within
+        if reach > operation.key_ttl:
+            complaints.add(
+                "warning",
+                ("operations", name, "key_ttl"),
+                f"a call may begin for {text(reach)}, longer than its key is kept at rest",
+                "Make key_ttl at least as long",
+            )

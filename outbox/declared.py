@@ -1,0 +1,141 @@
+"""Operations declared in idem.toml: their functions, made of templates and a JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from idem.outbox import storable
+from idem.outbox.contract import ProviderRequest
+from idem.outbox.errors import Unrenderable
+from idem.outbox.operation import Answer, Operation
+from idem.outbox.operation import Final as FinalOutcome
+from idem.outbox.operation_settings import IN_ANSWER, IN_REQUEST, AnswerTemplate, OperationSettings
+from idem.outbox.outcomes import Succeeded
+from idem.outbox.pointer import MISSING
+from idem.outbox.providers import template
+from idem.outbox.providers.template import Template
+from idem.outbox.validation import validator
+
+PROBLEM: Final = "application/problem+json"
+JSON: Final = "application/json"
+
+LABEL_LENGTH: Final = 200
+
+
+def build(name: str, settings: OperationSettings, account: str) -> Operation:
+    """The operation. The settings have been checked: nothing here fails for a mistake in idem.toml."""
+    return Operation(
+        name=name,
+        provider=settings.provider,
+        account=account,
+        validate=validator(settings.params),
+        request=_request(settings),
+        answer=_answer(settings),
+        key_ttl=settings.key_ttl,
+        answer_ttl=settings.answer_ttl,
+        start_within=settings.start_within,
+        give_up_after=settings.give_up_after,
+        redrive=settings.redrive,
+        retry=settings.retry,
+        max_redrives=settings.max_redrives,
+        label=_label(settings.label),
+    )
+
+
+def _request(settings: OperationSettings) -> Callable[[Any], ProviderRequest]:
+    path = template.compile_text(settings.path, IN_REQUEST)
+    headers = {name: template.compile_text(text, IN_REQUEST) for name, text in settings.headers.items()}
+    body = None if settings.body is None else Template.compile(settings.body, IN_REQUEST)
+
+    def request(params: Any) -> ProviderRequest:
+        rendered = {name: template.render_text(text, params) for name, text in headers.items()}
+        present = {name: value for name, value in rendered.items() if value is not MISSING}
+        for name, value in present.items():
+            template.check_header(name, value)
+        return ProviderRequest(
+            settings.method,
+            template.render_path(path, params),
+            None if body is None else body.render(params),
+            present,
+        )
+
+    return request
+
+
+def _label(text: str | None) -> Callable[[Any], str | None]:
+    if text is None:
+        return lambda params: None
+    parts = template.compile_text(text)
+
+    def label(params: Any) -> str | None:
+        try:
+            rendered = template.render_text(parts, params)
+        except Unrenderable:  # a label is for people; the effect does not depend on it
+            return None
+        return None if rendered is MISSING else storable.text(rendered, LABEL_LENGTH)
+
+    return label
+
+
+def _answer(settings: OperationSettings) -> Callable[[FinalOutcome, str], Answer]:
+    succeeded = _rendering(settings.answer.succeeded) or _succeeded
+    refused = _rendering(settings.answer.refused) or _refused
+
+    def answer(outcome: FinalOutcome, intent: str) -> Answer:
+        return (succeeded if isinstance(outcome, Succeeded) else refused)(outcome, intent)
+
+    return answer
+
+
+def _rendering(settings: AnswerTemplate | None) -> Callable[[FinalOutcome, str], Answer] | None:
+    if settings is None:
+        return None
+    body = Template.compile(settings.body, IN_ANSWER)
+    headers = {"content-type": JSON, **{name.lower(): value for name, value in settings.headers.items()}}
+
+    def render(outcome: FinalOutcome, intent: str) -> Answer:
+        ours = {
+            "intent": intent,
+            "reference": outcome.reference,
+            "status": outcome.status,
+            "state": "completed",
+        }
+        scope = {**storable.fields(outcome.fields), template.OURS: ours}
+        return Answer(settings.status, _encoded(body.render(scope)), headers)
+
+    return render
+
+
+def _succeeded(outcome: FinalOutcome, intent: str) -> Answer:
+    return Answer(201, _encoded(_told(outcome, intent)), {"content-type": JSON})
+
+
+def _refused(outcome: FinalOutcome, intent: str) -> Answer:
+    """A problem of RFC 9457. `code` is ours and always the same; the provider's own stands in `provider_code`."""
+    fields = storable.fields(outcome.fields)
+    problem: dict[str, Any] = {
+        "type": "urn:idem:problem:provider_refused",
+        "title": "The provider refused",
+        "status": 402,
+        "code": "provider_refused",
+        "provider_code": fields.get("code", outcome.status),
+    }
+    if isinstance(message := fields.get("message"), str):
+        problem["detail"] = message
+    return Answer(402, _encoded({**problem, **_told(outcome, intent)}), {"content-type": PROBLEM})
+
+
+def _told(outcome: FinalOutcome, intent: str) -> Mapping[str, Any]:
+    return {
+        "intent": intent,
+        "state": "completed",
+        "provider_reference": outcome.reference,
+        "result": storable.fields(outcome.fields),
+    }
+
+
+def _encoded(value: Any) -> bytes:
+    # Not RFC 8785: it has no form for a provider's 64-bit ids, which must keep their digits.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")

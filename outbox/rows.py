@@ -1,0 +1,95 @@
+"""Rows under their lock: read by a snapshot that was taken after the lock, together with their stored proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.change import Row, StoredProof
+from idem.outbox.database import records
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import proof
+from idem.outbox.states import KeyState, OutboxStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A row under its lock, with the proofs that wait for it."""
+
+    row: Row
+    stored: tuple[StoredProof, ...]
+
+
+LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = %(id)s FOR UPDATE"
+LOCK_OR_SKIP = LOCK + " SKIP LOCKED"
+READ = """
+SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
+       o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.looks, o.absents, o.misses,
+       o.marks_start, o.claimed_by AS holder, o.provider_reference AS reference,
+       coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
+       o.started_at IS NOT NULL AS started,
+       extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left,
+       extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
+       extract(epoch FROM statement_timestamp() - o.claimed_at)::float8 AS claim_age,
+       extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.retention AS window_left,
+       extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS status_age,
+       EXISTS (SELECT FROM idem.daemons d
+                WHERE d.id = o.claimed_by
+                  AND (d.ended_at IS NOT NULL
+                       OR (d.seen_at > o.claimed_until AND NOT o.claim_token = ANY (d.tokens)))) AS holder_known,
+       EXISTS (SELECT FROM idem.idempotency_keys k
+                WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation
+                  AND k.idempotency_key = n.idempotency_key AND k.intent_id <> n.id) AS key_used_anew
+  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+ WHERE o.id = ANY (%(ids)s) ORDER BY o.id
+"""
+STORED = """
+SELECT p.outbox_id, p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt,
+       p.answer_status, p.answer_headers, p.answer_body
+  FROM idem.proofs p WHERE p.outbox_id = ANY (%(ids)s) ORDER BY p.stored_at, p.id
+"""
+
+
+async def lock(connection: AsyncConnection[Any], row_id: UUID, *, skip: bool = False) -> Found | None:
+    """Lock one row for the rest of the transaction and read it.
+
+    None: the row is gone, or (`skip`) somebody else holds it.
+    """
+    locked = await connection.execute(LOCK_OR_SKIP if skip else LOCK, {"id": row_id})
+    if await locked.fetchone() is None:
+        return None
+    return next(iter(await read_locked(connection, [row_id])), None)
+
+
+async def read_locked(connection: AsyncConnection[Any], row_ids: Sequence[UUID]) -> list[Found]:
+    """Read rows that this transaction has locked, in the order of their ids."""
+    if not row_ids:
+        return []
+    ids = {"ids": list(row_ids)}
+    cursor = records(connection)
+    rows = [
+        Row(**{**r._asdict(), "status": OutboxStatus(r.status), "state": KeyState(r.state)})
+        for r in await (await cursor.execute(READ, ids)).fetchall()
+    ]
+    stored: dict[UUID, list[StoredProof]] = {}
+    for r in await (await cursor.execute(STORED, ids)).fetchall():
+        stored.setdefault(r.outbox_id, []).append(_stored(r))
+    return [Found(row, tuple(stored.get(row.id, ()))) for row in rows]
+
+
+def _stored(record: Any) -> StoredProof:
+    answer = None
+    if record.answer_status is not None:
+        answer = Answer(record.answer_status, bytes(record.answer_body), record.answer_headers)
+    return StoredProof(
+        id=record.id,
+        source=record.source,
+        proof=proof(record.outcome, record.reference, record.status, record.fields),
+        answer=answer,
+        http_status=record.http_status,
+        attempt=record.attempt,
+    )

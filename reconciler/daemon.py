@@ -1,0 +1,195 @@
+"""The reconciler as a daemon: one series of passes a lane, so that a slow provider holds up no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from idem.outbox import clock, telemetry
+from idem.outbox.answers import Renderer
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.claim import LaneName, new_token
+from idem.outbox.daemon import Life
+from idem.outbox.database import AWAY, Database
+from idem.outbox.decide import Terms
+from idem.outbox.lane import Lane
+from idem.outbox.lane_worker import lane_names
+from idem.outbox.outcomes import name
+from idem.outbox.passes import Passes
+from idem.reconciler import asking, due, stored
+from idem.reconciler.due import Taken
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerSettings:
+    """Seconds and counts.
+
+    `interval` between passes (1 s: the schedule of the contract, not the pass, sets the pace); `slots` calls at once
+    a lane; `batch` rows a pass; `lease` of a take, which must hold the deadlines of a replay and a look-up.
+    """
+
+    interval: float = 1.0
+    slots: int = 8
+    batch: int = 100
+    lease: float = 90.0
+    margin: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass did: rows asked about by what became of them, proofs applied, redrives."""
+
+    asked: Mapping[str, int] = field(default_factory=dict)
+    settled: Mapping[str, int] = field(default_factory=dict)
+    applied: int = 0
+    redriven: int = 0
+
+
+class Desk:
+    """What the lanes of one reconciler share. `held` counts the rows of each take that may still be acted upon."""
+
+    def __init__(self, database: Database, settings: ReconcilerSettings) -> None:
+        self.database = database
+        self.settings = settings
+        self.renderer = Renderer()
+        self.life = Life("reconciler")
+        self.held: Counter[UUID] = Counter()
+        self.life.tokens = lambda: list(self.held)
+        self.asked: Counter[str] = Counter()
+        self.settled: Counter[str] = Counter()
+
+    def let_go(self, token: UUID) -> None:
+        """This process will not act upon a row of this take any more."""
+        self.held[token] -= 1
+        if self.held[token] <= 0:
+            del self.held[token]
+
+
+class LaneReconciler:
+    """One lane: the same limits, breaker, last check and deadline as a worker's calls."""
+
+    def __init__(self, desk: Desk, lane_name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
+        self._desk = desk
+        self.name = lane_name
+        self.lane = lane
+        self._terms = terms
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> int:
+        """Take what is due, as far as slots are free, and begin to ask; how many rows."""
+        desk = self._desk
+        limit = min(desk.settings.batch, desk.settings.slots - len(self._tasks), self.lane.room())
+        if limit <= 0:
+            return 0
+        token = new_token()
+        desk.held[token] += 1
+        try:
+            async with desk.database.connection() as connection:
+                rows = await due.take(
+                    connection,
+                    self.name,
+                    self.lane.provider.contract,
+                    token=token,
+                    holder=desk.life.id,
+                    lease=desk.settings.lease,
+                    limit=limit,
+                    now=clock.boottime(),
+                )
+        finally:
+            desk.let_go(token)
+        for row in rows:
+            desk.held[token] += 1
+            task = asyncio.create_task(self._settle(row))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return len(rows)
+
+    async def start_all(self) -> None:
+        """Take until nothing is due or every slot is busy."""
+        while await self.start():
+            pass
+
+    async def finish(self) -> None:
+        """Wait for the questions that run."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def _settle(self, taken: Taken) -> None:
+        desk, terms = self._desk, self._terms[taken.operation]
+        try:
+            found = await asking.ask(self.lane, taken, terms)
+            how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
+            telemetry.looked(self.name.provider, self.name.account, taken.intent_id, how, look)
+            became, change = await asking.settle(desk.database, desk.renderer, taken, found, terms)
+            desk.asked[became] += 1
+            if change is not None and change.status is not taken.status:
+                desk.settled[f"{how}:{look}"] += 1
+        except Exception as error:  # one row must never stop the others: its take runs out, and it is asked about again
+            desk.asked["broken"] += 1
+            if not isinstance(error, AWAY):
+                telemetry.broken("reconciler", error, f"asking about {taken.intent_id}")
+        finally:
+            desk.let_go(taken.token)
+
+
+class Reconciler:
+    """All lanes of one process. `run_once` does one pass, `run` schedules them until it is stopped."""
+
+    def __init__(self, database: Database, catalogue: Catalogue, settings: ReconcilerSettings | None = None) -> None:
+        self.catalogue = catalogue
+        self.desk = Desk(database, settings or ReconcilerSettings())
+        self.lanes: list[LaneReconciler] = []
+        for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
+            known, settings = catalogue.providers[provider], self.desk.settings
+            lane = Lane(known, known.accounts[account], slots=settings.slots, margin=settings.margin)
+            self.lanes.append(LaneReconciler(self.desk, lane_name, lane, terms))
+
+    async def run_once(self, *, hasten: bool = False, since: datetime | None = None) -> Pass:
+        """One pass: stored proofs, every due row of every lane, due redrives.
+
+        `hasten` makes all unknown and awaiting rows due now (of intents since a time, if given). Raises what an
+        unreachable database raises.
+        """
+        desk = self.desk
+        desk.asked.clear()
+        desk.settled.clear()
+        if hasten or since is not None:
+            async with desk.database.connection() as connection:
+                await due.hasten(connection, since=since)
+        applied = await self._apply()
+        for lane in self.lanes:
+            while await lane.start():
+                await lane.finish()
+        return Pass(dict(desk.asked), dict(desk.settled), applied, await self._redrive())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Reconcile until `stop`; questions that run are finished."""
+        passes = Passes("reconciler", self.desk.settings.interval, stop)
+        passes.add("stored proofs", self._apply)
+        passes.add("redrives", self._redrive)
+        for lane in self.lanes:
+            passes.add(f"{lane.name.provider}/{lane.name.account}", lane.start_all)
+        living = asyncio.create_task(self.desk.life.run(self.desk.database, stop))
+        await passes.run(self.desk.life)
+        await asyncio.gather(*(lane.finish() for lane in self.lanes))
+        await living
+        await self.desk.life.end(self.desk.database)
+        await self.close()
+
+    async def close(self) -> None:
+        """Close clients and threads; the database is the caller's."""
+        for lane in self.lanes:
+            await lane.lane.close()
+        self.desk.renderer.close()
+
+    async def _apply(self) -> int:
+        async with self.desk.database.connection() as connection:
+            return await stored.apply_stored(connection, self.catalogue, limit=self.desk.settings.batch)
+
+    async def _redrive(self) -> int:
+        async with self.desk.database.connection() as connection:
+            return await stored.redrive(connection, self.catalogue, limit=self.desk.settings.batch)

@@ -1,0 +1,91 @@
+"""Work that a pass finds without asking anybody: proofs that wait to be applied, and redrives that are due."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox import decide, telemetry
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Change, Evidence, StoredProof
+from idem.outbox.outcomes import name, proof
+from idem.outbox.proofs import compare
+from idem.outbox.rows import lock, read_locked
+from idem.outbox.settle import write
+
+WAITING = """
+SELECT DISTINCT p.outbox_id
+  FROM idem.proofs p LEFT JOIN idem.outbox o ON o.id = p.outbox_id
+ WHERE o.id IS NULL OR o.status <> 'claimed' OR o.claimed_until <= statement_timestamp()
+ LIMIT %(limit)s
+"""
+
+
+async def apply_stored(connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int) -> int:
+    """Apply stored proofs of rows that no live claim holds; how many rows. Locked rows are left to the next pass."""
+    rows = await (await connection.execute(WAITING, {"limit": limit})).fetchall()
+    return sum([await _apply_row(connection, catalogue, row[0]) for row in rows])
+
+
+async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row_id: UUID) -> int:
+    async with connection.transaction():
+        found = await lock(connection, row_id, skip=True)
+        if found is None:
+            return await _compare_all(connection, row_id)
+        if not found.stored or found.row.live:
+            return 0
+        terms = catalogue.cautious(found.row.operation, found.row.provider)
+        first, rest = found.stored[0], found.stored[1:]
+        change = decide.proven(found.row, first, rest, terms, _evidence(first))
+        change = dataclasses.replace(change, folds=tuple(p.id for p in found.stored))
+        if not await write(connection, [change]):
+            return 0
+    telemetry.proof_applied(found.row.intent_id, first.source, "applied")
+    return 1
+
+
+ROW_IS_GONE = "SELECT NOT EXISTS (SELECT FROM idem.outbox WHERE id = %(id)s)"
+PROOFS_OF_A_ROW = """
+SELECT p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt
+  FROM idem.proofs p WHERE p.outbox_id = %(id)s ORDER BY p.stored_at, p.id FOR UPDATE SKIP LOCKED
+"""
+
+
+async def _compare_all(connection: AsyncConnection[Any], row_id: UUID) -> int:
+    gone = await (await connection.execute(ROW_IS_GONE, {"id": row_id})).fetchone()
+    if not gone or not gone[0]:
+        return 0
+    waiting = await (await connection.execute(PROOFS_OF_A_ROW, {"id": row_id})).fetchall()
+    for key, source, outcome, reference, status, fields, http_status, attempt in waiting:
+        stored = StoredProof(key, source, proof(outcome, reference, status, fields), None, http_status, attempt)
+        applied = await compare(connection, row_id, stored, _evidence(stored))
+        telemetry.proof_applied(None, source, applied)
+    return len(waiting)
+
+
+def _evidence(stored: StoredProof) -> Evidence:
+    return Evidence(stored.source, "stored_proof", name(stored.proof), reference=stored.proof.reference)
+
+
+DUE_REDRIVES = """
+SELECT o.id FROM idem.outbox o
+ WHERE o.id = ANY (ARRAY(SELECT d.id FROM idem.outbox d
+                          WHERE d.redrive_at <= statement_timestamp() ORDER BY d.redrive_at LIMIT %(limit)s))
+   AND o.status = 'held' AND o.redrive_at <= statement_timestamp()
+ ORDER BY o.id FOR UPDATE SKIP LOCKED
+"""
+
+
+async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int) -> int:
+    """Put rows whose automatic redrive is due back to work, under the same provider key; how many."""
+    async with connection.transaction():
+        ids = [r[0] for r in await (await connection.execute(DUE_REDRIVES, {"limit": limit})).fetchall()]
+        changes: list[Change] = []
+        for found in await read_locked(connection, ids):
+            terms = catalogue.terms(found.row.operation)
+            if terms is not None and not found.stored:
+                changes.append(decide.redriven(found.row, Evidence("reconciler", "redrive"), terms))
+        return len(await write(connection, changes))

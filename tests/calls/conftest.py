@@ -1,0 +1,232 @@
+"""Raw-socket servers that misbehave, a call with the usual arguments, and a provider that reads JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from idem.outbox import clock
+from idem.outbox.call import call
+from idem.outbox.client import ssl_context, stock_client
+from idem.outbox.contract import Account, Contract, FrozenRequest, Question, Response
+from idem.outbox.outcomes import (
+    Absent,
+    Ambiguous,
+    CouldNotAsk,
+    Look,
+    NotExecuted,
+    Outcome,
+    Seen,
+    Succeeded,
+)
+from idem.outbox.resolve import Resolver
+
+CONTEXT = ssl_context()
+CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)
+POST = FrozenRequest("POST", "/payments", {"Idempotency-Key": "k-1"}, b'{"amount": 100}')
+
+OK = b'HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{"id": "p-1"}'
+
+
+@dataclass
+class Wire:
+    """One connection as the server sees it."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    server: Server
+    head: bytes = b""
+    body: bytes = b""
+
+    async def request(self) -> bytes:
+        """Read one complete request, count it, and give its head."""
+        self.head = await self.reader.readuntil(b"\r\n\r\n")
+        length = [line for line in self.head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        if length:
+            self.body = await self.reader.readexactly(int(length[0].partition(b":")[2]))
+        self.server.full.append(self.head + self.body)
+        return self.head
+
+    async def say(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    def reset(self) -> None:
+        """End the connection by RST."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+Handler = Callable[[Wire], Awaitable[None]]
+
+
+@dataclass
+class Server:
+    """`full` holds the complete requests, `connections` counts, `bytes` counts what was read by `rest`."""
+
+    port: int = 0
+    connections: int = 0
+    full: list[bytes] = field(default_factory=list)
+    stray: bytes = b""
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[..., Awaitable[Server]]]:
+    """`await serve(handler)`: a server on 127.0.0.1 that gives each connection to the handler, then closes it."""
+    running: list[asyncio.Server] = []
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def start(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Server:
+        server = Server()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.add(task)
+            server.connections += 1
+            try:
+                await handler(Wire(reader, writer, server))
+            except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+                pass
+            finally:
+                server.done.set()
+                writer.close()
+
+        listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+        running.append(listening)
+        server.port = listening.sockets[0].getsockname()[1]
+        return server
+
+    yield start
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for listening in running:
+        listening.close()
+    await asyncio.sleep(0)
+
+
+async def answers(wire: Wire) -> None:
+    await wire.request()
+    await wire.say(OK)
+
+
+async def drinks(wire: Wire) -> None:
+    """Takes whatever comes and says nothing, until the other side goes."""
+    while data := await wire.reader.read(65536):
+        wire.server.stray += data
+
+
+@pytest.fixture
+def behaviour() -> SimpleNamespace:
+    return SimpleNamespace(answers=answers, drinks=drinks, OK=OK, POST=POST, CONTRACT=CONTRACT)
+
+
+@pytest.fixture
+async def dial() -> AsyncIterator[Callable[..., Awaitable[Any]]]:
+    """`await dial(origin, request, **what_differs)`: a call with a stock client and a lease of a minute."""
+    resolver = Resolver()
+    clients: list[httpx.AsyncClient] = []
+
+    async def make(
+        origin: str,
+        request: FrozenRequest = POST,
+        *,
+        contract: Contract = CONTRACT,
+        credentials: dict[str, str] | None = None,
+        client: httpx.AsyncClient | None = None,
+        lease: float = 60.0,
+        tls: ssl.SSLContext | None = None,
+        **more: Any,
+    ) -> Any:
+        if client is None:
+            client = stock_client(tls or CONTEXT, contract)
+        clients.append(client)
+        given = {"margin": 0.5, "start": lambda: True, "mark_start": None, "resolver": resolver, **more}
+        account = Account("main", origin, credentials or {"Authorization": "Bearer sk_secret"})
+        return await call(
+            client, account, request, contract=contract, lease_ends=clock.boottime() + lease, **given
+        )
+
+    yield make
+    for client in clients:
+        await client.aclose()
+    resolver.close()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed certificate and its key for the name `api.test`, in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl makes the certificate of this test")
+    command = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=api.test"
+    made = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        [openssl, *command.split(), "-addext", "subjectAltName=DNS:api.test", "-keyout", made[0], "-out", made[1]],
+        check=True,
+        capture_output=True,
+    )
+    both = tmp_path / "both.pem"
+    both.write_text(made[0].read_text() + made[1].read_text())
+    return both
+
+
+@dataclass
+class Bank:
+    """A provider whose answers say what they mean: {"id": ...} succeeded, 401 config, 404 absent."""
+
+    contract: Contract
+    account: Account
+    paths: tuple[str, ...] = ("/payments/by-key",)
+
+    @property
+    def accounts(self) -> dict[str, Account]:
+        return {self.account.name: self.account}
+
+    def freeze(self, request: Any, provider_key: str) -> FrozenRequest:
+        raise NotImplementedError
+
+    def classify(self, response: Response) -> tuple[Outcome, Seen]:
+        if response.status == 401:
+            return NotExecuted("config"), Seen()
+        if response.status == 201 and response.complete:
+            return Succeeded(json.loads(response.body)["id"]), Seen(code="created")
+        return Ambiguous(), Seen()
+
+    def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
+        return tuple(FrozenRequest("GET", path, {}, b"") for path in self.paths)
+
+    def read_look(self, response: Response, question: Question) -> tuple[Look, Seen]:
+        if response.status == 404:
+            return Absent(), Seen()
+        if response.status == 201:
+            return Succeeded("p-1"), Seen()
+        return CouldNotAsk(), Seen()
+
+
+@pytest.fixture
+def bank() -> Callable[..., Bank]:
+    def make(origin: str, *, contract: Contract = CONTRACT, **more: Any) -> Bank:
+        return Bank(contract, Account("main", origin, {"Authorization": "Bearer sk_secret"}), **more)
+
+    return make

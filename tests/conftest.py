@@ -1,0 +1,4 @@
+"""Fixtures by subject: `fix_database` (servers, clones), `fix_spine` (operations, providers, a bank)."""
+
+from fix_database import database, db_url, server, superuser_url, template  # noqa: F401
+from fix_spine import spine  # noqa: F401

@@ -1,0 +1,204 @@
+"""The whole path in one process: a bank, an operation over each kind of account, and every daemon stepped by hand.
+
+`keyed` is an account whose bank stores answers under our key; `keyless` is one that knows no keys but answers look-ups
+by our reference. Time does not pass in tests: rows are moved (`advance`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fix_database import ENVIRONMENT
+from psycopg.rows import dict_row
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from idem.outbox import lane_worker, pointer, worker
+from idem.outbox.accept import Acceptor
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
+from idem.outbox.database import Database
+from idem.outbox.decisions import Accepted, Decision
+from idem.outbox.operation import Answer, Final, Operation
+from idem.outbox.providers.defaults import ErrorShape
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.looks import Lookup
+from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.template import KEY_TEXT, compile_text
+from idem.reconciler.daemon import Pass, Reconciler, ReconcilerSettings
+from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import Bank, BankSettings
+
+P = pointer.parse
+PLACES = Places(reference=P("/id"), status=P("/status"), fields={"amount": P("/amount")})
+OUTCOME = (
+    Rule(Says.FINAL, body=(Condition(P("/status"), ("succeeded",)),), places=PLACES),
+    Rule(Says.PENDING, body=(Condition(P("/status"), ("processing",)),), places=PLACES),
+    Rule(Says.REFUSED, status=statuses(["2xx", 402]), body=(Condition(P("/status"), ("declined",)),), places=PLACES),
+)
+ERRORS = ErrorShape(shape=P("/error/code"), code=P("/error/code"), message=P("/error/message"), reference=P("/id"))
+CONTRACT = Contract(
+    "bank", connect_timeout=2, deadline=2, flight_limit=60, pause_allowance=120,
+    schedule=(5, 30, 120, 600, 3600), pending_schedule=(5, 30), pending_limit=86400,
+)  # fmt: skip
+KEYED = replace(
+    CONTRACT,
+    provider="keyed",
+    key=KeyRule("header", "idempotency-key", "stored", retention=86400, margin=180),
+    lookup=LookupRule(by_key=True, by_id=True, horizon=10, agree=2),
+)
+KEYLESS = replace(
+    CONTRACT, provider="keyless", lookup=LookupRule(by_reference=True, by_id=True, horizon=10, agree=2), start_mark=True
+)
+BY_ID = Lookup("id", compile_text("/payments/{idem.reference}", frozenset({"reference"})), absent=statuses(404))
+
+
+def lookup(by: str) -> Lookup:
+    """Asking the bank by our key, as its idempotency key or as the reference in the payment."""
+    path = compile_text(f"/payments?{by}={{idem.key}}", frozenset({"key"}))
+    member = "/reference" if by == "reference" else "/idempotency_key"
+    return Lookup("key" if by == "key" else "reference", path, object=P("/data/0"), match=P(member), empty=P("/data"))
+
+
+def operation(name: str, provider: str, **changes: Any) -> Operation:
+    """A payment through one of the two accounts."""
+
+    def request(params: Any) -> ProviderRequest:
+        body = {"amount": params["amount"], "currency": "eur"}
+        return ProviderRequest(
+            "POST", "/payments", json=body | ({"reference": KEY_TEXT} if provider == "keyless" else {})
+        )
+
+    def answer(outcome: Final, intent: str) -> Answer:
+        body = {"intent": intent, "payment": outcome.reference, "status": outcome.status}
+        return Answer(201 if outcome.succeeded else 402, json.dumps(body).encode())
+
+    base = Operation(name, provider, provider, lambda params: None, request, answer)
+    return replace(base, **changes)
+
+
+@dataclass
+class Spine:
+    """Handles of one test. `advance` moves every time of every row into the past, as if it had passed."""
+
+    database: Database
+    bank: Bank
+    catalogue: Catalogue
+    acceptor: Acceptor
+    url: str
+    settings: lane_worker.WorkerSettings = field(
+        default_factory=lambda: lane_worker.WorkerSettings(lease=30, margin=1, slots=8)
+    )
+
+    def accept(
+        self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", tenant: str = "t"
+    ) -> Decision:
+        engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        with engine.begin() as connection:
+            return self.acceptor.accept(connection, tenant, operation, key, {"amount": amount})
+
+    def accepted(self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed") -> UUID:
+        decision = self.accept(key, amount, operation=operation)
+        assert isinstance(decision, Accepted), decision
+        return decision.intent_id
+
+    async def work(self) -> worker.Pass:
+        one = worker.Worker(self.database, self.catalogue, self.settings)
+        try:
+            return await one.run_once()
+        finally:
+            await one.close()
+
+    async def reconcile(self, **options: Any) -> Pass:
+        one = Reconciler(self.database, self.catalogue, ReconcilerSettings(slots=4, lease=30, margin=1))
+        try:
+            return await one.run_once(**options)
+        finally:
+            await one.close()
+
+    async def advance(self, seconds: float) -> None:
+        """Let `seconds` pass for every row."""
+        async with self.database.connection() as connection:
+            await connection.execute("ALTER TABLE idem.outbox DISABLE TRIGGER quiet_time_is_never_lowered")
+            await connection.execute(ADVANCE_OUTBOX, {"s": seconds})
+            await connection.execute("ALTER TABLE idem.outbox ENABLE TRIGGER quiet_time_is_never_lowered")
+            await connection.execute(ADVANCE_KEYS, {"s": seconds})
+
+    async def all(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+        async with self.database.connection() as connection:
+            cursor = connection.cursor(row_factory=dict_row)
+            return await (await cursor.execute(sql, parameters)).fetchall()
+
+    async def one(self, sql: str, **parameters: Any) -> dict[str, Any]:
+        rows = await self.all(sql, **parameters)
+        assert len(rows) == 1, rows
+        return rows[0]
+
+    async def row(self, intent: UUID) -> dict[str, Any] | None:
+        rows = await self.all("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
+        return rows[0] if rows else None
+
+    async def key(self, intent: UUID) -> dict[str, Any]:
+        return await self.one("SELECT * FROM idem.idempotency_keys WHERE intent_id = %(i)s", i=intent)
+
+    async def letters(self, intent: UUID, *, open: bool = True) -> list[str]:
+        rows = await self.all(
+            "SELECT reason FROM idem.dead_letters WHERE intent_id = %(i)s AND (resolved_at IS NULL) = %(o)s"
+            " ORDER BY reason", i=intent, o=open,
+        )  # fmt: skip
+        return [row["reason"] for row in rows]
+
+    async def evidence(self, intent: UUID) -> list[tuple[str, str, str | None]]:
+        rows = await self.all(
+            "SELECT source, kind, outcome FROM idem.evidence WHERE intent_id = %(i)s ORDER BY id", i=intent
+        )
+        return [(row["source"], row["kind"], row["outcome"]) for row in rows]
+
+    def effects(self) -> int:
+        """Payments that the bank has made, whoever asked for them."""
+        return len(self.bank.log.payments())
+
+
+ADVANCE_OUTBOX = """
+UPDATE idem.outbox SET available_at = available_at - make_interval(secs => %(s)s),
+       start_before = start_before - make_interval(secs => %(s)s),
+       status_since = status_since - make_interval(secs => %(s)s),
+       claimed_at = claimed_at - make_interval(secs => %(s)s),
+       claimed_until = claimed_until - make_interval(secs => %(s)s),
+       first_sent_at = first_sent_at - make_interval(secs => %(s)s),
+       quiet_after = quiet_after - make_interval(secs => %(s)s),
+       redrive_at = redrive_at - make_interval(secs => %(s)s)
+"""
+ADVANCE_KEYS = "UPDATE idem.idempotency_keys SET expires_at = expires_at - make_interval(secs => %(s)s)"
+
+
+def catalogue(url: str, **operations: Any) -> Catalogue:
+    """The two providers at this address, with an operation each."""
+    accounts = {name: Account(name, url, {"authorization": f"Bearer {name}-token"}) for name in ("keyed", "keyless")}
+    providers = {
+        "keyed": HttpProvider(KEYED, {"keyed": accounts["keyed"]}, OUTCOME, ERRORS, (BY_ID, lookup("key"))),
+        "keyless": HttpProvider(KEYLESS, {"keyless": accounts["keyless"]}, OUTCOME, ERRORS,
+                                (BY_ID, lookup("reference"))),
+    }  # fmt: skip
+    known = {f"pay.{name}": operation(f"pay.{name}", name) for name in providers}
+    return Catalogue(ENVIRONMENT, providers, known | operations)
+
+
+@pytest.fixture
+async def spine(database: Database, db_url: str, tmp_path: Path) -> AsyncIterator[Spine]:
+    """The whole path on this test's own database, with a bank that behaves until it is told otherwise."""
+    settings = BankSettings(
+        log=tmp_path / "bank.jsonl",
+        durable=False,
+        require_auth=True,
+        accounts=(BankAccount("keyed", "keyed-token"), BankAccount("keyless", "keyless-token", replay="none")),
+    )
+    async with Bank(settings) as bank:
+        known = catalogue(bank.url)
+        yield Spine(database, bank, known, Acceptor(known.operations, known.providers), db_url)

@@ -22,7 +22,7 @@ from idem.outbox.operation_settings import OperationSettings
 from idem.outbox.provider_settings import ProviderSettings
 from idem.outbox.providers.contracts import Finding
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.settings import InstallationSettings, WorkerSettings, check_database_url
+from idem.outbox.settings import InstallationSettings, Secret, WorkerSettings, check_database_url
 
 TABLES: Final = ("providers", "operations")
 
@@ -182,7 +182,9 @@ def _credentials(vault: Vault, name: str, provider: ProviderSettings) -> dict[st
     credentials: dict[str, dict[str, str]] = {}
     for account, settings in provider.accounts.items():
         loc = ("providers", name, "accounts", account)
-        secrets = {header.lower(): (secret, (*loc, "headers", header)) for header, secret in settings.headers.items()}
+        secrets: dict[str, tuple[Secret, tuple[str, ...]]] = {
+            header.lower(): (secret, (*loc, "headers", header)) for header, secret in settings.headers.items()
+        }
         if settings.authorization is not None:
             secrets["authorization"] = (settings.authorization, (*loc, "authorization"))
         values = {header: vault.header(secret, at) for header, (secret, at) in secrets.items()}

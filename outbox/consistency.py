@@ -29,13 +29,6 @@ def check_provider(complaints: Complaints, name: str, settings: ProviderSettings
         said_unsettleable="on_unsettleable" in settings.model_fields_set,
         rules=any(rule.says in (Says.FINAL, Says.ANSWER, Says.PENDING) for rule in settings.outcome),
     )
-    if contract.key.carrier == "none" and settings.key.replay != "none":
-        complaints.error(
-            ("providers", name, "key", "replay"),
-            f"it is {settings.key.replay!r}, but no key is carried to the provider (key.carrier is none): a second "
-            "send would be a second effect",
-            "Leave it out, or say where the key is carried",
-        )
     for finding in found:
         complaints.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
     _check_accounts(complaints, name, settings)

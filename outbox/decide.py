@@ -186,6 +186,17 @@ def cancelled(row: Row, evidence: Evidence, terms: Terms, answer: Answer) -> Cha
     )
 
 
+def database_changed(row: Row, evidence: Evidence, terms: Terms) -> Change:
+    """A queued row of a database that lost commits: it may have been sent by what was lost (hazards 5, 60)."""
+    change = dataclasses.replace(
+        _change(row, evidence, terms),
+        quiet_for=terms.contract.flight_limit + terms.contract.pause_allowance,
+        closes=frozenset({Reason.TOO_LATE, Reason.UNRENDERABLE, Reason.REJECTED, Reason.CRASHES_WORKER}),
+        alone=True,
+    )
+    return unknown(change, terms)
+
+
 def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
     """The step is done. A late proof after rest is a correction for whoever was told that nothing happened."""
     if answer is None:

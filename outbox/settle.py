@@ -36,7 +36,7 @@ WITH input AS MATERIALIZED (
     SELECT o.* FROM idem.outbox o WHERE o.id = ANY(%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED
 ), matched AS MATERIALIZED (
     SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
-           n.state AS from_state, n.tenant_id, n.operation, n.idempotency_key,
+           n.state AS from_state, n.created_at AS wanted_first, n.tenant_id, n.operation, n.idempotency_key,
            statement_timestamp() AS at
       FROM input i
       JOIN locked o ON o.id = i.id AND o.claim_token IS NOT DISTINCT FROM i.token AND o.attempt = i.attempt
@@ -51,7 +51,8 @@ WITH input AS MATERIALIZED (
            available_at  = coalesce(m.at + make_interval(secs => m.due_in), o.available_at),
            redrive_at    = m.at + make_interval(secs => m.redrive_in),
            start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
-           first_sent_at = CASE WHEN m.to_status IN ('pending', 'waiting', 'held') THEN NULL ELSE o.first_sent_at END,
+           first_sent_at = CASE WHEN m.to_status IN ('pending', 'waiting', 'held') THEN NULL
+                                ELSE coalesce(o.first_sent_at, m.wanted_first) END,
            started_at    = NULL,
            claim_token   = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,
            quiet_after   = greatest(o.quiet_after, make_interval(secs => m.quiet_for)

@@ -131,3 +131,8 @@ class Outage:
         if self._since is not None:
             log.info("database_back", daemon=self._daemon, seconds=round(time.monotonic() - self._since))
             self._since = None
+
+
+def database_changed(what: str, rows: int) -> None:
+    """The database is another one than idem wrote to: see the runbook's restore page."""
+    log.error("database_changed", what=what, rows_now_unknown=rows)

@@ -35,15 +35,11 @@ class Finding:
 
 
 def completed(contract: Contract, start_mark: bool | None = None) -> Contract:
-    """The contract with what follows from its own words.
+    """The contract with the start mark that follows from its key rule, unless `start_mark` says otherwise.
 
-    Without a carrier there is no replay, and the start mark is on unless `start_mark` says otherwise: for a
-    provider that knows no keys it is the only proof that a swept call was never begun.
+    For a provider that knows no keys it is the only proof that a swept call was never begun.
     """
-    if contract.key.carrier != "none":
-        return contract if start_mark is None else replace(contract, start_mark=start_mark)
-    key = replace(contract.key, replay="none")
-    return replace(contract, key=key, start_mark=True if start_mark is None else start_mark)
+    return replace(contract, start_mark=contract.key.carrier == "none" if start_mark is None else start_mark)
 
 
 def check(

@@ -100,9 +100,12 @@ class Ledger:
             await self._flushing
         self._executor.shutdown()
         if self._fd is not None:
-            os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = None
+            try:
+                if self._failure is None:
+                    os.fsync(self._fd)
+            finally:
+                os.close(self._fd)
+                self._fd = None
 
     async def _flush(self, fd: int) -> None:
         loop = asyncio.get_running_loop()

@@ -90,7 +90,7 @@ class Account:
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     name: str = "main"
-    token: str = "main-token"
+    token: str = field(default="main-token", repr=False)
     replay: Replay = Replay.STORED
     retention: float | None = 86_400.0
     lookup_lag: float = 0.0
@@ -98,7 +98,7 @@ class Account:
     key_field: str | None = "idempotency_key"
     fault_rate: float | None = None
     webhook_url: str | None = None
-    webhook_secret: str = "whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0"
+    webhook_secret: str = field(default="whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0", repr=False)
     webhook: WebhookOrder = field(default_factory=WebhookOrder)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,6 @@
 import time
 from datetime import UTC, datetime
 
-import httpx
 import pytest
 
 

@@ -58,7 +58,7 @@ def test_users_share_one_server_and_the_last_to_leave_ends_it(home, processes_of
 
 
 def test_six_starters_on_a_fresh_folder_get_one_server(fresh_home, start_user, processes_of):
-    users = [start_user(fresh_home, linger=2.0) for _ in range(6)]
+    users = [start_user(fresh_home) for _ in range(6)]
     assert len({user["server_pid"] for user in users}) == 1
     assert sum("/postgres -D" in command for command in processes_of(fresh_home).values()) == 1
     assert one(users[0]["url"], "SELECT count(*) FROM pg_database WHERE datname = 'idem'") == 1
@@ -81,10 +81,10 @@ def test_whoever_needs_a_durable_server_is_not_given_one_without_fsync(home):
         acquire(home, linger=0.2, durable=True)
 
 
-def test_a_server_that_is_not_ready_in_time_is_an_error_and_no_leftover(fresh_home, processes_of, eventually):
+def test_a_server_that_is_not_ready_in_time_is_an_error_and_no_leftover(home, processes_of, eventually):
     with pytest.raises(EmbeddedError, match=r"was not ready in 0 s.*try again"):
-        acquire(fresh_home, linger=0, durable=False, timeout=0)
-    eventually(lambda: not processes_of(fresh_home))
+        acquire(home, linger=0, durable=False, timeout=0)
+    eventually(lambda: not processes_of(home))
 
 
 @pytest.mark.parametrize("module", ["idem.cli.embedded", "idem.cli.embedded.supervisor"])

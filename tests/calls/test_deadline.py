@@ -1,0 +1,164 @@
+"""One total deadline around everything, and what becomes of a call that is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from idem.outbox import clock
+from idem.outbox.call import Lost, NotSent, call
+from idem.outbox.client import ssl_context, stock_client
+from idem.outbox.contract import Account, Contract, FrozenRequest, Response
+
+CONTRACT = Contract("bank", connect_timeout=1.0, deadline=1.0)
+
+
+async def drips_headers(wire: Any) -> None:
+    await wire.request()
+    await wire.say(b"HTTP/1.1 200 OK\r\nX: ")
+    while True:
+        await wire.say(b"a")
+        await asyncio.sleep(0.05)
+
+
+async def drips_body(wire: Any) -> None:
+    await wire.request()
+    await wire.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        await wire.say(b"a")
+        await asyncio.sleep(0.05)
+
+
+async def drips_interim(wire: Any) -> None:
+    await wire.request()
+    while True:
+        await wire.say(b"HTTP/1.1 102 Processing\r\n\r\n")
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("handler", [drips_headers, drips_interim])
+async def test_a_server_that_drips_is_cut_off_and_lost(dial: Any, serve: Any, handler: Any) -> None:
+    """Hazard 26, IB-080: no read ever takes long, the whole does."""
+    server = await serve(handler)
+    began = time.monotonic()
+    result = await dial(server.origin, contract=CONTRACT)
+    assert isinstance(result, Lost)
+    assert result.seen.error == "TimeoutError"
+    assert 0.9 < time.monotonic() - began < 10
+    assert 0.9 < result.seen.elapsed < 10
+
+
+async def test_a_body_that_drips_is_cut_off_and_its_status_kept(dial: Any, serve: Any) -> None:
+    """Hazard 26, IB-080."""
+    server = await serve(drips_body)
+    began = time.monotonic()
+    result = await dial(server.origin, contract=CONTRACT)
+    assert isinstance(result, Response)
+    assert (result.status, result.complete) == (200, False)
+    assert result.body.startswith(b"aaa")
+    assert time.monotonic() - began < 10
+
+
+async def test_a_machine_that_slept_over_the_deadline_reads_no_further(
+    dial: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio's clock stands still during a suspension: the boot clock ends the body."""
+    server = await serve(drips_body)
+    real, woken = clock.boottime, time.monotonic() + 0.3
+    monkeypatch.setattr(clock, "boottime", lambda: real() + (1000 if time.monotonic() > woken else 0))
+    began = time.monotonic()
+    result = await dial(server.origin, contract=Contract("bank", deadline=20.0))
+    assert isinstance(result, Response)
+    assert not result.complete
+    assert time.monotonic() - began < 10
+
+
+async def test_a_slow_connection_ends_before_the_total_deadline_does(dial: Any, serve: Any) -> None:
+    """Only the end of the connection's own time is a proof; a deadline as short as it must not hide that."""
+
+    async def silent(wire: Any) -> None:
+        await asyncio.sleep(30)
+
+    server = await serve(silent)
+    result = await dial(f"https://127.0.0.1:{server.port}", contract=CONTRACT)
+    assert isinstance(result, NotSent)
+    assert result.seen.error == "ConnectTimeout"
+
+
+async def test_a_cancelled_call_is_lost_and_its_task_still_knows(dial: Any, serve: Any, behaviour: Any) -> None:
+    """The row must hear of it; `cancelling()` tells the slot to stop."""
+    server = await serve(behaviour.drinks)
+
+    async def slot() -> tuple[Any, int]:
+        result = await dial(server.origin)
+        task = asyncio.current_task()
+        assert task is not None
+        return result, task.cancelling()
+
+    task = asyncio.create_task(slot())
+    while not server.stray:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    result, cancelling = await task
+    assert isinstance(result, Lost)
+    assert (result.seen.error, result.seen.started) == ("CancelledError", True)
+    assert cancelling == 1
+
+
+async def test_a_call_cancelled_in_its_body_keeps_the_status(dial: Any, serve: Any) -> None:
+    server = await serve(drips_body)
+    task = asyncio.create_task(dial(server.origin))
+    while not server.full:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    task.cancel()
+    result = await task
+    assert isinstance(result, Response)
+    assert (result.status, result.complete) == (200, False)
+
+
+async def test_a_call_cancelled_before_it_reached_httpx_is_given_back(dial: Any) -> None:
+    class Hangs:
+        async def address(self, host: str) -> str:
+            await asyncio.sleep(30)
+            return host
+
+        def failed(self, host: str, address: str) -> None: ...
+
+    task = asyncio.create_task(dial("http://api.test", resolver=Hangs()))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    result = await task
+    assert isinstance(result, NotSent)
+    assert result.given_back
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_the_end_of_the_process_is_passed_on(error: type[BaseException]) -> None:
+    class Interrupted:
+        async def address(self, host: str) -> str:
+            raise error
+
+        def failed(self, host: str, address: str) -> None: ...
+
+    async def main() -> None:
+        client = stock_client(ssl_context(), CONTRACT)
+        try:
+            await call(
+                client,
+                Account("main", "http://api.test"),
+                FrozenRequest("POST", "/", {}, b""),
+                contract=CONTRACT,
+                lease_ends=clock.boottime() + 60,
+                margin=0.5,
+                start=lambda: True,
+                resolver=Interrupted(),
+            )
+        finally:
+            await client.aclose()
+
+    with pytest.raises(error):
+        asyncio.run(main())

@@ -1,0 +1,297 @@
+"""The last check: after the connection stands and before the first byte, on the clock that counts sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio import selector_events
+from typing import Any
+
+import pytest
+
+from idem.outbox import clock
+from idem.outbox.call import Lost, NotSent
+from idem.outbox.contract import Contract, FrozenRequest, Response
+
+CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)
+
+
+async def nothing_arrived(server: Any) -> bool:
+    """The server saw the connection end, and not one byte."""
+    await asyncio.wait_for(server.done.wait(), 10)
+    return server.connections == 1 and server.stray == b""
+
+
+@pytest.fixture
+def jump(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`jump(seconds)`: the boot clock goes on, as after a suspension; asyncio's own does not notice."""
+    ahead = [0.0]
+    real = clock.boottime
+    monkeypatch.setattr(clock, "boottime", lambda: real() + ahead[0])
+
+    def jump(seconds: float) -> None:
+        ahead[0] += seconds
+
+    return jump
+
+
+def test_the_boot_clock_goes_on_in_seconds() -> None:
+    before = clock.boottime()
+    time.sleep(0.05)
+    assert 0.04 < clock.boottime() - before < 5
+
+
+async def test_a_lease_in_the_past_makes_no_connection(dial: Any, serve: Any, behaviour: Any) -> None:
+    """Hazard 1: frozen between claim and call."""
+    server = await serve(behaviour.drinks)
+    for lease in (-1.0, 2.4):
+        result = await dial(server.origin, lease=lease)
+        assert isinstance(result, NotSent)
+        assert result.given_back
+        assert (result.seen.error, result.seen.started) == ("LeaseTooShort", False)
+    assert server.connections == 0
+
+
+async def test_a_lease_that_got_too_short_while_connecting_leaves_no_byte_on_the_wire(
+    dial: Any, serve: Any, behaviour: Any, jump: Any
+) -> None:
+    """Hazard 1: suspended after the connection stood."""
+    server = await serve(behaviour.drinks)
+
+    def start() -> bool:
+        jump(58)
+        return True
+
+    result = await dial(server.origin, start=start)
+    assert isinstance(result, NotSent)
+    assert result.given_back
+    assert result.seen.error == "LeaseTooShort"
+    assert await nothing_arrived(server)
+
+
+async def test_a_resolver_that_takes_most_of_the_lease_ends_in_a_give_back(
+    dial: Any, serve: Any, behaviour: Any, jump: Any
+) -> None:
+    """Hazard 1: frozen while a name is resolved."""
+    server = await serve(behaviour.drinks)
+
+    class Frozen:
+        async def address(self, host: str) -> str:
+            jump(59)
+            return host
+
+        def failed(self, host: str, address: str) -> None:
+            raise AssertionError("the address is not to blame")
+
+    result = await dial(server.origin, resolver=Frozen())
+    assert isinstance(result, NotSent)
+    assert result.given_back
+    assert await nothing_arrived(server)
+
+
+async def test_the_check_comes_last_after_the_mark(dial: Any, serve: Any, behaviour: Any, jump: Any) -> None:
+    """Hazard 1: the committed mark itself may take long."""
+    server = await serve(behaviour.drinks)
+    order: list[str] = []
+
+    def start() -> bool:
+        order.append("start")
+        return True
+
+    async def mark() -> bool:
+        order.append("mark")
+        await asyncio.sleep(0)
+        jump(58)
+        return True
+
+    result = await dial(server.origin, start=start, mark_start=mark)
+    assert order == ["start", "mark"]
+    assert isinstance(result, NotSent)
+    assert result.given_back
+    assert await nothing_arrived(server)
+
+
+async def test_given_back_wins_over_started(dial: Any, serve: Any, behaviour: Any) -> None:
+    """Hazard 32: one compare-and-set; the loser does nothing."""
+    server = await serve(behaviour.drinks)
+
+    async def mark() -> bool:
+        raise AssertionError("the start of a claim that was given back is not marked")
+
+    result = await dial(server.origin, start=lambda: False, mark_start=mark)
+    assert isinstance(result, NotSent)
+    assert result.given_back
+    assert await nothing_arrived(server)
+
+
+async def test_a_claim_that_started_cannot_be_given_back(dial: Any, serve: Any, behaviour: Any) -> None:
+    """Hazard 32: whichever comes first, exactly one of the two acts."""
+    server = await serve(behaviour.answers)
+    for drain_first in (True, False):
+        state = "held"
+        sent = len(server.full)
+
+        def give_back() -> bool:
+            nonlocal state
+            state = "given back" if state == "held" else state  # noqa: B023
+            return state == "given back"  # noqa: B023
+
+        def start() -> bool:
+            nonlocal state
+            state = "started" if state == "held" else state  # noqa: B023
+            return state == "started"  # noqa: B023
+
+        drained = drain_first and give_back()
+        result = await dial(server.origin, start=start)
+        drained = drained or give_back()
+        assert drained is drain_first
+        assert isinstance(result, NotSent if drain_first else Response)
+        assert len(server.full) - sent == (0 if drain_first else 1)
+
+
+async def test_a_mark_that_matches_no_claim_sends_nothing(dial: Any, serve: Any, behaviour: Any) -> None:
+    server = await serve(behaviour.drinks)
+
+    async def mark() -> bool:
+        return False
+
+    result = await dial(server.origin, mark_start=mark)
+    assert isinstance(result, NotSent)
+    assert result.given_back
+    assert await nothing_arrived(server)
+
+
+@pytest.mark.parametrize("ends", ["raises", "hangs"])
+async def test_a_mark_that_fails_sends_nothing_and_that_is_proven(
+    dial: Any, serve: Any, behaviour: Any, ends: str
+) -> None:
+    server = await serve(behaviour.drinks)
+
+    async def mark() -> bool:
+        if ends == "hangs":
+            await asyncio.sleep(30)
+        raise ConnectionResetError("the password is hunter2")
+
+    result = await dial(server.origin, mark_start=mark)
+    assert isinstance(result, NotSent)
+    assert result.given_back
+    assert result.seen.error == ("CancelledError" if ends == "hangs" else "ConnectionResetError")
+    assert "hunter2" not in repr(result)
+    assert await nothing_arrived(server)
+
+
+async def test_nothing_else_runs_between_the_check_and_the_write(
+    dial: Any, serve: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazard 1: not one turn of the loop, in httpx, h11 and anyio neither, or another task could stall us there."""
+    server = await serve(behaviour.answers)
+    turned = [False]
+    real_clock, real_write = clock.boottime, selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
+    seen: list[bool] = []
+
+    def boottime() -> float:
+        turned[0] = False
+        asyncio.get_running_loop().call_soon(turned.__setitem__, 0, True)
+        return real_clock()
+
+    def write(self: Any, data: bytes) -> None:
+        if bytes(data).startswith((b"POST", b"{")):
+            seen.append(turned[0])
+        real_write(self, data)
+
+    monkeypatch.setattr(clock, "boottime", boottime)
+    monkeypatch.setattr(selector_events._SelectorSocketTransport, "write", write)  # type: ignore[attr-defined]
+    assert isinstance(await dial(server.origin), Response)
+    assert seen == [False, False]
+
+
+async def test_a_process_frozen_between_head_and_body_does_not_send_the_body(
+    dial: Any, serve: Any, jump: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hazard 1: a head without its body is no request that anybody acts upon; the attempt is lost all the same."""
+    real_write = selector_events._SelectorSocketTransport.write  # type: ignore[attr-defined]
+
+    def write(self: Any, data: bytes) -> None:
+        real_write(self, data)
+        if bytes(data).startswith(b"POST"):
+            jump(60)
+
+    async def reads(wire: Any) -> None:
+        await wire.request()
+
+    monkeypatch.setattr(selector_events._SelectorSocketTransport, "write", write)  # type: ignore[attr-defined]
+    server = await serve(reads)
+    result = await dial(server.origin)
+    assert isinstance(result, Lost)
+    assert result.seen.error == "LeaseOver"
+    await asyncio.wait_for(server.done.wait(), 10)
+    assert server.full == []
+
+
+CHILD = """
+import asyncio, sys, time
+from idem.outbox import clock
+from idem.outbox.call import call
+from idem.outbox.client import ssl_context, stock_client
+from idem.outbox.contract import Account, Contract, FrozenRequest
+from idem.outbox.resolve import Resolver
+
+async def main(origin, how):
+    contract = Contract("bank", connect_timeout=1.0, deadline=1.0)
+    client = stock_client(ssl_context(), contract)
+
+    async def mark():
+        print("connected", flush=True)
+        if how == "blocking":
+            time.sleep(0.4)
+        else:
+            await asyncio.sleep(0.4)
+        return True
+
+    result = await call(client, Account("main", origin), FrozenRequest("POST", "/", {}, b"{}"), contract=contract,
+                        lease_ends=clock.boottime() + 2.5, margin=0.2, start=lambda: True, mark_start=mark,
+                        resolver=Resolver())
+    print(type(result).__name__, result.given_back, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
+@pytest.mark.parametrize("how", ["blocking", "awaiting"])
+async def test_a_process_stopped_for_longer_than_its_lease_sends_nothing_when_it_wakes(
+    serve: Any, behaviour: Any, how: str
+) -> None:
+    """Hazard 1, with a real process: SIGSTOP before the send, SIGCONT after the lease."""
+    server = await serve(behaviour.drinks)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CHILD, server.origin, how, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert child.stdout is not None
+        assert await asyncio.wait_for(child.stdout.readline(), 30) == b"connected\n"
+        os.kill(child.pid, signal.SIGSTOP)
+        await asyncio.sleep(3)
+        assert server.stray == b""
+        os.kill(child.pid, signal.SIGCONT)
+        assert await asyncio.wait_for(child.stdout.read(), 30) == b"NotSent True\n"
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
+    assert await nothing_arrived(server)
+
+
+async def test_a_request_without_a_body_is_checked_too(dial: Any, serve: Any, behaviour: Any, jump: Any) -> None:
+    server = await serve(behaviour.drinks)
+
+    def start() -> bool:
+        jump(58)
+        return True
+
+    result = await dial(server.origin, FrozenRequest("DELETE", "/payments/1", {}, b""), start=start)
+    assert isinstance(result, NotSent)
+    assert await nothing_arrived(server)

@@ -1,0 +1,201 @@
+"""What goes on the wire: the frozen bytes, the credentials, and each name once."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idem.outbox.client import check_account, head, origin, outgoing
+from idem.outbox.contract import Account, FrozenRequest
+from idem.outbox.errors import ConfigError
+
+ACCOUNT = Account("main", "https://api.test", {"Authorization": "Bearer sk_secret"})
+
+
+def post(headers: dict[str, str] | None = None, path: str = "/payments", method: str = "POST") -> FrozenRequest:
+    return FrozenRequest(method, path, headers or {}, b"{}")
+
+
+async def test_the_request_is_the_frozen_one_byte_for_byte(dial: Any, serve: Any, behaviour: Any) -> None:
+    """IB-084: exactly one key header, always the same bytes; the target is not tidied up."""
+    server = await serve(behaviour.answers)
+    request = FrozenRequest(
+        "POST",
+        "/a/../b%2f%C3%A9?x=1&y=a+b%20'c\"d|e",
+        {"Content-Type": "application/json", "Idempotency-Key": "k-1", "X-Odd": 'a "b"\t~'},
+        b'{"amount": 100}',
+    )
+    for _ in range(2):
+        assert (await dial(server.origin, request)).complete
+    assert server.full[0] == server.full[1]
+    assert server.full[0].split(b"\r\n") == [
+        b"POST /a/../b%2f%C3%A9?x=1&y=a+b%20'c\"d|e HTTP/1.1",
+        b"Host: 127.0.0.1:%d" % server.port,
+        b"Content-Length: 15",
+        *(
+            line
+            for line in (
+                b"Content-Type: application/json",
+                b"Idempotency-Key: k-1",
+                b'X-Odd: a "b"\t~',
+                b"Authorization: Bearer sk_secret",
+                b"User-Agent: idem",
+                b"Accept-Encoding: identity",
+                b"Connection: close",
+            )
+        ),
+        b"",
+        b'{"amount": 100}',
+    ] or sorted(server.full[0].split(b"\r\n"))
+
+
+async def test_no_cookie_of_one_row_gets_into_the_next(dial: Any, serve: Any) -> None:
+    from idem.outbox.client import ssl_context, stock_client
+    from idem.outbox.contract import Contract
+
+    async def sets_cookies(wire: Any) -> None:
+        await wire.request()
+        await wire.say(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n")
+
+    server = await serve(sets_cookies)
+    client = stock_client(ssl_context(), Contract("bank"))
+    for _ in range(2):
+        await dial(server.origin, client=client)
+    assert b"ookie" not in server.full[1]
+
+
+async def test_the_name_of_the_origin_is_in_host_sni_and_certificate_check(
+    dial: Any, serve: Any, behaviour: Any, certificate: Any
+) -> None:
+    """The call goes to a pinned address, and TLS is still that of the name."""
+    names: list[str | None] = []
+    ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ours.load_cert_chain(certificate)
+    ours.sni_callback = lambda sock, name, context: names.append(name)
+    server = await serve(behaviour.answers, tls=ours)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+
+    class Fixed:
+        async def address(self, host: str) -> str:
+            return "127.0.0.1"
+
+        def failed(self, host: str, address: str) -> None: ...
+
+    result = await dial(f"https://api.test:{server.port}", tls=trusting, resolver=Fixed())
+    assert result.complete
+    assert names == ["api.test"]
+    assert b"\r\nHost: api.test:%d\r\n" % server.port in server.full[0]
+    other = await dial(f"https://other.test:{server.port}", tls=trusting, resolver=Fixed())
+    assert other.seen.note.startswith("no connection: Hostname mismatch")
+    assert len(server.full) == 1
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        post(method="CONNECT"),
+        post(method="post"),
+        post(path="payments"),
+        post(path="/a b"),
+        post(path="/a\r\nX: y"),
+        post(path="/é"),
+        post(path="/a#b"),
+        post({"X-A": "sk_secret…"}),
+        post({"X-A": "sk_secret\r\nX-B: 1"}),
+        post({"X-A": " sk_secret"}),
+        post({"X-A": "sk_secret\x00"}),
+        post({"X A": "1"}),
+        post({"": "1"}),
+        post({"Host": "evil.test"}),
+        post({"content-length": "99"}),
+        post({"Transfer-Encoding": "chunked"}),
+        post({"Expect": "100-continue"}),
+        post({"Accept-Encoding": "gzip"}),
+        post({"authorization": "sk_secret"}),
+        post({"Idempotency-Key": "1", "idempotency-key": "2"}),
+    ],
+    ids=repr,
+)
+async def test_what_cannot_be_sent_as_it_is_is_refused_before_anything_happens(dial: Any, request_: Any) -> None:
+    """IB-081, IB-084: named, and without quoting a value."""
+
+    class Never:
+        async def address(self, host: str) -> str:
+            raise AssertionError
+
+        def failed(self, host: str, address: str) -> None: ...
+
+    with pytest.raises(ConfigError) as refused:
+        await dial("https://api.test", request_, resolver=Never())
+    assert "sk_secret" not in str(refused.value)
+
+
+@given(name=st.text(max_size=8), value=st.text(max_size=8))
+def test_whatever_is_accepted_can_be_sent(name: str, value: str) -> None:
+    try:
+        lines = head(ACCOUNT, post({name: value}))
+    except ConfigError:
+        return
+    names = [line[0].lower() for line in lines]
+    assert len(names) == len(set(names))
+    for line in lines:
+        assert re.fullmatch(r"[!-~]+", line[0])
+        assert re.fullmatch(r"([!-~]([ \t!-~]*[!-~])?)?", line[1])
+
+
+def test_what_idem_sets_itself_may_be_frozen_with_the_same_value() -> None:
+    lines = head(ACCOUNT, post({"Content-Length": "2", "accept-encoding": "identity", "User-Agent": "shop/1"}))
+    assert [name for name, _ in lines] == ["Host", "User-Agent", "Authorization", "Accept-Encoding", "Connection"]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "api.test",
+        "ftp://api.test",
+        "https://",
+        "https://user:sk_secret@api.test",
+        "https://api.test/v1",
+        "https://api.test?x=1",
+        "https://api.test?",
+        "https://api.test:99999",
+        "https://api.test:0",
+        "https://[::",
+    ],
+)
+def test_an_origin_that_is_more_or_less_than_one_is_refused(where: str) -> None:
+    with pytest.raises(ConfigError, match="account 'main': origin") as refused:
+        check_account(Account("main", where))
+    assert "sk_secret" not in str(refused.value)
+
+
+def test_a_credential_with_a_typographic_sign_names_its_setting() -> None:
+    """IB-081."""
+    with pytest.raises(ConfigError, match=r"account 'main': credentials: the value of 'Authorization'"):
+        check_account(Account("main", "https://api.test", {"Authorization": "Bearer sk_secret…"}))
+
+
+@pytest.mark.parametrize(
+    ("where", "address", "host", "sni"),
+    [
+        ("https://api.test", "192.0.2.1", "api.test", "api.test"),
+        ("https://api.test:8443", "2001:db8::1", "api.test:8443", "api.test"),
+        ("https://bücher.test", "192.0.2.1", "xn--bcher-kva.test", "xn--bcher-kva.test"),
+        ("https://[2001:db8::1]:8443", "2001:db8::1", "[2001:db8::1]:8443", None),
+        ("http://192.0.2.1", "192.0.2.1", "192.0.2.1", None),
+    ],
+)
+def test_host_and_tls_name_for_every_form_of_origin(where: str, address: str, host: str, sni: str | None) -> None:
+    account = Account("main", where)
+    built = outgoing(account, post(), address, connect_timeout=1, deadline=2, trace=None)
+    assert isinstance(built, httpx.Request)
+    assert built.url.raw_host.decode() == address
+    assert built.headers["host"] == host
+    assert built.extensions.get("sni_hostname") == sni
+    assert origin(account).port == built.url.port

@@ -1,0 +1,103 @@
+"""Hazards 5, 59, 60: another database, a forgotten claim, a clone; what may still be sent, and what must not."""
+
+from __future__ import annotations
+
+import pytest
+from fix_spine import Spine
+
+from idem.outbox import recovery
+from idem.outbox.database import Database
+from idem.outbox.errors import StoreUnavailable
+
+FORGET = "UPDATE idem.installation SET {} "
+
+
+async def change(spine: Spine, column: str, value: object) -> None:
+    async with spine.database.connection() as connection:
+        await connection.execute(FORGET.format(f"{column} = %(v)s"), {"v": value})
+
+
+async def meet(spine: Spine, durability: recovery.Durability = "single", moved: int = 0) -> None:
+    guard = recovery.Guard(spine.catalogue, durability)
+    guard._moved = moved
+    async with spine.database.connection() as connection:
+        await guard(connection)
+
+
+async def statuses(spine: Spine) -> dict[str, str]:
+    rows = await spine.all("SELECT operation, status FROM idem.outbox")
+    return {row["operation"]: row["status"] for row in rows}
+
+
+async def test_hazard_5_after_a_restore_only_harmless_rows_stay_queued(spine: Spine) -> None:
+    spine.accepted("a", operation="pay.keyed")
+    spine.accepted("b", operation="pay.keyless")
+    await change(spine, "system_identifier", 1)
+    await meet(spine)
+    assert await statuses(spine) == {"pay.keyed": "pending", "pay.keyless": "unknown"}
+    evidence = await spine.all("SELECT details FROM idem.evidence WHERE kind = 'database_changed'")
+    assert [e["details"]["why"] for e in evidence] == ["another database cluster"]
+    await spine.work()
+    assert spine.effects() == 1, "the row that could have been sent before was not sent"
+    await meet(spine)
+    assert len(await spine.all("SELECT FROM idem.evidence WHERE kind = 'database_changed'")) == 1
+
+
+async def test_hazard_60_resting_rows_are_suspect_too(spine: Spine) -> None:
+    intent = spine.accepted("a", amount=-1, operation="pay.keyless")
+    await spine.work()
+    assert (await spine.row(intent) or {})["status"] == "held"
+    await change(spine, "timeline", 99)
+    await meet(spine)
+    assert (await spine.row(intent) or {})["status"] == "unknown"
+    assert (await spine.key(intent))["state"] == "unknown"
+
+
+@pytest.mark.parametrize(("durability", "expected"), [("synchronous", "pending"), ("asynchronous", "unknown")])
+async def test_hazard_60_a_new_timeline_alone(spine: Spine, durability: recovery.Durability, expected: str) -> None:
+    spine.accepted("a", operation="pay.keyless")
+    await change(spine, "timeline", 99)
+    await meet(spine, durability)
+    assert await statuses(spine) == {"pay.keyless": expected}
+
+
+async def test_hazard_60_the_log_went_back(spine: Spine) -> None:
+    spine.accepted("a", operation="pay.keyless")
+    await meet(spine, moved=2**62)
+    assert await statuses(spine) == {"pay.keyless": "unknown"}
+
+
+async def test_an_operator_says_that_nothing_was_lost(spine: Spine) -> None:
+    spine.accepted("a", operation="pay.keyless")
+    await change(spine, "system_identifier", 1)
+    await meet(spine)
+    async with spine.database.connection() as connection:
+        assert await recovery.release(connection, spine.catalogue, by="ann", reason="dump of a stopped system") == 1
+        assert await recovery.release(connection, spine.catalogue, by="ann", reason="again") == 0
+    assert await statuses(spine) == {"pay.keyless": "pending"}
+    await spine.work()
+    assert spine.effects() == 1
+
+
+async def test_a_clone_is_not_worked_on_by_another_environment(spine: Spine) -> None:
+    """Hazard 5 (d): staging's workers must not send production's rows."""
+    spine.accepted("a")
+    await change(spine, "environment", "production")
+    with pytest.raises(StoreUnavailable, match="production"):
+        await meet(spine)
+    assert (await spine.work()).claimed == 0, "it stands in the claim's WHERE as well"
+
+
+async def test_hazard_5_commits_of_daemons_are_durable_whatever_the_role_says(spine: Spine, db_url: str) -> None:
+    async with spine.database.connection() as connection:
+        name = await (await connection.execute("SELECT current_database()")).fetchone()
+        assert name
+        await connection.execute(f'ALTER DATABASE "{name[0]}" SET synchronous_commit = off')
+        await connection.execute(f"ALTER DATABASE \"{name[0]}\" SET default_transaction_isolation = 'serializable'")
+    fresh = Database(db_url, name="idem-test-durable")
+    await fresh.open()
+    async with fresh.connection() as connection:
+        for setting, value in (("synchronous_commit", "on"), ("default_transaction_isolation", "read committed")):
+            row = await (await connection.execute(f"SHOW {setting}")).fetchone()  # hazard 43 as well
+            assert row == (value,)
+    await fresh.close()

@@ -28,7 +28,7 @@ test: $(STAMP) ## the whole test suite; ARGS="-k accept" for a part
 	@exec $(PY) -m pytest $(ARGS)
 
 check: $(STAMP) ## ruff, mypy strict, import-linter, docs and help up to date
-	@$(PY) tests/check.py
+	@$(PY) .ci/check.py
 
 lock: ## write requirements-dev.txt anew (needs uv)
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --no-annotate \

@@ -93,6 +93,7 @@ class Recorder:
         self._body = body
         self.released = False
         self.stopped: LeaseTooShort | None = None
+        self.stopped_by = LeaseTooShort.__name__
         self.no_connection = False
         self.status: int | None = None
         self.headers: dict[str, str] = {}
@@ -137,7 +138,8 @@ class Recorder:
             raise
         except BaseException as error:
             # A cancellation too: the call ends here either way, and that nothing was sent must stay provable.
-            self.stopped = LeaseTooShort(f"the start could not be marked ({type(error).__name__})")
+            self.stopped_by = type(error).__name__
+            self.stopped = LeaseTooShort("the start could not be marked")
             raise self.stopped from error
 
 
@@ -150,7 +152,8 @@ def proves_not_sent(error: BaseException, recorder: Recorder, client: httpx.Asyn
     if recorder.released or not is_stock(client):
         return False
     if recorder.stopped is not None:
-        return error is recorder.stopped
+        # Whatever came up while the connection was closed after that, a deadline above all.
+        return True
     return type(error) in _NO_TRY or (type(error) in _NO_CONNECTION and recorder.no_connection)
 
 
@@ -193,6 +196,8 @@ async def call(
         async with asyncio.timeout(ends - clock.boottime()):
             async with asyncio.timeout(_share(contract, ends)):
                 attempt.address = await resolver.address(attempt.host)
+            if not recorder.fits:
+                raise LeaseTooShort("the lease got too short while the name was resolved")
             outward = outgoing(
                 account,
                 request,
@@ -255,6 +260,7 @@ class _Attempt:
         if self.given_to_httpx and not proves_not_sent(error, self.recorder, self.client):
             began = "after the request began" if self.recorder.released else "before the request began, without proof"
             return Lost(self._seen(error, began, started=True))
+        error = self.recorder.stopped or error
         if isinstance(error, LeaseTooShort | asyncio.CancelledError):
             return NotSent(self._seen(error, "given back", started=False), given_back=True)
         if self.address is not None and self.recorder.no_connection:
@@ -263,10 +269,9 @@ class _Attempt:
         return NotSent(self._seen(error, step, started=False), given_back=False)
 
     def _seen(self, error: BaseException, step: str, *, started: bool) -> Seen:
-        cause = error.__cause__ if isinstance(error, LeaseTooShort) and error.__cause__ else error
         detail = _detail(error)
         return Seen(
-            error=type(cause).__name__,
+            error=self.recorder.stopped_by if error is self.recorder.stopped else type(error).__name__,
             note=f"{step}: {detail}" if detail else step,
             started=started,
             elapsed=clock.boottime() - self.began,

@@ -79,20 +79,21 @@ def fold(change: Change, row: Row, own: StoredProof | None, stored: Sequence[Sto
     if not proofs:
         return change
     change = dataclasses.replace(change, alone=False, folds=tuple(p.id for p in stored))
+    seen = _undecided(change)
     finals = [p for p in proofs if isinstance(p.proof, Succeeded | Refused)]
     for other in finals[1:]:
         if letter := disagreement(finals[0].proof, other.proof):
             keeps = row.status in (OutboxStatus.UNKNOWN, OutboxStatus.AWAITING)
             return dataclasses.replace(
-                unknown(change, terms),
+                unknown(seen, terms),
                 status=row.status if keeps else OutboxStatus.UNKNOWN,
                 state=row.state if keeps else KeyState.UNKNOWN,
                 letters=(letter,),
             )
     if finals and isinstance(finals[0].proof, Succeeded | Refused):
-        return completed(change, row, finals[0].proof, finals[0].answer)
+        return completed(seen, row, finals[0].proof, finals[0].answer)
     if isinstance(proofs[0].proof, Pending):
-        return accepted_there(change, row, proofs[0].proof, terms)
+        return accepted_there(seen, row, proofs[0].proof, terms)
     return change
 
 
@@ -336,6 +337,26 @@ def _claim_was_lost(change: Change, row: Row, terms: Terms) -> Change:
     allowance = 0.0 if row.holder_known else terms.contract.pause_allowance
     return dataclasses.replace(
         change, quiet_for=terms.contract.flight_limit + allowance, quiet_from="lease", sweeps=row.sweeps + 1
+    )
+
+
+def _undecided(change: Change) -> Change:
+    # What was seen stays: guard, evidence, quiet time, sweeps. What was concluded from it alone goes, or a row that a
+    # proof completes would carry the dead letter, the event and the answer of an end that it did not have. That the
+    # answer could not be rendered stays true.
+    return dataclasses.replace(
+        change,
+        ended=None,
+        answer=None,
+        reference=None,
+        result=None,
+        error_code=None,
+        error_message=None,
+        due_in=None,
+        redrive_in=None,
+        letters=tuple(letter for letter in change.letters if letter.reason is Reason.HANDLER_FAILED),
+        closes=frozenset(),
+        event=None,
     )
 
 

@@ -105,8 +105,10 @@ WITH input AS MATERIALIZED (
         ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1
 ), closed AS (
     UPDATE idem.dead_letters d
-       SET resolved_at = m.at, resolution = m.kind, resolved_by = current_user,
-           note = 'answered by ' || m.source || ', ' || coalesce(m.seen, m.kind)
+       SET resolved_at = m.at, resolution = m.kind,
+           resolved_by = concat_ws(' / ', current_user, CASE m.source WHEN 'operator' THEN m.details ->> 'by' END),
+           note = coalesce(CASE m.source WHEN 'operator' THEN m.details ->> 'reason' END,
+                           'answered by ' || m.source || ', ' || coalesce(m.seen, m.kind))
       FROM matched m
      WHERE d.intent_id = m.intent_id AND d.resolved_at IS NULL AND m.closes ? d.reason
 ), told AS (

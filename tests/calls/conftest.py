@@ -136,9 +136,15 @@ async def drinks(wire: Wire) -> None:
         wire.server.stray += data
 
 
+async def until(happened: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not happened():  # noqa: ASYNC110 - the tests watch what has no event
+            await asyncio.sleep(0.01)
+
+
 @pytest.fixture
 def behaviour() -> SimpleNamespace:
-    return SimpleNamespace(answers=answers, drinks=drinks, OK=OK, POST=POST, CONTRACT=CONTRACT)
+    return SimpleNamespace(answers=answers, drinks=drinks, until=until, OK=OK, POST=POST, CONTRACT=CONTRACT)
 
 
 @pytest.fixture
@@ -163,9 +169,7 @@ async def dial() -> AsyncIterator[Callable[..., Awaitable[Any]]]:
         clients.append(client)
         given = {"margin": 0.5, "start": lambda: True, "mark_start": None, "resolver": resolver, **more}
         account = Account("main", origin, credentials or {"Authorization": "Bearer sk_secret"})
-        return await call(
-            client, account, request, contract=contract, lease_ends=clock.boottime() + lease, **given
-        )
+        return await call(client, account, request, contract=contract, lease_ends=clock.boottime() + lease, **given)
 
     yield make
     for client in clients:

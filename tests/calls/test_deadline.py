@@ -99,8 +99,7 @@ async def test_a_cancelled_call_is_lost_and_its_task_still_knows(dial: Any, serv
         return result, task.cancelling()
 
     task = asyncio.create_task(slot())
-    while not server.stray:
-        await asyncio.sleep(0.01)
+    await behaviour.until(lambda: server.stray)
     task.cancel()
     result, cancelling = await task
     assert isinstance(result, Lost)
@@ -108,11 +107,10 @@ async def test_a_cancelled_call_is_lost_and_its_task_still_knows(dial: Any, serv
     assert cancelling == 1
 
 
-async def test_a_call_cancelled_in_its_body_keeps_the_status(dial: Any, serve: Any) -> None:
+async def test_a_call_cancelled_in_its_body_keeps_the_status(dial: Any, serve: Any, behaviour: Any) -> None:
     server = await serve(drips_body)
     task = asyncio.create_task(dial(server.origin))
-    while not server.full:
-        await asyncio.sleep(0.01)
+    await behaviour.until(lambda: server.full)
     await asyncio.sleep(0.3)
     task.cancel()
     result = await task

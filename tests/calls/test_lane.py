@@ -123,8 +123,7 @@ async def test_a_row_that_waits_too_long_for_a_slot_is_given_back(serve: Any, ba
     server = await serve(behaviour.drinks)
     lane = opened(bank(server.origin), slots=1)
     first = asyncio.create_task(lane.send("a", behaviour.POST, lease_ends=lease(), start=lambda: True))
-    while not server.stray:
-        await asyncio.sleep(0.01)
+    await behaviour.until(lambda: server.stray)
     ends = clock.boottime() + 2.8
     got, seen = await lane.send("b", behaviour.POST, lease_ends=ends, start=lambda: True)
     assert (got, seen.note) == (NotExecuted("given_back"), "given back: no slot was free")
@@ -158,8 +157,7 @@ async def test_a_cancelled_slot_loses_no_row_and_does_not_blame_the_provider(
     tasks = [
         asyncio.create_task(lane.send(n, behaviour.POST, lease_ends=lease(), start=lambda: True)) for n in range(15)
     ]
-    while server.connections < 15:
-        await asyncio.sleep(0.01)
+    await behaviour.until(lambda: server.connections == 15)
     await asyncio.sleep(0.1)
     for task in tasks:
         task.cancel()
@@ -172,7 +170,9 @@ async def test_a_provider_that_hangs_does_not_slow_another_lane(serve: Any, bank
     """IB-042."""
     hanging, healthy = await serve(behaviour.drinks), await serve(behaviour.answers)
     slow, quick = opened(bank(hanging.origin), slots=20), opened(bank(healthy.origin), slots=2)
-    stuck = [asyncio.create_task(slow.send(n, behaviour.POST, lease_ends=lease(), start=lambda: True)) for n in range(40)]
+    stuck = [
+        asyncio.create_task(slow.send(n, behaviour.POST, lease_ends=lease(), start=lambda: True)) for n in range(40)
+    ]
     await asyncio.sleep(0.1)
     began = time.monotonic()
     for n in range(20):
@@ -226,8 +226,7 @@ async def test_a_question_about_a_dead_provider_closes_no_breaker_and_one_that_i
         assert (await lane.ask(QUESTION, lease_ends=lease()))[0] == CouldNotAsk()
     assert lane.room() == 0
     lane.account = living.account
-    while lane.room() == 0:
-        await asyncio.sleep(0.05)
+    await behaviour.until(lambda: lane.room() > 0)
     assert (await lane.ask(Question("key-2", None, False), lease_ends=lease()))[0] == Absent()
     assert lane.breaker.closings == 1
     assert lane.room() == 2
@@ -262,8 +261,7 @@ async def test_a_closed_lane_gives_back_and_finishes_what_runs(serve: Any, bank:
     server = await serve(slow)
     lane = opened(bank(server.origin, contract=Contract("bank", deadline=5.0)))
     running = asyncio.create_task(lane.send("a", behaviour.POST, lease_ends=lease(), start=lambda: True))
-    while not server.full:
-        await asyncio.sleep(0.01)
+    await behaviour.until(lambda: server.full)
     await lane.close()
     assert lane.room() == 0
     got, _ = await lane.send("b", behaviour.POST, lease_ends=lease(), start=lambda: True)

@@ -61,7 +61,9 @@ def made(cls: type[BaseException]) -> BaseException:
     return error
 
 
-@pytest.mark.parametrize("cls", [*exception_classes(), OddConnectError], ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+@pytest.mark.parametrize(
+    "cls", [*exception_classes(), OddConnectError], ids=lambda cls: f"{cls.__module__}.{cls.__name__}"
+)
 async def test_every_class_that_is_not_in_the_list_is_lost(
     dial: Any, monkeypatch: pytest.MonkeyPatch, cls: type[BaseException]
 ) -> None:
@@ -159,9 +161,7 @@ async def test_r3_an_authentication_flow_sends_no_second_request(dial: Any, serv
         )
 
     server = await serve(asks_for_digest)
-    client = httpx.AsyncClient(
-        transport=httpx.AsyncHTTPTransport(), auth=httpx.DigestAuth("a", "b"), trust_env=False
-    )
+    client = httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(), auth=httpx.DigestAuth("a", "b"), trust_env=False)
     result = await dial(server.origin, client=client)
     assert not isinstance(result, NotSent)
     assert len(server.full) == 1
@@ -171,8 +171,7 @@ async def test_an_exhausted_pool_is_not_sent(dial: Any, serve: Any, behaviour: A
     server = await serve(behaviour.drinks)
     client = stock_client(CONTEXT, CONTRACT)
     holding = asyncio.create_task(dial(server.origin, client=client))
-    while not server.stray:
-        await asyncio.sleep(0.01)
+    await behaviour.until(lambda: server.stray)
     result = await dial(server.origin, client=client)
     assert isinstance(result, NotSent)
     assert result.seen.error == "PoolTimeout"

@@ -34,25 +34,22 @@ async def test_the_request_is_the_frozen_one_byte_for_byte(dial: Any, serve: Any
     for _ in range(2):
         assert (await dial(server.origin, request)).complete
     assert server.full[0] == server.full[1]
-    assert server.full[0].split(b"\r\n") == [
-        b"POST /a/../b%2f%C3%A9?x=1&y=a+b%20'c\"d|e HTTP/1.1",
-        b"Host: 127.0.0.1:%d" % server.port,
-        b"Content-Length: 15",
-        *(
-            line
-            for line in (
-                b"Content-Type: application/json",
-                b"Idempotency-Key: k-1",
-                b'X-Odd: a "b"\t~',
-                b"Authorization: Bearer sk_secret",
-                b"User-Agent: idem",
-                b"Accept-Encoding: identity",
-                b"Connection: close",
-            )
-        ),
-        b"",
-        b'{"amount": 100}',
-    ] or sorted(server.full[0].split(b"\r\n"))
+    first, *rest = server.full[0].split(b"\r\n")
+    assert first == b"POST /a/../b%2f%C3%A9?x=1&y=a+b%20'c\"d|e HTTP/1.1"
+    assert sorted(rest[:-2]) == sorted(
+        [
+            b"Host: 127.0.0.1:%d" % server.port,
+            b"Content-Length: 15",
+            b"Content-Type: application/json",
+            b"Idempotency-Key: k-1",
+            b'X-Odd: a "b"\t~',
+            b"Authorization: Bearer sk_secret",
+            b"User-Agent: idem",
+            b"Accept-Encoding: identity",
+            b"Connection: close",
+        ]
+    )
+    assert rest[-2:] == [b"", b'{"amount": 100}']
 
 
 async def test_no_cookie_of_one_row_gets_into_the_next(dial: Any, serve: Any) -> None:

@@ -36,7 +36,9 @@ async def test_hung_dns_in_one_lane_does_not_delay_another(
         hung.wait(30)
         return []
 
-    sick = Lane(bank("http://sick.test"), bank("http://sick.test").account, slots=12, margin=0.5, resolver=Resolver(hangs))
+    sick = Lane(
+        bank("http://sick.test"), bank("http://sick.test").account, slots=12, margin=0.5, resolver=Resolver(hangs)
+    )
     good_bank = bank(f"http://good.test:{server.port}")
     good = Lane(good_bank, good_bank.account, slots=2, margin=0.5, resolver=Resolver(lambda host: ["127.0.0.1"]))
     ends = clock.boottime() + 60
@@ -143,7 +145,9 @@ async def test_literals_and_localhost_are_never_asked_about() -> None:
     resolver.close()
 
 
-async def test_after_a_failed_connection_the_next_call_takes_the_next_address(dial: Any, serve: Any, behaviour: Any) -> None:
+async def test_after_a_failed_connection_the_next_call_takes_the_next_address(
+    dial: Any, serve: Any, behaviour: Any
+) -> None:
     server = await serve(behaviour.answers)
     resolver = Resolver(lambda host: ["127.0.0.2", "127.0.0.1"])
     first = await dial(f"http://api.test:{server.port}", resolver=resolver)

@@ -219,7 +219,9 @@ async def test_a_status_is_kept_whatever_becomes_of_the_body(dial: Any, serve: A
 async def test_a_good_response_is_complete_and_its_headers_are_joined_in_lower_case(dial: Any, serve: Any) -> None:
     async def answers(wire: Any) -> None:
         await wire.request()
-        await wire.say(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 2\r\n\r\n{}")
+        await wire.say(
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 2\r\n\r\n{}"
+        )
 
     server = await serve(answers)
     result = await dial(server.origin)
@@ -234,7 +236,9 @@ async def test_gzip_that_nobody_asked_for_is_read_within_the_limit(
 
     async def answers(wire: Any) -> None:
         await wire.request()
-        await wire.say(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed)
+        await wire.say(
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
+        )
 
     server = await serve(answers)
     result = await dial(server.origin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -71,7 +72,7 @@ def test_starts_that_race_a_shutdown_each_get_a_server(folder, home):
         "    with acquire(os.environ['TEST_HOME'], linger=0, durable=False) as pg:\n"
         "        psycopg.connect(pg.url).close()\n"
     )
-    env = {"PATH": "/usr/bin:/bin", "TEST_HOME": str(home)}
+    env = os.environ | {"TEST_HOME": str(home)}
     racers = [subprocess.Popen([sys.executable, "-c", cycles], env=env, cwd=folder) for _ in range(3)]
     assert [racer.wait(timeout=90) for racer in racers] == [0, 0, 0]
 

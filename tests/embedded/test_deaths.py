@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import psycopg
@@ -13,11 +14,25 @@ import pytest
 
 from idem.cli.embedded import Embedded, acquire
 from idem.cli.embedded.account import server_account
+from idem.cli.embedded.orphans import stop_orphan
 
 
-def kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def kill(*pids: int) -> None:
+    """Kill these, and return when they are dead, if not reaped: until then they hold their locks."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def remember(url: str) -> None:
@@ -95,20 +110,17 @@ def test_supervisor_and_postmaster_while_a_backend_works_on(home, start_user, su
     with contextlib.closing(psycopg.connect(user["url"])) as db:
         db.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 8000000) AS a(n) WHERE n % 7 = 0")
         backend = Path(f"/proc/{db.info.backend_pid}/cwd")
-        kill(supervisor_of(home))
-        kill(user["server_pid"])
+        kill(supervisor_of(home), user["server_pid"])
         assert backend.exists()
         with acquire(home, linger=0, durable=False) as pg:
             assert not backend.exists()
             assert remembers(pg)
 
 
-def test_supervisor_and_initdb_halfway(fresh_home, start_user, supervisor_of, processes_of, eventually):
+def test_supervisor_and_initdb_halfway(fresh_home, start_user, processes_of, eventually):
     user = start_user(fresh_home)
     eventually(lambda: any(fresh_home.glob("initdb-*/global")))  # it has begun to write
-    kill(supervisor_of(fresh_home))
-    for pid in processes_of(fresh_home):
-        kill(pid)
+    kill(*(pid for pid in processes_of(fresh_home) if pid != user.process.pid))
     assert "does not start" in user["error"]
     assert not any(fresh_home.glob("pg[0-9]*"))
     with acquire(fresh_home, linger=0, durable=False) as pg:
@@ -130,8 +142,7 @@ def stranger():
 
 def killed_server(home, user, supervisor_of, processes_of, eventually) -> Path:
     remember(user["url"])
-    kill(supervisor_of(home))
-    kill(user["server_pid"])
+    kill(supervisor_of(home), user["server_pid"])
     eventually(lambda: not processes_of(home))
     pid_file = home / f"pg{user['major']}" / "postmaster.pid"
     assert pid_file.exists()
@@ -154,3 +165,14 @@ def test_a_pid_file_that_was_half_written(home, start_user, supervisor_of, proce
     killed_server(home, user, supervisor_of, processes_of, eventually).write_text(left)
     with acquire(home, linger=0, durable=False) as pg:
         assert remembers(pg)
+
+
+def test_a_postmaster_without_supervisor_is_told_from_other_programs_and_stopped(folder, home, start_user):
+    """The kernel ends it on Linux; elsewhere the next start has to find it."""
+    user = start_user(home)
+    server = user["server_pid"]
+    (folder / "postmaster.pid").write_text(f"{server}\n")
+    stop_orphan(folder)  # a stale file of another cluster that names it by chance
+    assert is_alive(server)
+    stop_orphan(home / f"pg{user['major']}")
+    assert not is_alive(server)

@@ -1,0 +1,87 @@
+"""`make check`: ruff, mypy strict, import-linter, documents and help texts up to date, sizes of files.
+
+mypy and import-linter know nothing of setuptools' mapping of folders to packages, so they read link folders.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LINKS = ROOT / "build" / "links"
+PACKAGES = ("outbox", "reconciler", "sweeper", "migrations", "cli", "testing")
+LONGEST = 300
+IMPORTS = """
+import sys
+from importlinter.cli import lint_imports
+sys.exit(lint_imports(config_filename=sys.argv[1], no_cache=True))
+"""
+
+
+def lay_links() -> None:
+    """`build/links/idem/outbox -> ../../../outbox` and so on."""
+    (LINKS / "idem").mkdir(parents=True, exist_ok=True)
+    for name in PACKAGES:
+        link = LINKS / "idem" / name
+        if not link.is_symlink():
+            link.symlink_to(Path("..") / ".." / ".." / name, target_is_directory=True)
+    face = LINKS / "idem" / "__init__.py"
+    if not face.is_symlink():
+        face.symlink_to(Path("..") / ".." / ".." / "idem" / "__init__.py")
+
+
+def run(title: str, *command: str, cwd: Path = ROOT) -> bool:
+    """One tool; whether it was content."""
+    environment = {**os.environ, "PYTHONPATH": str(LINKS), "MYPYPATH": str(LINKS)}
+    done = subprocess.run([sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True)
+    ok = done.returncode == 0
+    sys.stdout.write(f"{'ok  ' if ok else 'FAIL'} {title}\n" + ("" if ok else done.stdout + done.stderr))
+    return ok
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """The files that git tracks or would track."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+def sizes() -> bool:
+    """One subject a file, under about 300 lines (tests may be longer)."""
+    lines = {p: len(p.read_text().splitlines()) for p in tracked("*.py") if "tests" not in p.relative_to(ROOT).parts}
+    long = {path: n for path, n in lines.items() if n > LONGEST + 20}
+    for path, n in long.items():
+        sys.stdout.write(f"FAIL {path.relative_to(ROOT)} has {n} lines: one subject a file, under about {LONGEST}\n")
+    return not long
+
+
+def no_addresses() -> bool:
+    """The requirements hold versions and hashes, and no address of an index."""
+    found = re.findall(r".*://.*", (ROOT / "requirements-dev.txt").read_text())
+    for line in found:
+        sys.stdout.write(f"FAIL requirements-dev.txt names an address: {line}\n")
+    return not found
+
+
+def main() -> int:
+    lay_links()
+    checks = [
+        run("ruff check", "-m", "ruff", "check", "."),
+        run("ruff format", "-m", "ruff", "format", "--check", "."),
+        run("mypy strict", "-m", "mypy", *(arg for name in PACKAGES for arg in ("-p", f"idem.{name}"))),
+        run("imports point one way", "-c", IMPORTS, str(ROOT / "pyproject.toml"), cwd=LINKS),
+        run("documents are up to date", ".ci/documents.py", "--check"),
+        sizes(),
+        no_addresses(),
+    ]
+    return 0 if all(checks) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,132 @@
+"""Dead letters that an operator closes: of entries alone, where the intent itself has nothing left to settle."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox import storable
+from idem.outbox.database import records
+from idem.outbox.errors import Refusal
+from idem.outbox.states import KeyState, Reason
+
+CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Reason.DISCREPANCY, Reason.HANDLER_FAILED})
+"""Reasons that say something about an intent without asking for its state to change."""
+
+WORDS: Final = 2000
+"""Characters of a reason that are kept."""
+
+RESOLVED_MEANWHILE: Final = "somebody else resolved this dead letter at this moment: look again"
+
+
+def check_named(by: str, reason: str) -> None:
+    """Raises Refusal unless somebody answers for the act, with a reason."""
+    if not by.strip():
+        raise Refusal("say who you are: what an operator does is kept with a name")
+    if not reason.strip():
+        raise Refusal("say why: what an operator does is kept with its reason")
+
+
+LETTER = """
+SELECT d.id, d.intent_id, d.reason, d.seen, d.resolved_at, d.resolution, d.resolved_by, n.state, n.version
+  FROM idem.dead_letters d LEFT JOIN idem.intents n ON n.id = d.intent_id
+ WHERE d.id = %(letter)s
+"""
+LOCK_INTENT = "SELECT FROM idem.intents WHERE id = %(intent)s FOR NO KEY UPDATE"
+
+
+async def close_letter(
+    connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, version: int, seen: int
+) -> Reason:
+    """Resolve an entry about an intent, and nothing else; the reason is its note.
+
+    `seen` is how often it had happened when the operator looked: a new occurrence is refused like a moved version.
+    """
+    check_named(by, reason)
+    async with connection.transaction():
+        found = await _read(connection, letter)
+        if found.intent_id is None:
+            raise Refusal(f"dead letter {letter} is about no intent: use `idem dlq discard`")
+        await connection.execute(LOCK_INTENT, {"intent": found.intent_id})
+        found = await _read(connection, letter)
+        if found.version != version or found.seen != seen:
+            raise Refusal(
+                f"dead letter {letter} has moved since you looked at it (version {found.version}, seen {found.seen} "
+                "times): look again, then decide"
+            )
+        if why := against_closing(Reason(found.reason), KeyState(found.state)):
+            raise Refusal(why)
+        if not await resolve(connection, letter, "closed", by, reason):
+            raise Refusal(RESOLVED_MEANWHILE)
+        details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), "about": found.reason}
+        await connection.execute(EVIDENCE, {"intent": found.intent_id, "details": json.dumps(storable.fields(details))})
+        return Reason(found.reason)
+
+
+async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
+    """Resolve an entry that is about no intent. An intent is settled, never discarded (P1)."""
+    check_named(by, reason)
+    async with connection.transaction():
+        found = await _read(connection, letter)
+        if found.intent_id is not None:
+            raise Refusal(
+                f"dead letter {letter} is about intent {found.intent_id}, which would stay unsettled with nobody "
+                "looking: use `idem dlq resolve` or `idem dlq redrive`"
+            )
+        if found.seen != seen:
+            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+        if not await resolve(connection, letter, "discarded", by, reason):
+            raise Refusal(RESOLVED_MEANWHILE)
+        return Reason(found.reason)
+
+
+def against_closing(reason: Reason, state: KeyState) -> str | None:
+    """Why this entry cannot be closed by itself; None: it can."""
+    if reason not in CLOSED_ALONE:
+        return f"a dead letter `{reason}` asks for its intent to be settled: resolve, redrive or cancel that"
+    if state is KeyState.UNKNOWN and reason in (Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE):
+        return "its intent is unknown: resolve that as completed or failed_retryable, which answers this entry too"
+    return None
+
+
+async def check_open(connection: AsyncConnection[Any], letter: UUID | None, intent: UUID) -> None:
+    """Raises Refusal unless this entry is open and about this intent. None is nothing to check."""
+    if letter is None:
+        return
+    found = await _read(connection, letter)
+    if found.intent_id != intent:
+        raise Refusal(f"dead letter {letter} is not about intent {intent}")
+
+
+RESOLVE = """
+UPDATE idem.dead_letters
+   SET resolved_at = statement_timestamp(), resolution = %(how)s,
+       resolved_by = concat_ws(' / ', current_user, %(by)s::text), note = %(note)s
+ WHERE id = %(letter)s AND resolved_at IS NULL
+"""
+EVIDENCE = """
+INSERT INTO idem.evidence (intent_id, source, kind, details)
+VALUES (%(intent)s, 'operator', 'letter_closed', %(details)s::jsonb)
+"""
+
+
+async def resolve(connection: AsyncConnection[Any], letter: UUID | None, how: str, by: str, reason: str) -> bool:
+    """Resolve an entry if it is still open (the settlement of its intent may have done so); whether this did it."""
+    note, by = storable.text(reason, WORDS), storable.text(by, 200)
+    done = await connection.execute(RESOLVE, {"letter": letter, "how": how, "by": by, "note": note})
+    return done.rowcount == 1
+
+
+async def _read(connection: AsyncConnection[Any], letter: UUID) -> Any:
+    found = await (await records(connection).execute(LETTER, {"letter": letter})).fetchone()
+    if found is None:
+        raise Refusal(f"there is no dead letter {letter} in this database: `idem dlq list` shows the open ones")
+    if found.resolved_at is not None:
+        raise Refusal(
+            f"dead letter {letter} is resolved already: {found.resolution}, by {found.resolved_by}, "
+            f"{found.resolved_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    return found

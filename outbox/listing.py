@@ -1,0 +1,182 @@
+"""What operators and clients look at: read-only queries. A record's keys are the names of its columns, and stay.
+
+Ages and times left are seconds by the database's clock, negative if past; times are with time zone. Nothing here
+reads credentials (they are never stored) or the bytes of a request. Params only where they are asked for.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+Record: TypeAlias = dict[str, Any]
+
+
+async def _all(connection: AsyncConnection[Any], query: str, **parameters: Any) -> list[Record]:
+    cursor = connection.cursor(row_factory=dict_row)
+    return await (await cursor.execute(query, parameters)).fetchall()
+
+
+async def _one(connection: AsyncConnection[Any], query: str, **parameters: Any) -> Record | None:
+    return next(iter(await _all(connection, query, **parameters)), None)
+
+
+LETTERS = """
+SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation, coalesce(n.provider, w.provider) AS provider,
+       n.label, n.version, d.seen, d.webhook_event_id, d.subject, d.details, d.created_at,
+       extract(epoch FROM statement_timestamp() - d.created_at)::float8 AS age,
+       d.resolved_at, d.resolution, d.resolved_by, d.note
+  FROM idem.dead_letters d
+  LEFT JOIN idem.intents n ON n.id = d.intent_id
+  LEFT JOIN idem.outbox o ON o.intent_id = d.intent_id
+  LEFT JOIN idem.webhook_events w ON w.id = d.webhook_event_id
+ WHERE (%(resolved)s OR d.resolved_at IS NULL)
+   AND (%(letter)s::uuid IS NULL OR d.id = %(letter)s)
+   AND (%(reason)s::text IS NULL OR d.reason = %(reason)s)
+   AND (%(provider)s::text IS NULL OR coalesce(n.provider, w.provider) = %(provider)s)
+   AND (%(since)s::timestamptz IS NULL OR d.created_at >= %(since)s)
+   AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
+ ORDER BY d.id LIMIT %(limit)s
+"""
+
+
+async def letters(
+    connection: AsyncConnection[Any],
+    *,
+    reason: str | None = None,
+    provider: str | None = None,
+    since: datetime | None = None,
+    resolved: bool = False,
+    after: UUID | None = None,
+    limit: int = 100,
+) -> list[Record]:
+    """Dead letters, oldest first; `resolved` shows those too, `after` is the last id of the page before."""
+    return await _all(
+        connection, LETTERS,
+        letter=None, reason=reason, provider=provider, since=since, resolved=resolved, after=after, limit=limit,
+    )  # fmt: skip
+
+
+async def letter(connection: AsyncConnection[Any], letter_id: UUID) -> Record | None:
+    """One dead letter, open or resolved."""
+    return await _one(
+        connection, LETTERS,
+        letter=letter_id, reason=None, provider=None, since=None, resolved=True, after=None, limit=1,
+    )  # fmt: skip
+
+
+INTENTS = """
+SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.provider, n.account,
+       n.provider_reference, n.label, n.version, n.created_at, n.settled_at,
+       extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age
+  FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id
+ WHERE (%(tenant)s::text IS NULL OR n.tenant_id = %(tenant)s)
+   AND (%(state)s::text IS NULL OR n.state = %(state)s)
+   AND (%(operation)s::text IS NULL OR n.operation = %(operation)s)
+   AND (%(provider)s::text IS NULL OR n.provider = %(provider)s)
+   AND (%(key)s::text IS NULL OR n.idempotency_key = %(key)s)
+   AND (%(before)s::uuid IS NULL OR n.id < %(before)s)
+ ORDER BY n.id DESC LIMIT %(limit)s
+"""
+
+
+async def intents(
+    connection: AsyncConnection[Any],
+    *,
+    tenant: str | None = None,
+    state: str | None = None,
+    operation: str | None = None,
+    provider: str | None = None,
+    key: str | None = None,
+    before: UUID | None = None,
+    limit: int = 100,
+) -> list[Record]:
+    """Intents, newest first; `before` is the last id of the page before. Ids are in the order of time."""
+    return await _all(
+        connection, INTENTS,
+        tenant=tenant, state=state, operation=operation, provider=provider, key=key, before=before, limit=limit,
+    )  # fmt: skip
+
+
+INTENT = """
+SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.step, n.version, n.provider,
+       n.account, n.provider_reference, n.label, CASE WHEN %(params)s THEN n.params END AS params, n.result,
+       n.wanted_at, n.created_at, n.settled_at, k.state AS key_state, k.response_status, k.last_error_code,
+       k.last_error_message, k.expires_at
+  FROM idem.intents n
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id
+ WHERE n.id = %(intent)s
+"""
+ROW = """
+SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.provider_key, o.provider_reference,
+       o.looks, o.absents, o.misses, o.redrives, o.sweeps, o.status_since, o.available_at, o.start_before,
+       o.first_sent_at, o.claimed_by, o.claimed_until, o.quiet_after, o.redrive_at,
+       extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
+       extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in,
+       extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
+       extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
+       extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.retention AS replay_window_left
+  FROM idem.outbox o WHERE o.intent_id = %(intent)s
+"""
+REQUESTS = """
+SELECT r.outbox_id, r.step, r.generation, r.provider_key, r.provider, r.account, r.method, r.path, r.created_at
+  FROM idem.requests r WHERE r.intent_id = %(intent)s ORDER BY r.step, r.generation
+"""
+TIMELINE = """
+SELECT e.at, e.source, e.kind, e.outcome, e.step, e.attempt, e.http_status, e.provider_reference, e.from_state,
+       e.to_state, e.from_status, e.to_status, e.holder, e.claimed_at, e.claimed_until, e.database_role, e.details
+  FROM idem.evidence e WHERE e.intent_id = %(intent)s ORDER BY e.at, e.id
+"""
+STORED = """
+SELECT p.id, p.source, p.outcome, p.reference, p.status, p.http_status, p.stored_at,
+       extract(epoch FROM statement_timestamp() - p.stored_at)::float8 AS age
+  FROM idem.proofs p WHERE p.intent_id = %(intent)s ORDER BY p.stored_at, p.id
+"""
+LETTERS_OF_INTENT = """
+SELECT d.id, d.reason, d.seen, d.details, d.created_at, d.resolved_at, d.resolution, d.resolved_by, d.note
+  FROM idem.dead_letters d WHERE d.intent_id = %(intent)s ORDER BY d.id
+"""
+
+
+async def intent(connection: AsyncConnection[Any], intent_id: UUID, *, params: bool = False) -> Record | None:
+    """One intent with everything that is known of it: row, requests, stored proofs, dead letters, timeline."""
+    found = await _one(connection, INTENT, intent=intent_id, params=params)
+    if found is None:
+        return None
+    if not params:
+        del found["params"]
+    return found | {
+        "row": await _one(connection, ROW, intent=intent_id),
+        "requests": await _all(connection, REQUESTS, intent=intent_id),
+        "proofs": await _all(connection, STORED, intent=intent_id),
+        "dead_letters": await _all(connection, LETTERS_OF_INTENT, intent=intent_id),
+        "timeline": await _all(connection, TIMELINE, intent=intent_id),
+    }
+
+
+UNKNOWNS = """
+SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.attempt, o.looks, o.absents,
+       o.provider_key, o.provider_reference, o.status_since, o.available_at AS next_look_at, o.quiet_after,
+       extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
+       extract(epoch FROM o.available_at - statement_timestamp())::float8 AS next_look_in,
+       extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.retention AS replay_window_left,
+       ARRAY(SELECT d.reason FROM idem.dead_letters d
+              WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL ORDER BY d.reason) AS dead_letters
+  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+ WHERE (o.status = 'unknown' OR (%(awaiting)s AND o.status = 'awaiting'))
+   AND (%(provider)s::text IS NULL OR o.provider = %(provider)s)
+ ORDER BY o.status_since, o.id LIMIT %(limit)s
+"""
+
+
+async def unknowns(
+    connection: AsyncConnection[Any], *, provider: str | None = None, awaiting: bool = False, limit: int = 100
+) -> list[Record]:
+    """Rows of which nobody knows the end, oldest first; `awaiting` shows those that the provider is working on too."""
+    return await _all(connection, UNKNOWNS, provider=provider, awaiting=awaiting, limit=limit)

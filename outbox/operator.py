@@ -1,0 +1,295 @@
+"""What an operator does: under the row's lock, through the one gate, with who and why in the evidence.
+
+Each function is one transaction on a connection that is idle. What is not possible now raises `Refusal`, which says
+why and what to do, and changes nothing. `version` is the intent's as the operator saw it; a version that has moved
+is refused, because the decision was made about something else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from psycopg import AsyncConnection
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+from idem.outbox import decide, letters, proofs, standing
+from idem.outbox.answers import Renderer
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Change, Evidence, StoredProof
+from idem.outbox.database import records
+from idem.outbox.decide import Terms
+from idem.outbox.errors import Refusal
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Refused, Succeeded, name
+from idem.outbox.rows import lock, read_locked
+from idem.outbox.settle import write
+from idem.outbox.standing import Standing
+from idem.outbox.states import KeyState, OutboxStatus
+
+SOURCE = "operator"
+
+CANCELLED = Answer(
+    409,
+    json.dumps(
+        {
+            "type": "urn:idem:problem:cancelled",
+            "title": "Cancelled",
+            "status": 409,
+            "code": "cancelled",
+            "detail": "This was cancelled before anything happened. Use a new key to ask for it again.",
+        }
+    ).encode(),
+    {"content-type": "application/problem+json"},
+)
+"""What every request with the key of a cancelled intent is told, so that a delayed duplicate cannot execute it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was written: the intent's new state and the row's new status (None: the row has left)."""
+
+    intent_id: UUID
+    action: str
+    state: KeyState
+    status: OutboxStatus | None
+
+
+async def cancel(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    intent: UUID,
+    *,
+    by: str,
+    reason: str,
+    version: int | None = None,
+) -> Done:
+    """Complete an intent of which nothing was ever executed with the answer `cancelled`."""
+    async with _held(connection, intent, version, by, reason) as held:
+        _refuse(standing.against_cancel(held))
+        terms = catalogue.cautious(held.row.operation, held.row.provider)
+        evidence = _evidence("cancelled", by, reason, held)
+        return await _write(connection, decide.cancelled(held.row, evidence, terms, CANCELLED), held)
+
+
+async def redrive(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    intent: UUID,
+    *,
+    by: str,
+    reason: str,
+    version: int,
+    know_it_did_not_happen: bool = False,
+    due_in: float = 0.0,
+) -> Done:
+    """Put an intent back to work under the same provider key, `due_in` seconds from now.
+
+    A row at rest is proven not executed and may go at once, as it may at its client's retry. An unknown one is first
+    resolved as failed_retryable, under the guards of that. The time in which it may be started begins anew.
+    """
+    async with _held(connection, intent, version, by, reason) as held:
+        terms = catalogue.require(held.row.operation)
+        _refuse(standing.against_redrive(held, terms, sure=know_it_did_not_happen))
+        if held.row.status is OutboxStatus.UNKNOWN:
+            change = _did_not_happen(held, terms, by, reason)
+            # At rest for no longer than this transaction: nobody is told of it.
+            await _write(connection, dataclasses.replace(change, event=None), held)
+            held = await _lock(connection, held.row.id, intent)
+        evidence = _evidence("redriven", by, reason, held)
+        change = decide.redriven(held.row, evidence, terms, patience=terms.operation.patience + due_in)
+        return await _write(connection, dataclasses.replace(change, misses=0, due_in=due_in), held)
+
+
+async def resolve_failed(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    intent: UUID,
+    *,
+    by: str,
+    reason: str,
+    version: int,
+    know_it_did_not_happen: bool = False,
+    letter: UUID | None = None,
+) -> Done:
+    """Record that an unknown intent did not happen: at rest, and never redriven by itself. Resolves `letter` too."""
+    async with _held(connection, intent, version, by, reason) as held:
+        await letters.check_open(connection, letter, intent)
+        terms = catalogue.cautious(held.row.operation, held.row.provider)
+        _refuse(standing.against_failed(held, terms, sure=know_it_did_not_happen))
+        done = await _write(connection, _did_not_happen(held, terms, by, reason), held)
+        await letters.resolve(connection, letter, done.action, by, reason)
+        return done
+
+
+async def resolve_completed(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    renderer: Renderer,
+    intent: UUID,
+    outcome: Succeeded | Refused,
+    *,
+    by: str,
+    reason: str,
+    version: int,
+    answer: Answer | None = None,
+    letter: UUID | None = None,
+) -> Done:
+    """Record how it ended at the provider: a proof of the operator's, applied like any other. Resolves `letter` too.
+
+    Without an `answer` the operation renders it from the outcome; where it cannot, the operator has to give one. The
+    answer of an intent that is completed already is never changed.
+    """
+    if isinstance(outcome, Succeeded) and not outcome.reference:
+        raise Refusal("say under which reference the provider has it: without one nobody can ever check it")
+    if answer is None:
+        # Before the lock: it is the operation's own code, and may take its time.
+        answer = await _rendered(connection, catalogue, renderer, intent, outcome)
+    async with _held(connection, intent, version, by, reason) as held:
+        await letters.check_open(connection, letter, intent)
+        _refuse(standing.against_completed(held, outcome))
+        terms = catalogue.cautious(held.row.operation, held.row.provider)
+        evidence = _evidence("resolved_completed", by, reason, held)
+        evidence = dataclasses.replace(evidence, outcome=name(outcome), reference=outcome.reference)
+        proof = StoredProof(uuid4(), SOURCE, outcome, answer, attempt=held.row.attempt)
+        applied = await proofs.apply(connection, held.row.id, proof, evidence, terms)
+        state = await _state(connection, intent)
+        if applied != "applied" or state is not KeyState.COMPLETED:
+            raise Refusal("a proof that says something else came in at this moment: nothing was changed; look again")
+        await letters.resolve(connection, letter, evidence.kind, by, reason)
+        return Done(intent, evidence.kind, state, None)
+
+
+async def stand(connection: AsyncConnection[Any], intent: UUID) -> Standing | None:
+    """How an intent stands, without a lock: for a preview. None: it has no open row. Raises Refusal: no such intent."""
+    row_id = await _row_id(connection, intent)
+    found = next(iter(await read_locked(connection, [row_id])), None) if row_id is not None else None
+    return await _standing(connection, found) if found is not None else None
+
+
+@asynccontextmanager
+async def _held(
+    connection: AsyncConnection[Any], intent: UUID, version: int | None, by: str, reason: str
+) -> AsyncIterator[Standing]:
+    letters.check_named(by, reason)
+    try:
+        async with connection.transaction():
+            row_id = await _row_id(connection, intent)
+            if row_id is None:
+                state = await _state(connection, intent)
+                raise Refusal(f"intent {intent} is {state} already, and its answer is never changed")
+            held = await _lock(connection, row_id, intent)
+            if version is not None and held.row.version != version:
+                raise Refusal(
+                    f"intent {intent} has moved since you looked at it (version {held.row.version}, not {version}; it "
+                    f"is {held.row.state} now): look again, then decide"
+                )
+            yield held
+    except (LockNotAvailable, DeadlockDetected) as error:
+        raise Refusal(
+            f"intent {intent} is locked by another transaction (its client's, or a settlement): nothing was changed; "
+            "try again"
+        ) from error
+
+
+async def _lock(connection: AsyncConnection[Any], row_id: UUID, intent: UUID) -> Standing:
+    found = await lock(connection, row_id)
+    if found is None:
+        raise Refusal(f"intent {intent} was settled at this moment: look again")
+    return await _standing(connection, found)
+
+
+FACTS = """
+SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
+       (SELECT k.state FROM idem.idempotency_keys k
+         WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+           AND k.intent_id = n.id) AS key_state,
+       EXISTS (SELECT FROM idem.dead_letters d
+                WHERE d.intent_id = n.id AND d.resolved_at IS NULL
+                  AND d.reason IN ('conflict', 'possible_duplicate')) AS contradicted
+  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+ WHERE o.id = %(id)s
+"""
+
+
+async def _standing(connection: AsyncConnection[Any], found: Any) -> Standing:
+    facts = await (await records(connection).execute(FACTS, {"id": found.row.id})).fetchone()
+    if facts is None:
+        raise Refusal("the intent was settled at this moment: look again")
+    return Standing(found.row, found.stored, **facts._asdict())
+
+
+ROW_OF_INTENT = """
+SELECT o.id FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id WHERE n.id = %(intent)s
+"""
+
+
+async def _row_id(connection: AsyncConnection[Any], intent: UUID) -> UUID | None:
+    row = await (await connection.execute(ROW_OF_INTENT, {"intent": intent})).fetchone()
+    if row is None:
+        raise Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+    return row[0] if row[0] is None else UUID(str(row[0]))
+
+
+STATE = "SELECT state FROM idem.intents WHERE id = %(intent)s"
+
+
+async def _state(connection: AsyncConnection[Any], intent: UUID) -> KeyState:
+    row = await (await connection.execute(STATE, {"intent": intent})).fetchone()
+    assert row is not None  # intents are never deleted
+    return KeyState(row[0])
+
+
+OPERATION = "SELECT operation FROM idem.intents WHERE id = %(intent)s"
+
+
+async def _rendered(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    renderer: Renderer,
+    intent: UUID,
+    outcome: Succeeded | Refused,
+) -> Answer:
+    row = await (await connection.execute(OPERATION, {"intent": intent})).fetchone()
+    if row is None:
+        raise Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+    rendered = await renderer.render(catalogue.require(row[0]).operation, outcome, intent)
+    if rendered.letter is not None:
+        raise Refusal(
+            f"the operation's own answer failed ({rendered.letter.details['error']}): give the answer yourself, with "
+            "--answer FILE"
+        )
+    return rendered.answer
+
+
+def _did_not_happen(held: Standing, terms: Terms, by: str, reason: str) -> Change:
+    overridden = [text for _, text in standing.overridable(held, terms)]
+    evidence = _evidence("resolved_failed", by, reason, held, overridden=overridden)
+    change = decide.verdict(held.row, evidence, terms, redrive=False)
+    if held.row.token is not None:
+        # A take that ran out may have been a replay: its end raises the quiet time, as the next take would have.
+        quiet = terms.contract.flight_limit + terms.contract.pause_allowance
+        change = dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
+    return change
+
+
+def _evidence(kind: str, by: str, reason: str, held: Standing, *, overridden: list[str] | None = None) -> Evidence:
+    details: dict[str, Any] = {"by": by, "reason": reason, "version": held.row.version}
+    return Evidence(SOURCE, kind, details=details | ({"overridden": overridden} if overridden else {}))
+
+
+async def _write(connection: AsyncConnection[Any], change: Change, held: Standing) -> Done:
+    # Storing a proof needs no lock on the row, so one may have come in since the guards were asked.
+    if not await write(connection, [change]):
+        raise Refusal("a proof came in at this moment: nothing was changed; look again")
+    return Done(held.row.intent_id, change.evidence.kind, change.state, change.status)
+
+
+def _refuse(why: str | None) -> None:
+    if why is not None:
+        raise Refusal(why)

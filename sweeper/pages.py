@@ -1,0 +1,109 @@
+"""Pages of outbox rows: picked by their time, locked by their id, decided from what they are under the lock.
+
+A row that a page leaves alone (locked by somebody else, not writable, not to be touched) is never looked at twice in
+a pass, so it cannot hide the rows behind it (IB-022); the next pass begins anew and finds it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, LiteralString, TypeAlias
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection
+
+from idem.outbox import telemetry
+from idem.outbox.change import Change, Row
+from idem.outbox.rows import Found, read_locked
+from idem.outbox.settle import write
+
+Make: TypeAlias = Callable[[Found], Change | None]
+"""What becomes of a row under its lock; None: it is left alone."""
+
+
+@dataclass(slots=True)
+class Place:
+    """How far a pass has come: the time and the id of the last row that it looked at. Moved by each page."""
+
+    at: datetime = datetime.min.replace(tzinfo=UTC)
+    row: UUID = UUID(int=0)
+    over: bool = False
+
+    def parameters(self, batch: int) -> dict[str, Any]:
+        """What a statement that picks a page is given."""
+        return {"at": self.at, "row": self.row, "batch": batch}
+
+    def move(self, picked: Sequence[tuple[Any, ...]], batch: int) -> None:
+        """Stand behind these rows, whose first columns are the id and the time."""
+        self.over = len(picked) < batch
+        if picked:
+            self.row, self.at = picked[-1][0], picked[-1][1]
+
+
+async def change_page(
+    connection: AsyncConnection[Any], pick: LiteralString, make: Make, *, batch: int, place: Place
+) -> list[tuple[Row, Change]]:
+    """Change the rows of the next page in one transaction; the rows and changes that were written.
+
+    If the page cannot be written whole, its rows are written one by one, so that one bad row does not keep the others
+    (hazard 20). Raises psycopg.Error if the database is away, or refuses every one of them.
+    """
+    picked = await (await connection.execute(pick, place.parameters(batch))).fetchall()
+    place.move(picked, batch)
+    ids = [record[0] for record in picked]
+    if not ids:
+        return []
+    try:
+        return await _change(connection, ids, make)
+    except psycopg.Error:
+        if connection.closed or len(ids) == 1:
+            raise
+        return await _change_one_by_one(connection, ids, make)
+
+
+# By id, as everywhere. Whether the rows still are what they were picked for is read after the lock: a status here
+# would let the planner read the whole partial index of that status and filter it for each row.
+LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = ANY (%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED"
+
+
+async def _change(connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make) -> list[tuple[Row, Change]]:
+    async with connection.transaction():
+        locked = await (await connection.execute(LOCK, {"ids": ids})).fetchall()
+        wanted: list[tuple[Row, Change]] = []
+        for found in await read_locked(connection, [record[0] for record in locked]):
+            change = _decided(found, make)
+            if change is not None:
+                wanted.append((found.row, change))
+        written = await write(connection, [change for _, change in wanted])
+    return [(row, change) for row, change in wanted if row.id in written]
+
+
+def _decided(found: Found, make: Make) -> Change | None:
+    try:
+        return make(found)
+    except Exception as error:  # one row must never stop the others: it is left alone, and a person sees the line
+        telemetry.broken("sweeper", error, f"deciding about {found.row.intent_id}; it is left as it is")
+        return None
+
+
+async def _change_one_by_one(
+    connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make
+) -> list[tuple[Row, Change]]:
+    done: list[tuple[Row, Change]] = []
+    refused: list[tuple[UUID, psycopg.Error]] = []
+    for row_id in ids:
+        try:
+            done += await _change(connection, [row_id], make)
+        except psycopg.Error as error:
+            if connection.closed:
+                raise
+            refused.append((row_id, error))
+    if len(refused) == len(ids):
+        # Not one row's fault: the caller backs off, and says it once.
+        raise refused[-1][1]
+    for row_id, error in refused:
+        telemetry.broken("sweeper", error, f"changing outbox row {row_id}; it is left as it is")
+    return done

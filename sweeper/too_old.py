@@ -1,0 +1,48 @@
+"""Queued rows whose time to start has passed: never sent, so at rest, with whoever must hear of it told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from idem.outbox import decide, telemetry
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Change
+from idem.outbox.rows import Found
+from idem.outbox.states import OutboxStatus
+from idem.sweeper.pages import Place, change_page
+
+QUEUED = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN})
+
+TOO_OLD = """
+SELECT c.id, c.start_before
+  FROM idem.outbox c
+ WHERE c.status IN ('pending', 'waiting', 'unfrozen') AND c.start_before <= statement_timestamp()
+   AND (c.start_before, c.id) > (%(at)s, %(row)s)
+ ORDER BY c.start_before, c.id
+ LIMIT %(batch)s
+"""
+
+
+async def hold_too_old(
+    connection: AsyncConnection[Any], catalogue: Catalogue, *, batch: int, place: Place | None = None
+) -> list[Change]:
+    """Hold up to `batch` queued rows that are too old, in one transaction; the changes that were written.
+
+    Row and claim meet on the row's lock, and the claim refuses a row of this age by itself. How old is too old stands
+    in the row, so this needs no configuration (IB-023).
+    """
+
+    def make(found: Found) -> Change | None:
+        row = found.row
+        if row.status not in QUEUED or row.start_left > 0 or found.stored:
+            # A row with a stored proof is not folded here but left to the reconciler: the proof says that something
+            # happened, so "too old, nothing was sent" is no longer what this row is about. No claim takes it meanwhile.
+            return None
+        return decide.too_old(row, catalogue.cautious(row.operation, row.provider))
+
+    done = await change_page(connection, TOO_OLD, make, batch=batch, place=place or Place())
+    for row, _ in done:
+        telemetry.too_old(row.intent_id)
+    return [change for _, change in done]

@@ -1,0 +1,121 @@
+"""A TCP proxy for faults: watches what passes, cuts lines, goes away for a while. In front of a bank or a PostgreSQL.
+
+Loopback only. It adds nothing and changes nothing on its own; what happens is the watcher's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Literal, Self, TypeAlias
+
+Direction: TypeAlias = Literal["to_server", "to_client"]
+Verdict: TypeAlias = Literal["pass", "cut", "swallow"]
+"""What to do with the bytes: hand them on, cut the connection before them, or lose them and keep the line open."""
+
+Watcher: TypeAlias = Callable[[int, Direction, bytes], Awaitable[Verdict] | Verdict]
+"""Called with the number of the connection, the direction and the bytes, before they are handed on."""
+
+
+def pass_all(_connection: int, _direction: Direction, _data: bytes) -> Verdict:
+    """The watcher that changes nothing."""
+    return "pass"
+
+
+class Proxy:
+    """`async with Proxy(("127.0.0.1", 5432)) as proxy:` then connect to `proxy.host`, `proxy.port`.
+
+    `target` is a (host, port) pair or the path of a Unix socket. `after` is called once bytes were handed on.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(self, target: tuple[str, int] | str, watch: Watcher = pass_all, after: Watcher | None = None) -> None:
+        self._target = target
+        self.watch = watch
+        self.after = after
+        self.port = 0
+        self.connections = 0
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def listen(self) -> None:
+        """Listen; after `stop` on the same port again."""
+        self._server = await asyncio.start_server(self._accept, self.host, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Refuse new connections and cut those that stand."""
+        if self._server is not None:
+            self._server.close()
+        self.cut_all()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut_all(self) -> None:
+        """Cut every connection without a word (RST)."""
+        for writer in list(self._open):
+            self._cut(writer)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        try:
+            if isinstance(self._target, str):
+                server_reader, server_writer = await asyncio.open_unix_connection(self._target)
+            else:
+                server_reader, server_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            self._cut(writer)
+            return
+        self._open |= {writer, server_writer}
+        there = asyncio.create_task(self._pump(number, "to_server", reader, server_writer))
+        back = asyncio.create_task(self._pump(number, "to_client", server_reader, writer))
+        for task in (there, back):
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({there, back}, timeout=1.0)
+        for end in (writer, server_writer):
+            self._open.discard(end)
+            end.close()
+
+    async def _pump(
+        self, number: int, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                verdict = self.watch(number, direction, data)
+                verdict = verdict if isinstance(verdict, str) else await verdict
+                if verdict == "cut":
+                    self.cut_all_of(number, writer)
+                    return
+                if verdict == "swallow":
+                    continue
+                writer.write(data)
+                await writer.drain()
+                if self.after is not None:
+                    told = self.after(number, direction, data)
+                    if not isinstance(told, str):
+                        await told
+            if writer.can_write_eof():
+                writer.write_eof()
+
+    def cut_all_of(self, _number: int, writer: asyncio.StreamWriter) -> None:
+        """Cut one side; the other follows when its end is seen."""
+        self._cut(writer)
+
+    def _cut(self, writer: asyncio.StreamWriter) -> None:
+        self._open.discard(writer)
+        writer.transport.abort()

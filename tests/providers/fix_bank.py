@@ -1,0 +1,62 @@
+"""One provider, as idem.toml would make it, for the tests of this folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from idem.outbox.contract import Account, Contract, KeyRule, LookupRule, Response
+from idem.outbox.pointer import parse
+from idem.outbox.providers.defaults import ErrorShape
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.looks import Lookup
+from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.template import compile_text
+
+PLACES = Places(reference=("id",), status=("status",), fields={"amount": ("amount",)})
+ERRORS = ErrorShape(parse("/error/code"), parse("/error/code"), parse("/error/message"), parse("/id"))
+
+
+def said(says: Says, *words: str, status: object = "2xx") -> Rule:
+    return Rule(says, statuses(status), (Condition(("status",), words),), places=PLACES)
+
+
+RULES = (
+    said(Says.FINAL, "succeeded"),
+    said(Says.ANSWER, "requires_action"),
+    said(Says.PENDING, "processing"),
+    said(Says.REFUSED, "declined", status=["2xx", "4xx"]),
+)
+
+LOOKUPS = (
+    Lookup("id", compile_text("/payments/{idem.reference}", frozenset({"reference"})), absent=frozenset({404})),
+    Lookup(
+        "reference",
+        compile_text("/payments?reference={idem.key}", frozenset({"key"})),
+        object=("data", "0"),
+        match=("reference",),
+        empty=("data",),
+    ),
+)
+
+
+def bank(**changes: Any) -> HttpProvider:
+    """The bank; `contract`, `outcome`, `errors` and `lookups` may be others."""
+    contract = Contract(
+        "bank",
+        KeyRule("header", "Idempotency-Key", "stored", 86400, 1020),
+        LookupRule(by_reference=True, by_id=True, horizon=60),
+    )
+    provider = HttpProvider(contract, {"main": Account("main", "https://bank.example")}, RULES, ERRORS, LOOKUPS)
+    return replace(provider, **changes)
+
+
+def answered(status: int, body: object = b"", complete: bool = True, **headers: str) -> Response:
+    """A response; headers are given with `_` for `-`."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Response(status, {name.replace("_", "-"): value for name, value in headers.items()}, content, complete)
+
+
+def error(code: str = "invalid", message: str = "No.", **more: Any) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message}, **more}

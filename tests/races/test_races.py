@@ -1,0 +1,310 @@
+"""Races with real connections and a barrier: one winner each, and the loser's answer is the right one."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from uuid import UUID, uuid4
+
+import pytest
+from fix_spine import KEYED, KEYLESS, Spine
+
+from idem.outbox import claim as claims
+from idem.outbox import clock, decide, reports
+from idem.outbox.answers import Renderer
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.claim import Claimed
+from idem.outbox.decide import Terms
+from idem.outbox.decisions import InProgress, Retrying
+from idem.outbox.lane_worker import InFlight, lane_names
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Absent, Ambiguous, Outcome, Refused, Seen, Succeeded
+from idem.outbox.proofs import apply, change_one
+from idem.outbox.reports import Report
+from idem.reconciler import asking, due, stored
+
+ROUNDS = 25
+
+
+def terms(spine: Spine, kind: str = "keyed") -> Terms:
+    known = spine.catalogue.terms(f"pay.{kind}")
+    assert known is not None
+    return known
+
+
+async def claim(spine: Spine, kind: str = "keyed", lease: float = 30) -> Claimed:
+    name, _ = lane_names(spine.catalogue)[kind, kind]
+    async with spine.database.connection() as connection:
+        rows = await claims.claim(
+            connection, name, token=uuid4(), holder="test", lease=lease, limit=1, now=clock.boottime()
+        )
+    (row,) = rows
+    return row
+
+
+def report(spine: Spine, claimed: Claimed, outcome: Outcome, kind: str = "keyed") -> Report:
+    answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
+    return Report(claimed.row, outcome, Seen(200), terms(spine, kind), answer)
+
+
+async def settle(spine: Spine, *these: Report) -> dict[UUID, reports.Fate]:
+    async with spine.database.connection() as connection:
+        return await reports.settle(connection, these)
+
+
+async def prove(spine: Spine, row: UUID, reference: str = "pay_1", source: str = "webhook", wait: bool = True) -> str:
+    proof = StoredProof(uuid4(), source, Succeeded(reference), Answer(201, b'{"proof": true}'))
+    evidence = Evidence(source, "webhook", "succeeded", reference=reference)
+    async with spine.database.connection() as connection:
+        return await apply(connection, row, proof, evidence, terms(spine), wait=wait)
+
+
+async def take(spine: Spine, kind: str, limit: int = 10) -> list[due.Taken]:
+    name, _ = lane_names(spine.catalogue)[kind, kind]
+    contract = KEYED if kind == "keyed" else KEYLESS
+    async with spine.database.connection() as connection:
+        return await due.take(
+            connection, name, contract, token=uuid4(), holder="t", lease=30, limit=limit, now=clock.boottime()
+        )
+
+
+async def test_two_workers_that_claim_never_share_a_row(spine: Spine) -> None:
+    """IB-001, IB-002."""
+    for n in range(60):
+        spine.accepted(f"k{n}")
+    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+
+    async def grab() -> list[UUID]:
+        async with spine.database.connection() as connection:
+            rows = await claims.claim(
+                connection, name, token=uuid4(), holder="t", lease=30, limit=20, now=clock.boottime()
+            )
+        return [row.row.id for row in rows]
+
+    got = await asyncio.gather(*(grab() for _ in range(6)))
+    flat = [row for rows in got for row in rows]
+    assert len(flat) == len(set(flat))
+    assert len(flat) + sum([len(await grab()) for _ in range(3)]) == 60
+
+
+async def test_a_stored_proof_beats_the_claim(spine: Spine) -> None:
+    """Hazard 53: a proof that is in the database before the claim is never overtaken by a call."""
+    intent = spine.accepted()
+    row = await spine.row(intent)
+    assert row is not None
+    async with spine.database.connection() as holder, holder.transaction():
+        await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (row["id"],))
+        assert await prove(spine, row["id"], wait=False) == "stored"
+    assert (await spine.work()).claimed == 0
+    assert (await spine.reconcile()).applied == 1
+    assert (await spine.key(intent))["state"] == "completed"
+    assert spine.effects() == 0
+
+
+async def test_a_proof_and_a_claim_at_once(spine: Spine) -> None:
+    """Either the claim comes first and its end folds the proof, or the proof is applied and nothing is claimed."""
+    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    seen = set()
+    for n in range(ROUNDS):
+        intent = spine.accepted(f"k{n}")
+        row = await spine.row(intent)
+        assert row is not None
+
+        async def grab() -> list[Claimed]:
+            async with spine.database.connection() as connection:
+                return await claims.claim(
+                    connection, name, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime()
+                )
+
+        claimed, applied = await asyncio.gather(grab(), prove(spine, row["id"]))
+        if claimed:
+            assert applied == "stored"
+            assert await settle(spine, report(spine, claimed[0], Ambiguous())) == {row["id"]: "folded"}
+        else:
+            assert applied == "applied"
+        assert (await spine.key(intent))["state"] == "completed"
+        assert await spine.all("SELECT FROM idem.proofs") == []
+        seen.add(applied)
+    assert seen
+
+
+async def test_a_worker_that_comes_too_late_brings_a_proof(spine: Spine) -> None:
+    """Hazard 3 (b): the claim was swept and the verdict is in; the late result completes the key all the same."""
+    intent = spine.accepted()
+    claimed = await claim(spine)
+    await sweep(spine)
+    assert (await spine.key(intent))["state"] == "unknown"
+    fates = await settle(spine, report(spine, claimed, Succeeded("pay_9")))
+    assert set(fates.values()) == {"late_proof"}
+    assert (await spine.key(intent))["state"] == "completed"
+    assert await spine.row(intent) is None
+
+
+async def test_a_late_worker_against_the_reconciler(spine: Spine) -> None:
+    """Both found the same payment: one transition, the other agrees; nothing contradicts."""
+    for n in range(ROUNDS):
+        intent = spine.accepted(f"k{n}")
+        claimed = await claim(spine)
+        await sweep(spine)
+        row = await spine.row(intent)
+        assert row is not None
+        fates, applied = await asyncio.gather(
+            settle(spine, report(spine, claimed, Succeeded("pay_1"))), prove(spine, row["id"], source="reconciler")
+        )
+        assert sorted([*fates.values(), applied]) in (["agrees", "late_proof"], ["applied", "late_proof"])
+        assert (await spine.key(intent))["state"] == "completed"
+        assert await spine.letters(intent) == []
+        ends = await spine.all("SELECT FROM idem.evidence WHERE intent_id = %(i)s AND to_state = 'completed'", i=intent)
+        assert len(ends) == 1
+
+
+async def test_contradicting_late_proofs_open_a_dead_letter_and_change_nothing(spine: Spine) -> None:
+    """Hazard 17, P4."""
+    intent = spine.accepted()
+    claimed = await claim(spine)
+    assert await settle(spine, report(spine, claimed, Succeeded("pay_1"))) == {claimed.row.id: "settled"}
+    before = await spine.key(intent)
+    assert await prove(spine, claimed.row.id, "pay_2") == "conflict"
+    assert await spine.letters(intent) == ["possible_duplicate"]
+    assert await prove(spine, claimed.row.id, "pay_1") == "agrees"
+    assert await spine.key(intent) == before
+
+
+async def test_outcome_and_stored_proof_that_disagree_settle_nothing(spine: Spine) -> None:
+    """Hazard 3 (d): the early webhook said that the money moved, the worker's attempt was refused."""
+    intent = spine.accepted()
+    claimed = await claim(spine)
+    assert await prove(spine, claimed.row.id, "pay_1") == "stored"
+    assert await settle(spine, report(spine, claimed, Refused("pay_2"))) == {claimed.row.id: "folded"}
+    assert (await spine.key(intent))["state"] == "unknown"
+    assert await spine.letters(intent) == ["conflict"]
+
+
+async def test_two_reconcilers_take_a_row_once(spine: Spine) -> None:
+    """Hazard 9."""
+    for n in range(8):
+        spine.accepted(f"k{n}", operation="pay.keyless")
+    spine.bank.script(None, ["act_then_drop"] * 8)
+    await spine.work()
+    await spine.advance(10)
+    first, second = await asyncio.gather(take(spine, "keyless"), take(spine, "keyless"))
+    ids = [t.id for t in (*first, *second)]
+    assert len(ids) == len(set(ids)) == 8
+    assert await take(spine, "keyless") == []
+    await spine.advance(40)
+    again = await take(spine, "keyless")
+    assert len(again) == 8, "takes whose lease ran out are simply taken by the next"
+    expired = await spine.all("SELECT FROM idem.evidence WHERE kind = 'take_expired'")
+    assert len(expired) == 8
+
+
+async def test_poll_and_webhook_at_once(spine: Spine) -> None:
+    """IB-095, IB-114: one transition, and no call to the provider's create endpoint."""
+    for n in range(ROUNDS):
+        intent = spine.accepted(f"k{n}", operation="pay.keyless")
+        spine.bank.script(None, ["act_then_drop"])
+        await spine.work()
+        row = await spine.row(intent)
+        assert row is not None
+        payment = spine.bank.log.payments()[-1].id
+        await spine.advance(10)
+        _, applied = await asyncio.gather(spine.reconcile(), prove(spine, row["id"], payment))
+        assert applied in ("applied", "agrees")
+        assert (await spine.key(intent))["state"] == "completed"
+        assert await spine.letters(intent) == []
+        ends = await spine.all("SELECT FROM idem.evidence WHERE intent_id = %(i)s AND to_state = 'completed'", i=intent)
+        assert len(ends) == 1
+    assert len(spine.bank.log.sends()) == ROUNDS
+
+
+async def test_the_clients_retry_against_the_redrive(spine: Spine) -> None:
+    """One takes the row up again; the other finds it taken."""
+    winners = set()
+    for n in range(ROUNDS):
+        intent = spine.accepted(f"k{n}", operation="pay.keyless")
+        async with spine.database.connection() as connection:
+            await connection.execute("UPDATE idem.outbox SET status = 'held', redrive_at = statement_timestamp()"
+                                     " WHERE intent_id = %s", (intent,))  # fmt: skip
+            await connection.execute(
+                "UPDATE idem.idempotency_keys SET state = 'failed_retryable' WHERE intent_id = %s", (intent,)
+            )
+            await connection.execute("UPDATE idem.intents SET state = 'failed_retryable' WHERE id = %s", (intent,))
+
+        async def redrive() -> int:
+            async with spine.database.connection() as connection:
+                return await stored.redrive(connection, spine.catalogue, limit=10)
+
+        decision, redriven = await asyncio.gather(
+            asyncio.to_thread(spine.accept, f"k{n}", operation="pay.keyless"), redrive()
+        )
+        row = await spine.row(intent)
+        assert row is not None
+        assert (row["status"], row["redrives"]) == ("pending", redriven)
+        assert isinstance(decision, InProgress if redriven else Retrying), (decision, redriven)
+        winners.add(redriven)
+    assert winners <= {0, 1}
+
+
+async def test_a_verdict_never_beats_a_proof_that_is_stored(spine: Spine) -> None:
+    """Hazard 3 (e): absent often enough, but a proof came in while the reconciler was asking."""
+    intent = spine.accepted(operation="pay.keyless")
+    spine.bank.script(None, ["drop_before_acting"])
+    await spine.work()
+    await spine.advance(300)
+    await spine.reconcile()
+    await spine.advance(300)
+    (taken,) = await take(spine, "keyless")
+    async with spine.database.connection() as holder, holder.transaction():
+        await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (taken.id,))
+        assert await prove(spine, taken.id, wait=False) == "stored"
+
+    found = asking.Answered("look", Absent(), Seen(200), sent=False)
+    await asking.settle(spine.database, Renderer(), taken, found, terms(spine, "keyless"))
+    assert (await spine.key(intent))["state"] == "completed"
+
+
+async def sweep(spine: Spine) -> None:
+    """Let every lease run out, and sweep."""
+    await spine.advance(31)
+    for row in await spine.all("SELECT id FROM idem.outbox WHERE status = 'claimed'"):
+        async with spine.database.connection() as connection:
+            await change_one(
+                connection,
+                row["id"],
+                lambda found: decide.swept(found.row, found.stored, spine.catalogue.require(found.row.operation)),
+            )
+
+
+def test_a_claim_in_flight_starts_or_is_given_back() -> None:
+    """Hazard 32: one compare-and-set, so that only one of them acts."""
+    for first, second in (("start", "give_back"), ("give_back", "start")):
+        flight = InFlight(claimed=None, terms=None)  # type: ignore[arg-type]
+        assert getattr(flight, first)() is True
+        assert getattr(flight, second)() is False
+        assert getattr(flight, first)() is (first == "start")
+
+
+@pytest.mark.parametrize("reference", ["bad\x00reference", "lone\ud800surrogate"])
+async def test_hazard_20_one_bad_row_does_not_stop_a_batch(spine: Spine, reference: str) -> None:
+    for n in range(5):
+        spine.accepted(f"k{n}")
+    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    async with spine.database.connection() as connection:
+        rows = await claims.claim(connection, name, token=uuid4(), holder="t", lease=30, limit=5, now=clock.boottime())
+    batch = [report(spine, row, Succeeded(f"pay_{n}")) for n, row in enumerate(rows)]
+    bad = Succeeded(reference, fields={"text": "\x00", "number": float("nan"), "id": 9223372036854775807})
+    batch[2] = dataclasses.replace(batch[2], outcome=bad, seen=Seen(201, note="\ud800\x00"))
+    assert set((await settle(spine, *batch)).values()) == {"settled"}
+    states = await spine.all("SELECT DISTINCT state FROM idem.idempotency_keys")
+    assert states == [{"state": "completed"}]
+    result = await spine.one("SELECT result::text AS r FROM idem.intents WHERE id = %(i)s", i=batch[2].row.intent_id)
+    assert "9223372036854775807" in result["r"], "IB-150: digit for digit"
+
+
+async def test_hazard_21_a_settled_batch_that_is_settled_again(spine: Spine) -> None:
+    spine.accepted()
+    one = report(spine, await claim(spine), Succeeded("pay_1"))
+    assert set((await settle(spine, one)).values()) == {"settled"}
+    assert set((await settle(spine, one)).values()) == {"already"}
+    intent = one.row.intent_id
+    assert [e for e in await spine.evidence(intent) if e[0] == "worker"] == [("worker", "report", "succeeded")]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from idem.outbox.contract import Contract, Provider, ProviderRequest
-from idem.outbox.decide import Terms
 from idem.outbox.errors import ConfigError, Unrenderable
 from idem.outbox.operation import Answer, Final, Operation
+from idem.outbox.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import Claimed, LaneName
 from idem.outbox.daemon import Trouble, wait
 from idem.outbox.database import AWAY, Database
-from idem.outbox.decide import Terms
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import NotExecuted, Refused, Seen, Succeeded, name
 from idem.outbox.reports import Report
 from idem.outbox.settler import Settler
+from idem.outbox.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)

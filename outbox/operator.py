@@ -23,7 +23,6 @@ from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
 from idem.outbox.database import records
-from idem.outbox.decide import Terms
 from idem.outbox.errors import Refusal
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Refused, Succeeded, name
@@ -31,6 +30,7 @@ from idem.outbox.rows import lock, read_locked
 from idem.outbox.settle import write
 from idem.outbox.standing import Standing
 from idem.outbox.states import KeyState, OutboxStatus
+from idem.outbox.terms import Terms
 
 SOURCE = "operator"
 

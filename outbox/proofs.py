@@ -16,10 +16,12 @@ from psycopg import AsyncConnection
 from idem.outbox import storable
 from idem.outbox.change import Change, Evidence, Letter, StoredProof
 from idem.outbox.database import records
-from idem.outbox.decide import Terms, disagreement, proven
+from idem.outbox.decide import proven
+from idem.outbox.endings import disagreement
 from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded, name
 from idem.outbox.rows import Found, lock
 from idem.outbox.settle import write
+from idem.outbox.terms import Terms
 
 Applied: TypeAlias = Literal["applied", "stored", "agrees", "conflict", "lost"]
 """What became of a proof. lost: there is no such row and no such intent (a foreign key of the provider's)."""

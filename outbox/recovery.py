@@ -17,10 +17,10 @@ from idem.outbox import decide, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, Row
 from idem.outbox.database import records
-from idem.outbox.decide import Terms
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.rows import read_locked
 from idem.outbox.settle import write
+from idem.outbox.terms import Terms
 
 Durability: TypeAlias = Literal["single", "synchronous", "asynchronous"]
 """synchronous: a new timeline alone lost nothing. The others: it may have."""

@@ -12,13 +12,13 @@ from psycopg import AsyncConnection
 
 from idem.outbox import decide
 from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
-from idem.outbox.decide import Terms
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.proofs import apply, note
 from idem.outbox.rows import Found, lock
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
+from idem.outbox.terms import Terms
 
 Fate: TypeAlias = Literal["settled", "folded", "already", "late", "late_proof"]
 """What became of a report. late: the lease was lost and the report proves nothing; already: it was written before

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from idem.outbox import durations
 from idem.outbox.change import Row, StoredProof
-from idem.outbox.decide import Terms, disagreement
+from idem.outbox.endings import disagreement
 from idem.outbox.outcomes import Refused, Succeeded, name
 from idem.outbox.states import OutboxStatus
+from idem.outbox.terms import Terms
 
 CANCELLABLE = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
 

@@ -11,7 +11,6 @@ from idem.outbox.answers import Renderer
 from idem.outbox.change import Change, Evidence, Letter, StoredProof
 from idem.outbox.contract import Question
 from idem.outbox.database import Database
-from idem.outbox.decide import Terms
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import (
     Absent,
@@ -29,6 +28,7 @@ from idem.outbox.outcomes import (
 from idem.outbox.proofs import apply, change_one, note
 from idem.outbox.rows import Found
 from idem.outbox.states import OutboxStatus
+from idem.outbox.terms import Terms
 from idem.reconciler import verdict
 from idem.reconciler.due import Taken
 

@@ -15,11 +15,11 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import LaneName, new_token
 from idem.outbox.daemon import Life
 from idem.outbox.database import AWAY, Database
-from idem.outbox.decide import Terms
 from idem.outbox.lane import Lane
 from idem.outbox.lane_worker import lane_names
 from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
+from idem.outbox.terms import Terms
 from idem.reconciler import asking, due, stored
 from idem.reconciler.due import Taken
 

@@ -8,9 +8,9 @@ from idem.outbox import decide
 from idem.outbox.backoff import backoff, not_before
 from idem.outbox.change import Change, Evidence, Letter, Row
 from idem.outbox.contract import Contract
-from idem.outbox.decide import Terms
 from idem.outbox.outcomes import Absent, CouldNotAsk
 from idem.outbox.states import OutboxStatus, Reason
+from idem.outbox.terms import Terms
 
 DAY = 86400.0
 """Seconds: how often a row is still asked about when its schedule is used up."""
@@ -18,9 +18,7 @@ EDGE = 0.05
 """Seconds past the quiet time at which the deciding look is made."""
 
 
-def undecided(
-    row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool
-) -> Change:
+def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
     """A look that found nothing, or a question that failed. `sent`: the take made an attempt that can still act.
 
     `Absent` becomes "proven not executed" only when enough looks agree and the last of them was asked when the quiet

@@ -7,7 +7,7 @@ a pass, so it cannot hide the rows behind it (IB-022); the next pass begins anew
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, LiteralString, TypeAlias
 from uuid import UUID
@@ -26,11 +26,15 @@ Make: TypeAlias = Callable[[Found], Change | None]
 
 @dataclass(slots=True)
 class Place:
-    """How far a pass has come: the time and the id of the last row that it looked at. Moved by each page."""
+    """How far a pass has come: the time and the id of the last row that it looked at. Moved by each page.
 
-    at: datetime = datetime.min.replace(tzinfo=UTC)
-    row: UUID = UUID(int=0)
+    `refused` is what the database said when it last refused every row of a page.
+    """
+
+    at: datetime = field(default_factory=lambda: datetime.min.replace(tzinfo=UTC))
+    row: UUID = field(default_factory=lambda: UUID(int=0))
     over: bool = False
+    refused: psycopg.Error | None = None
 
     def parameters(self, batch: int) -> dict[str, Any]:
         """What a statement that picks a page is given."""
@@ -49,7 +53,7 @@ async def change_page(
     """Change the rows of the next page in one transaction; the rows and changes that were written.
 
     If the page cannot be written whole, its rows are written one by one, so that one bad row does not keep the others
-    (hazard 20). Raises psycopg.Error if the database is away, or refuses every one of them.
+    (hazard 20). Raises psycopg.Error if the database is away.
     """
     picked = await (await connection.execute(pick, place.parameters(batch))).fetchall()
     place.move(picked, batch)
@@ -59,9 +63,9 @@ async def change_page(
     try:
         return await _change(connection, ids, make)
     except psycopg.Error:
-        if connection.closed or len(ids) == 1:
+        if connection.closed:
             raise
-        return await _change_one_by_one(connection, ids, make)
+        return await _change_one_by_one(connection, ids, make, place)
 
 
 # By id, as everywhere. Whether the rows still are what they were picked for is read after the lock: a status here
@@ -90,7 +94,7 @@ def _decided(found: Found, make: Make) -> Change | None:
 
 
 async def _change_one_by_one(
-    connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make
+    connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make, place: Place
 ) -> list[tuple[Row, Change]]:
     done: list[tuple[Row, Change]] = []
     refused: list[tuple[UUID, psycopg.Error]] = []
@@ -102,8 +106,9 @@ async def _change_one_by_one(
                 raise
             refused.append((row_id, error))
     if len(refused) == len(ids):
-        # Not one row's fault: the caller backs off, and says it once.
-        raise refused[-1][1]
-    for row_id, error in refused:
-        telemetry.broken("sweeper", error, f"changing outbox row {row_id}; it is left as it is")
+        # Hardly the rows' fault: the caller looks at the other pages, and says it once.
+        place.refused = refused[-1][1]
+        return done
+    for row_id, reason in refused:
+        telemetry.broken("sweeper", reason, f"changing outbox row {row_id}; it is left as it is")
     return done

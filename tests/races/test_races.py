@@ -14,13 +14,13 @@ from idem.outbox import clock, decide, reports
 from idem.outbox.answers import Renderer
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.claim import Claimed
-from idem.outbox.decide import Terms
 from idem.outbox.decisions import InProgress, Retrying
 from idem.outbox.lane_worker import InFlight, lane_names
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Absent, Ambiguous, Outcome, Refused, Seen, Succeeded
 from idem.outbox.proofs import apply, change_one
 from idem.outbox.reports import Report
+from idem.outbox.terms import Terms
 from idem.reconciler import asking, due, stored
 
 ROUNDS = 25

@@ -1,0 +1,155 @@
+"""How a change ends: what is written for each kind of outcome. Pure; `idem.outbox.decide` chooses among them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from idem.outbox.backoff import backoff, not_before
+from idem.outbox.change import Change, Letter, Row
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import NotExecuted, Pending, Proof, Refused, Succeeded, name
+from idem.outbox.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
+from idem.outbox.terms import Terms
+
+RETRY_BASE, RETRY_CAP = 1.0, 60.0
+"""Seconds: back-off of an attempt that is proven not executed."""
+CONFIG_WAIT = 10.0
+"""Seconds at the least before a row with a configuration error is tried again: it goes behind the others."""
+
+
+def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
+    """The step is done. A late proof after rest is a correction for whoever was told that nothing happened."""
+    if answer is None:
+        raise ValueError("a final outcome is settled with an answer that was rendered before")
+    letters = change.letters
+    if row.key_used_anew:
+        letters = (*letters, Letter(Reason.CONFLICT, {"why": "the key expired and was used anew", **about(outcome)}))
+    if None not in (row.reference, outcome.reference) and row.reference != outcome.reference:
+        # The provider had accepted another object for this row: both may exist (hazard 17).
+        letters = (*letters, Letter(Reason.POSSIBLE_DUPLICATE, {"known": row.reference, **about(outcome)}))
+    return dataclasses.replace(
+        change,
+        status=None,
+        state=KeyState.COMPLETED,
+        ended="succeeded" if isinstance(outcome, Succeeded) else "refused",
+        answer=answer,
+        reference=outcome.reference,
+        result=dict(outcome.fields),
+        due_in=None,
+        closes=CLOSED_BY_PROOF,
+        letters=letters,
+        error_code=None,
+        error_message=None,
+        event="corrected" if row.state is KeyState.FAILED_RETRYABLE else "completed",
+    )
+
+
+def accepted_there(change: Change, row: Row, outcome: Pending, terms: Terms) -> Change:
+    """The provider is working: never sent again, never swept, polled on the contract's pending schedule."""
+    known = row.status is OutboxStatus.AWAITING
+    looks = row.looks + 1 if known else 0
+    schedule = terms.contract.pending_schedule
+    letters = change.letters
+    if known and row.status_age > terms.contract.pending_limit:
+        letters = (*letters, Letter(Reason.PENDING_TOO_LONG, {"seconds": int(row.status_age), **about(outcome)}))
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.AWAITING,
+        state=KeyState.IN_PROGRESS,
+        reference=outcome.reference,
+        result=dict(outcome.fields) or None,
+        due_in=not_before(schedule[min(looks, len(schedule) - 1)]),
+        looks=looks,
+        absents=0,
+        misses=0,
+        closes=CLOSED_BY_PROOF - {Reason.PENDING_TOO_LONG},
+        letters=letters,
+    )
+
+
+def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -> Change:
+    """Back to the queue, or at rest if the row is too old or refused as it is."""
+    if outcome.why == "request":
+        details = {
+            "attempts": row.attempt,
+            "http_status": change.evidence.seen.http_status,
+            "code": change.evidence.seen.code,
+            "note": change.evidence.seen.note,
+        }
+        return at_rest(change, row, terms, Letter(Reason.REJECTED, details))
+    wait = 0.0 if outcome.why == "given_back" else backoff(row.misses, base=RETRY_BASE, cap=RETRY_CAP)
+    if outcome.why == "config":
+        wait = max(wait, CONFIG_WAIT)
+    if outcome.retry_after is not None:
+        # The provider's wish never moves a row earlier.
+        wait = max(wait, not_before(min(outcome.retry_after, terms.contract.retry_after_cap)))
+    if row.start_left - wait <= 0 and outcome.why != "given_back":
+        return at_rest(change, row, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.PENDING,
+        state=KeyState.IN_PROGRESS,
+        due_in=wait,
+        misses=row.misses if outcome.why == "given_back" else row.misses + 1,
+        error_code=f"not_executed_{outcome.why}",
+    )
+
+
+def at_rest(change: Change, row: Row, terms: Terms, letter: Letter) -> Change:
+    """Held with its reason on record; the client was told, or an operator is."""
+    letters = (letter,) if letter.reason is not Reason.TOO_LATE else unless_client_retries(letter, terms)
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.HELD,
+        state=KeyState.FAILED_RETRYABLE,
+        error_code=str(letter.reason),
+        error_message="nothing happened at the provider; the same key may be sent again",
+        answer_ttl=rest_ttl(terms),
+        letters=letters,
+        event="rested",
+    )
+
+
+def unknown(change: Change, terms: Terms) -> Change:
+    """Bytes may have left. Looks are counted anew."""
+    letters = change.letters
+    if not terms.settleable:
+        letters = (*letters, Letter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider}))
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.UNKNOWN,
+        state=KeyState.UNKNOWN,
+        due_in=not_before(terms.contract.schedule[0]),
+        looks=0,
+        absents=0,
+        misses=0,
+        letters=letters,
+        error_code="outcome_unknown",
+    )
+
+
+def disagreement(first: Proof, second: Proof) -> Letter | None:
+    """Two proofs agree if class and provider reference are equal; a missing reference contradicts nothing."""
+    if isinstance(first, Pending) or isinstance(second, Pending):
+        return None
+    same_class = type(first) is type(second)
+    same_reference = first.reference == second.reference or None in (first.reference, second.reference)
+    if same_class and same_reference:
+        return None
+    both_succeeded = isinstance(first, Succeeded) and isinstance(second, Succeeded)
+    reason = Reason.POSSIBLE_DUPLICATE if both_succeeded else Reason.CONFLICT
+    return Letter(reason, {"first": about(first), "second": about(second)})
+
+
+def unless_client_retries(letter: Letter, terms: Terms) -> tuple[Letter, ...]:
+    return () if terms.operation.retry == "client" and letter.reason is Reason.TOO_LATE else (letter,)
+
+
+def rest_ttl(terms: Terms) -> float:
+    # A key at rest lives at least as long as a late proof can come.
+    contract = terms.contract
+    return max(terms.operation.answer_ttl, contract.flight_limit + contract.lookup.horizon + contract.pause_allowance)
+
+
+def about(proof: Proof) -> dict[str, str | None]:
+    return {"outcome": name(proof), "reference": proof.reference, "status": proof.status}

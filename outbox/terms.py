@@ -1,0 +1,25 @@
+"""Under which terms a row is decided: its provider's contract and its operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from idem.outbox.contract import Contract
+from idem.outbox.operation import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which contract and for which operation a row is decided.
+
+    `known` is False in a daemon whose configuration lacks the row's operation: it decides nothing that depends on it.
+    """
+
+    contract: Contract
+    operation: Operation
+    known: bool = True
+
+    @property
+    def settleable(self) -> bool:
+        """Whether idem can find out by itself what became of an unknown row of this provider."""
+        return not self.known or self.contract.replays or self.contract.lookup.possible

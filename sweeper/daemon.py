@@ -1,0 +1,262 @@
+"""The sweeper as a daemon: short passes at fixed intervals, any number of sweepers at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import AsyncConnection
+
+from idem.outbox import telemetry
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Change
+from idem.outbox.daemon import Life
+from idem.outbox.database import Database
+from idem.outbox.errors import ConfigError
+from idem.outbox.passes import Passes
+from idem.outbox.states import OutboxStatus
+from idem.sweeper import history
+from idem.sweeper.expired import sweep_expired
+from idem.sweeper.history import Walk
+from idem.sweeper.pages import Place
+from idem.sweeper.retention import delete_tombstones, expire_keys
+from idem.sweeper.too_old import hold_too_old
+
+DAY = 86400.0
+
+Step: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[bool]]
+"""One batch of one kind of work; whether that kind is done for this pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweeperSettings:
+    """Durations are in seconds. Raises ConfigError for values that cannot work.
+
+    `interval` (1): between passes over leases and queued rows; the time by which a dead worker's rows wait longer than
+    their lease. An idle pass is two index probes.
+    `retention_interval` (30): between passes over keys and history; nobody waits for those.
+    `history_interval` (3600): between walks over all history that is past its time; a walk passes by what must be kept.
+    `batch` (100): rows of one transaction; so few that a row is never locked for long.
+    `tombstone_ttl` (30 days): how long an expired key still answers `expired`. Must be longer than any provider
+    remembers a key: afterwards the same key is a new payment under the same provider key.
+    `webhook_retention` (90 days): webhook events, by which a repeated delivery is known; longer than any provider
+    redelivers.
+    `webhook_body_retention` (30 days): their raw bodies, which may hold personal data; at most `webhook_retention`.
+    `daemon_retention` (7 days): rows of daemons that are gone; a week shows what ran before a weekend's incident.
+    How long evidence, events and requests are kept is the installation's `evidence_retention`: the database guards it.
+    """
+
+    interval: float = 1.0
+    retention_interval: float = 30.0
+    history_interval: float = 3600.0
+    batch: int = 100
+    tombstone_ttl: float = 30 * DAY
+    webhook_retention: float = 90 * DAY
+    webhook_body_retention: float = 30 * DAY
+    daemon_retention: float = 7 * DAY
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"sweeper.{field.name}: must be more than 0, is {value!r}"
+            for field in fields(self)
+            if not (value := getattr(self, field.name)) > 0
+        ]
+        if self.webhook_body_retention > self.webhook_retention:
+            problems.append("sweeper.webhook_body_retention: must not be longer than sweeper.webhook_retention")
+        if problems:
+            raise ConfigError(*problems)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What a pass did, in rows. `more`: its time was up before everything was done.
+
+    `swept` claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
+    `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest. `expired`: keys that lost
+    their answer. `deleted`: tombstones. The others are rows of history.
+    """
+
+    swept: int = 0
+    to_unknown: int = 0
+    given_back: int = 0
+    settled: int = 0
+    held: int = 0
+    too_old: int = 0
+    expired: int = 0
+    deleted: int = 0
+    evidence: int = 0
+    events: int = 0
+    requests: int = 0
+    webhook_events: int = 0
+    webhook_bodies: int = 0
+    daemons: int = 0
+    more: bool = False
+
+
+class Sweeper:
+    """`run_once` does one pass of everything, `run` schedules passes until it is stopped.
+
+    Raises ConfigError if tombstones would not outlive a provider's memory of its keys.
+    """
+
+    def __init__(self, database: Database, catalogue: Catalogue, settings: SweeperSettings | None = None) -> None:
+        self.database = database
+        self.catalogue = catalogue
+        self.settings = settings or SweeperSettings()
+        self.life = Life("sweeper")
+        self._walk = Walk()
+        self._walked: float | None = None
+        _check_tombstones(catalogue, self.settings)
+
+    async def run_once(self, *, within: float = 60.0) -> SweepResult:
+        """One pass: leases, queued rows, keys, history; each in batches until nothing is left.
+
+        No batch is begun after `within` seconds. Raises what an unreachable database raises.
+        """
+        until = asyncio.get_running_loop().time() + within
+        done: Counter[str] = Counter()
+        more = await self._sweep(done, until)
+        more |= await self._hold(done, until)
+        more |= await self._prune(done, until, walk=True)
+        return SweepResult(**done, more=more)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Sweep until `stop`; a pass that runs is finished. An outage is waited out."""
+        settings = self.settings
+        passes = Passes("sweeper", settings.interval, stop)
+        passes.add("leases", self._timed(self._sweep, settings.interval))
+        passes.add("queue", self._timed(self._hold, settings.interval))
+        passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
+        living = asyncio.create_task(self.life.run(self.database, stop))
+        await passes.run(self.life)
+        await living
+        await self.life.end(self.database)
+
+    def _timed(self, work: Callable[[Counter[str], float], Awaitable[bool]], seconds: float) -> Callable[[], Any]:
+        # A pass with more to do than fits ends when its interval does, and the next one follows at once.
+        async def one_pass() -> None:
+            await work(Counter(), asyncio.get_running_loop().time() + seconds)
+
+        return one_pass
+
+    async def _sweep(self, done: Counter[str], until: float) -> bool:
+        place = Place()
+
+        async def page(connection: AsyncConnection[Any]) -> bool:
+            changes = await sweep_expired(connection, self.catalogue, batch=self.settings.batch, place=place)
+            done["swept"] += len(changes)
+            done.update(_ended(change) for change in changes)
+            return place.over
+
+        return await self._repeat(page, until, place)
+
+    async def _hold(self, done: Counter[str], until: float) -> bool:
+        place = Place()
+
+        async def page(connection: AsyncConnection[Any]) -> bool:
+            changes = await hold_too_old(connection, self.catalogue, batch=self.settings.batch, place=place)
+            done["too_old"] += len(changes)
+            return place.over
+
+        return await self._repeat(page, until, place)
+
+    async def _prune(self, done: Counter[str], until: float, *, walk: bool = False) -> bool:
+        """All kinds in turn, a batch each, so that a flood of one kind does not keep the others waiting."""
+        batch, settings, place = self.settings.batch, self.settings, Place()
+        loop = asyncio.get_running_loop()
+        walk = walk or self._walked is None or loop.time() - self._walked >= settings.history_interval
+
+        async def expire(connection: AsyncConnection[Any]) -> bool:
+            done["expired"] += await expire_keys(
+                connection, batch=batch, tombstone_ttl=settings.tombstone_ttl, place=place
+            )
+            return place.over
+
+        async def prune(connection: AsyncConnection[Any]) -> bool:
+            done.update(await history.prune_history(connection, batch=batch, walk=self._walk))
+            if self._walk.over:
+                self._walked = loop.time()
+            return self._walk.over
+
+        def delete(what: str, rows: Callable[[AsyncConnection[Any]], Awaitable[int]]) -> Step:
+            async def step(connection: AsyncConnection[Any]) -> bool:
+                gone = await rows(connection)
+                done[what] += gone
+                return gone < batch
+
+            return step
+
+        left: dict[str, Step] = {
+            "expiry": expire,
+            "tombstones": delete("deleted", lambda c: delete_tombstones(c, batch=batch)),
+            "webhook bodies": delete(
+                "webhook_bodies",
+                lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_body_retention),
+            ),
+            "webhook events": delete(
+                "webhook_events",
+                lambda c: history.delete_webhook_events(c, batch=batch, age=settings.webhook_retention),
+            ),
+            "daemons": delete(
+                "daemons", lambda c: history.delete_daemons(c, batch=batch, age=settings.daemon_retention)
+            ),
+        } | ({"history": prune} if walk else {})
+        before = Counter(done)
+        try:
+            while left and loop.time() < until:
+                for kind, step in list(left.items()):
+                    if await self._once(kind, step):
+                        del left[kind]
+        finally:
+            for what, rows in (done - before).items():
+                telemetry.pruned(what, rows)
+        return bool(left)
+
+    async def _once(self, kind: str, step: Step) -> bool:
+        async with self.database.connection() as connection:
+            try:
+                return await step(connection)
+            except psycopg.Error as error:
+                # A guard that refuses (a dead letter was opened just now), or a table that is broken, ends this kind
+                # for this pass and no other. An outage is not this kind's fault.
+                if connection.closed:
+                    raise
+                telemetry.broken("sweeper", error, f"retention: {kind}")
+                return True
+
+    async def _repeat(self, page: Step, until: float, place: Place) -> bool:
+        """Pages until there is none left or the time is up; whether there are more."""
+        loop = asyncio.get_running_loop()
+        async with self.database.connection() as connection:
+            while not await page(connection) and loop.time() < until:
+                pass
+        if place.refused is not None:
+            raise place.refused
+        return not place.over
+
+
+def _ended(change: Change) -> str:
+    match change.status:
+        case OutboxStatus.UNKNOWN:
+            return "to_unknown"
+        case OutboxStatus.PENDING:
+            return "given_back"
+        case OutboxStatus.HELD:
+            return "held"
+        case _:
+            return "settled"
+
+
+def _check_tombstones(catalogue: Catalogue, settings: SweeperSettings) -> None:
+    problems = [
+        f"sweeper.tombstone_ttl: {settings.tombstone_ttl:g} s is shorter than provider {name} remembers a key "
+        f"({provider.contract.key.retention:g} s): set it to more than that"
+        for name, provider in catalogue.providers.items()
+        if provider.contract.key.retention > settings.tombstone_ttl
+    ]
+    if problems:
+        raise ConfigError(*problems)

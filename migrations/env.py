@@ -8,7 +8,12 @@ config = context.config
 
 if context.is_offline_mode():
     context.configure(
-        dialect_name="postgresql", version_table="alembic_version", version_table_schema="idem", literal_binds=True
+        dialect_name="postgresql",
+        # A paramstyle of "%s" would double every percent sign of the functions.
+        dialect_opts={"paramstyle": "named"},
+        version_table="alembic_version",
+        version_table_schema="idem",
+        literal_binds=True,
     )
     with context.begin_transaction():
         context.run_migrations()

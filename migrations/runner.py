@@ -16,9 +16,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
+
+from idem.migrations import grants
 
 MINIMUM_SERVER = 140000
 UPGRADE_LOCK = 0x1DE0_0001
@@ -99,6 +102,11 @@ def upgrade(url: str, *, environment: str, lock_timeout: float = 5.0, attempts: 
             time.sleep(min(2.0**attempt / 4, 5.0))
         except DBAPIError as error:
             raise MigrationError(f"the upgrade failed and was rolled back whole: {error.orig}") from error
+        except CommandError as error:
+            raise MigrationError(
+                f"the database is at a revision that this version of idem does not know ({error}): "
+                "use the version of idem that made it, or a newer one"
+            ) from error
     raise AssertionError("unreachable")
 
 
@@ -112,7 +120,9 @@ def _upgrade(connection: Connection, environment: str, lock_timeout: float) -> S
         connection.execute(
             text("SELECT set_config('lock_timeout', :ms, true)"), {"ms": f"{int(lock_timeout * 1000)}ms"}
         )
-        connection.execute(text("CREATE SCHEMA IF NOT EXISTS idem"))
+        # IF NOT EXISTS asks for the right to create schemas even where there is nothing to create.
+        if connection.scalar(text("SELECT to_regnamespace('idem')")) is None:
+            connection.execute(text("CREATE SCHEMA idem"))
         command.upgrade(_config(connection), "head")
         _register(connection, environment)
         connection.commit()
@@ -135,6 +145,16 @@ ON CONFLICT DO NOTHING
 
 def _register(connection: Connection, environment: str) -> None:
     connection.execute(text(REGISTER), {"environment": environment, "secret": secrets.token_bytes(32)})
+
+
+def grant(url: str, role: str, kind: grants.Kind) -> None:
+    """Give a role the rights of a daemon or of a producer, as the owner of the schema. Raises MigrationError."""
+    try:
+        with engine(url).begin() as connection:
+            for statement in grants.statements(role, kind):
+                connection.exec_driver_sql(statement.replace("%", "%%"))
+    except DBAPIError as error:
+        raise MigrationError(f"role {role!r} got no rights, and nothing was changed: {error.orig}") from error
 
 
 def _is_lock_timeout(error: OperationalError) -> bool:

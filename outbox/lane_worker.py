@@ -18,20 +18,9 @@ from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import NotExecuted, Refused, Seen, Succeeded, name
 from idem.outbox.reports import Report
+from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
 from idem.outbox.terms import Terms
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """Seconds and counts. `lease` must hold a provider's deadline, `margin` and the time a row waits for its slot."""
-
-    lease: float = 60.0
-    margin: float = 5.0
-    slots: int = 16
-    batch: int = 100
-    poll: float = 1.0
-    flush: float = 0.005
 
 
 @dataclass(frozen=True, slots=True)

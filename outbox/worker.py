@@ -12,7 +12,8 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.daemon import Life
 from idem.outbox.database import Database
 from idem.outbox.lane import Lane
-from idem.outbox.lane_worker import Desk, LaneWorker, WorkerSettings, lane_names
+from idem.outbox.lane_worker import Desk, LaneWorker, lane_names
+from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
 from idem.outbox.wakeup import Listener
 

@@ -8,8 +8,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox import decide, telemetry
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Change, StoredProof
-from idem.outbox.outcomes import Pending
+from idem.outbox.change import Change
 from idem.outbox.rows import Found
 from idem.outbox.states import OutboxStatus
 from idem.sweeper.pages import Place, change_page
@@ -37,15 +36,9 @@ async def sweep_expired(
         row = found.row
         if row.status is not OutboxStatus.CLAIMED or row.live:
             return None
-        return decide.swept(row, _foldable(found.stored), catalogue.cautious(row.operation, row.provider))
+        return decide.swept(row, found.stored, catalogue.cautious(row.operation, row.provider))
 
     done = await change_page(connection, EXPIRED, make, batch=batch, place=place or Place())
     for row, change in done:
         telemetry.swept(row.intent_id, row.attempt, row.holder, change.status)
     return [change for _, change in done]
-
-
-def _foldable(stored: tuple[StoredProof, ...]) -> tuple[StoredProof, ...]:
-    # A final proof whose answer nobody rendered cannot complete a key here: the claim ends without it, and the proof
-    # stays stored for the reconciler, which can ask and render.
-    return stored if all(p.answer is not None or isinstance(p.proof, Pending) for p in stored) else ()

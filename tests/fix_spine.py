@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import lane_worker, pointer, worker
+from idem.outbox import pointer, worker
 from idem.outbox.accept import Acceptor
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
@@ -31,6 +31,7 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.looks import Lookup
 from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, compile_text
+from idem.outbox.settings import WorkerSettings
 from idem.reconciler.daemon import Pass, Reconciler, ReconcilerSettings
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
@@ -92,9 +93,7 @@ class Spine:
     catalogue: Catalogue
     acceptor: Acceptor
     url: str
-    settings: lane_worker.WorkerSettings = field(
-        default_factory=lambda: lane_worker.WorkerSettings(lease=30, margin=1, slots=8)
-    )
+    settings: WorkerSettings = field(default_factory=lambda: WorkerSettings(lease=30, margin=1, slots=8))
 
     def accept(
         self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", tenant: str = "t"

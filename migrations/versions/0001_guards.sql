@@ -22,14 +22,16 @@ CREATE TRIGGER key_transition_is_listed BEFORE UPDATE ON idem.idempotency_keys F
     EXECUTE FUNCTION idem.refuse('this change of state is not listed');
 CREATE TRIGGER stored_answer_is_immutable BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
     WHEN (OLD.state = 'completed' AND NEW.state = 'completed' AND
-          (OLD.response_status, OLD.response_headers, OLD.response_body, OLD.completed_at, OLD.fingerprint)
+          (OLD.response_status, OLD.response_headers, OLD.response_body, OLD.response_schema_version,
+           OLD.completed_at)
           IS DISTINCT FROM
-          (NEW.response_status, NEW.response_headers, NEW.response_body, NEW.completed_at, NEW.fingerprint))
+          (NEW.response_status, NEW.response_headers, NEW.response_body, NEW.response_schema_version,
+           NEW.completed_at))
     EXECUTE FUNCTION idem.refuse('a stored answer is immutable');
 CREATE TRIGGER key_keeps_its_identity BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
-    WHEN ((OLD.tenant_id, OLD.operation, OLD.idempotency_key, OLD.intent_id)
-          IS DISTINCT FROM (NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.intent_id))
-    EXECUTE FUNCTION idem.refuse('a key keeps its scope and its intent');
+    WHEN ((OLD.tenant_id, OLD.operation, OLD.idempotency_key, OLD.fingerprint, OLD.intent_id)
+          IS DISTINCT FROM (NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.fingerprint, NEW.intent_id))
+    EXECUTE FUNCTION idem.refuse('a key keeps its scope, its fingerprint and its intent');
 CREATE TRIGGER only_expired_keys_are_deleted BEFORE DELETE ON idem.idempotency_keys FOR EACH ROW
     WHEN (OLD.state <> 'expired')
     EXECUTE FUNCTION idem.refuse('only an expired key is deleted');
@@ -113,3 +115,26 @@ CREATE TRIGGER events_are_never_truncated BEFORE TRUNCATE ON idem.events
     EXECUTE FUNCTION idem.refuse('events are append-only');
 CREATE TRIGGER requests_are_written_once BEFORE UPDATE ON idem.requests FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('a frozen request is written once');
+
+CREATE FUNCTION idem.keep_what_may_be_sent() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM idem.outbox WHERE id = OLD.outbox_id) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation',
+            MESSAGE = format('idem refuses this DELETE of %s', TG_TABLE_NAME),
+            DETAIL  = 'A frozen request stays as long as its outbox row.';
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER requests_are_kept BEFORE DELETE ON idem.requests FOR EACH ROW
+    EXECUTE FUNCTION idem.keep_what_may_be_sent();
+
+-- TRUNCATE fires no trigger of a row.
+CREATE TRIGGER keys_are_never_truncated BEFORE TRUNCATE ON idem.idempotency_keys
+    EXECUTE FUNCTION idem.refuse('only an expired key is deleted');
+CREATE TRIGGER outbox_is_never_truncated BEFORE TRUNCATE ON idem.outbox
+    EXECUTE FUNCTION idem.refuse('an outbox row leaves only when its step is done');
+CREATE TRIGGER intents_are_never_truncated BEFORE TRUNCATE ON idem.intents
+    EXECUTE FUNCTION idem.refuse('intents are the ledger');
+CREATE TRIGGER requests_are_never_truncated BEFORE TRUNCATE ON idem.requests
+    EXECUTE FUNCTION idem.refuse('a frozen request stays as long as its outbox row');

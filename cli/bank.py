@@ -1,0 +1,51 @@
+"""`idem bank run`: the provider that misbehaves on order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from idem.cli.options import examples
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="A payment provider that misbehaves on order, to try things out against.",
+    epilog=examples("idem bank run --port 8600"),
+)
+
+
+@app.command(epilog=examples("idem bank run --port 8600 --fault-rate 0.2", "idem bank run --settings bank.json"))
+def run(
+    settings: Annotated[
+        Path | None, typer.Option(help="A JSON file with the bank's settings; the options below win over it.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on; default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; default 0: any free one.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="The file with every request and effect; default: in memory only.")
+    ] = None,
+    account: Annotated[
+        list[str] | None,
+        typer.Option(help="An account, name:token[:replay[:retention[:lag]]]; may be given several times."),
+    ] = None,
+    fault_rate: Annotated[float | None, typer.Option(help="Share of payments that go wrong, 0 to 1.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Which ones go wrong: the same seed, the same faults.")] = None,
+) -> None:
+    """Run the bank until SIGTERM; its URL is the first line of the output."""
+    from dataclasses import replace
+
+    from idem.testing import bank
+
+    given = {
+        "host": host,
+        "port": port,
+        "log": log,
+        "accounts": tuple(bank.Account.parse(text) for text in account) if account else None,
+        "fault_rate": fault_rate,
+        "seed": seed,
+    }
+    base = bank.BankSettings.from_json(settings.read_bytes()) if settings else bank.BankSettings()
+    chosen = replace(base, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    bank.run(chosen, lambda url: typer.echo(url))

@@ -1,0 +1,131 @@
+"""Redriving many intents at once: counted first, one by one under their own guards, released at a rate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import typer
+
+from idem.cli import opening
+from idem.cli.failures import FINDINGS
+from idem.cli.options import confirm
+from idem.cli.output import as_json, say, table
+from idem.outbox import standing
+from idem.outbox.errors import Refusal
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from idem.outbox.catalogue import Catalogue
+
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which open dead letters: of a provider, with a reason, from a time on."""
+
+    provider: str | None
+    reason: str | None
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An intent of the selection: at which version it was looked at, and why it is left out, if it is."""
+
+    intent: UUID
+    version: int
+    why_not: str | None
+
+
+async def redrive(
+    config: Path | None,
+    selection: Selection,
+    *,
+    by: str,
+    reason: str,
+    expect: int | None,
+    rate: float,
+    yes: bool,
+    as_data: bool,
+) -> None:
+    """Redrive every intent of the selection that may be; exit code 3 if some were left out."""
+    from idem.outbox import operator
+
+    catalogue = opening.catalogue(opening.configuration(config))
+    async with opening.writing(config, catalogue.environment) as connection:
+        candidates = await _candidates(connection, catalogue, selection)
+        ready = [each for each in candidates if each.why_not is None]
+        say(
+            f"{len(candidates)} intents match: {len(ready)} will be redriven, {rate:g} a second; "
+            f"{len(candidates) - len(ready)} are left out"
+        )
+        for why, count in Counter(each.why_not for each in candidates if each.why_not).most_common(10):
+            say(f"  {count} x {why}")
+        if expect is None:
+            raise Refusal(
+                f"nothing was changed: to redrive many at once, say that you expect them: --expect {len(candidates)}"
+            )
+        if expect != len(candidates):
+            raise Refusal(f"nothing was changed: {len(candidates)} intents match, and you expect {expect}: look again")
+        confirm(f"Redrive {len(ready)} intents?", yes=yes)
+        done: list[dict[str, Any]] = []
+        skipped = [{"intent": each.intent, "why": each.why_not} for each in candidates if each.why_not is not None]
+        for each in ready:
+            try:
+                await operator.redrive(
+                    connection, catalogue, each.intent, by=by, reason=reason, version=each.version,
+                    due_in=len(done) / rate,
+                )  # fmt: skip
+            except Refusal as refusal:
+                skipped.append({"intent": each.intent, "why": str(refusal)})
+            else:
+                done.append({"intent": each.intent})
+    if as_data:
+        as_json({"redriven": done, "skipped": skipped})
+    else:
+        typer.echo(f"redriven: {len(done)}, skipped: {len(skipped)}")
+        if skipped:
+            table(["skipped", "why"], [[each["intent"], each["why"]] for each in skipped], empty="")
+    if skipped:
+        raise typer.Exit(FINDINGS)
+
+
+async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, selection: Selection) -> list[Candidate]:
+    from idem.outbox import listing
+
+    versions: dict[UUID, int] = {}
+    after: UUID | None = None
+    while True:
+        page = await listing.letters(
+            connection, reason=selection.reason, provider=selection.provider, since=selection.since, after=after,
+            limit=PAGE,
+        )  # fmt: skip
+        versions |= {each["intent_id"]: each["version"] for each in page if each["intent_id"] is not None}
+        if len(page) < PAGE:
+            break
+        after = page[-1]["id"]
+    return [
+        Candidate(intent, version, await _why_not(connection, catalogue, intent))
+        for intent, version in versions.items()
+    ]
+
+
+async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID) -> str | None:
+    from idem.outbox import operator
+
+    held = await operator.stand(connection, intent)
+    if held is None:
+        return "it is completed already"
+    if held.row.status == "unknown":
+        return "it is unknown: whether it happened is decided one by one, never in bulk"
+    terms = catalogue.terms(held.row.operation)
+    if terms is None:
+        return f"operation {held.row.operation} is not in this configuration"
+    return standing.against_redrive(held, terms, sure=False)

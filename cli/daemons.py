@@ -1,0 +1,210 @@
+"""`idem worker|sweeper|reconciler run` and `idem reconcile`: the daemons, one process each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from idem.cli import db, opening
+from idem.cli.options import Config, Json, Since, examples, moment
+from idem.cli.output import age, as_json, say, table
+
+if TYPE_CHECKING:
+    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.configuration import Configuration
+    from idem.outbox.database import Database
+
+worker = typer.Typer(
+    no_args_is_help=True, help="Who claims rows and calls providers.", epilog=examples("idem worker run")
+)
+sweeper = typer.Typer(
+    no_args_is_help=True, help="Who ends claims whose lease ran out.", epilog=examples("idem sweeper run")
+)
+reconciler = typer.Typer(
+    no_args_is_help=True, help="Who settles what is unknown.", epilog=examples("idem reconciler run")
+)
+
+Log: TypeAlias = Annotated[Literal["console", "json"], typer.Option("--log", help="How log lines are written.")]
+Level: TypeAlias = Annotated[
+    Literal["debug", "info", "warning", "error"], typer.Option("--log-level", help="What is logged.")
+]
+MetricsPort: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port; default: none.")
+]
+MetricsHost: TypeAlias = Annotated[str, typer.Option(help="The address that metrics are served on.")]
+
+Run: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
+
+RECONCILE_EXAMPLES = examples("idem reconcile --now", "idem reconcile --since 3d --json")
+
+
+@worker.command("run", epilog=examples("idem worker run", "idem worker run --log json --metrics-port 9101"))
+def run_worker(
+    config: Config = None,
+    log: Log = "console",
+    log_level: Level = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+) -> None:
+    """Claim due rows and make the calls, until SIGTERM: running calls are finished, then the exit code is 0."""
+
+    async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
+        from idem.outbox.daemon import stop_on_signals
+        from idem.outbox.lane_worker import WorkerSettings
+        from idem.outbox.worker import Worker
+
+        with stop_on_signals() as stop:
+            await Worker(database, catalogue, WorkerSettings(**_same(found.settings.worker, WorkerSettings))).run(stop)
+
+    _daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host)
+
+
+@sweeper.command("run", epilog=examples("idem sweeper run", "idem sweeper run --once --json"))
+def run_sweeper(
+    config: Config = None,
+    once: Annotated[bool, typer.Option("--once", help="One pass, then end.")] = False,
+    log: Log = "console",
+    log_level: Level = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    as_data: Json = False,
+) -> None:
+    """End claims whose lease ran out, hold what is too old, expire keys, until SIGTERM."""
+
+    async def run(database: Database, catalogue: Catalogue, found: Configuration) -> Any:
+        from idem.outbox.daemon import stop_on_signals
+        from idem.sweeper.daemon import Sweeper, SweeperSettings
+
+        daemon = Sweeper(database, catalogue, SweeperSettings(**_same(found.settings.sweeper, SweeperSettings)))
+        if once:
+            return await daemon.run_once()
+        with stop_on_signals() as stop:
+            return await daemon.run(stop)
+
+    done = _daemon(config, "sweeper", run, log=log, level=log_level, port=metrics_port, host=metrics_host)
+    if once:
+        _show_pass(done, as_data=as_data)
+
+
+@reconciler.command("run", epilog=examples("idem reconciler run", "idem reconciler run --log json"))
+def run_reconciler(
+    config: Config = None,
+    log: Log = "console",
+    log_level: Level = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+) -> None:
+    """Ask providers about what is unknown, apply proofs, redrive what may be, until SIGTERM."""
+
+    async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
+        from idem.outbox.daemon import stop_on_signals
+        from idem.reconciler.daemon import Reconciler
+
+        with stop_on_signals() as stop:
+            await Reconciler(database, catalogue, _reconciler_settings(found)).run(stop)
+
+    _daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host)
+
+
+def reconcile(
+    config: Config = None,
+    since: Since = None,
+    now: Annotated[bool, typer.Option("--now", help="Ask about everything unknown now, whenever it is due.")] = False,
+    as_data: Json = False,
+) -> None:
+    """Settle once what is unknown: with --now all of it, with --since what was accepted from then on, else what is due.
+
+    Shows what became of each, and what is left.
+    """
+    from_then = moment(since)
+
+    async def run(database: Database, catalogue: Catalogue, found: Configuration) -> dict[str, Any]:
+        from idem.outbox import listing
+        from idem.reconciler.daemon import Reconciler
+
+        async with database.connection() as connection:
+            await opening.announce(connection, catalogue.environment)
+        daemon = Reconciler(database, catalogue, _reconciler_settings(found))
+        try:
+            done = await daemon.run_once(hasten=now, since=from_then)
+        finally:
+            await daemon.close()
+        async with database.connection() as connection:
+            left = await listing.unknowns(connection, awaiting=True)
+        return asdict(done) | {"left": left}
+
+    result = _daemon(config, "reconcile", run, log="console", level="warning", port=None, host="")
+    left = result.pop("left")
+    if as_data:
+        as_json(result | {"left": left})
+        return
+    _show_pass(result, as_data=False)
+    table(
+        ["intent", "status", "provider", "age", "next look in", "looks"],
+        [[u["intent_id"], u["status"], u["provider"], age(u["age"]), age(u["next_look_in"]), u["looks"]] for u in left],
+        empty="nothing is left unknown",
+    )
+
+
+def _daemon(config: Path | None, name: str, run: Run, *, log: str, level: str, port: int | None, host: str) -> Any:
+    """Run a daemon on this configuration; everything that is wrong at the start ends it with a message."""
+    from idem.outbox import telemetry
+    from idem.outbox.database import Database
+
+    found = opening.configuration(config)
+    url = opening.database_url(config)
+    db.require_schema(config)
+    telemetry.set_up(json=log == "json", level=level)
+    if port is not None:
+        from prometheus_client import start_http_server
+
+        start_http_server(port, addr=host)
+        say(f"metrics on http://{host}:{port}/metrics")
+
+    async def started() -> Any:
+        await _check_environment(config, found)
+        database = Database(url, name=f"idem {name}", timeouts=opening.timeouts(found))
+        await database.open()
+        try:
+            return await run(database, opening.catalogue(found), found)
+        finally:
+            await database.close()
+
+    return asyncio.run(started())
+
+
+async def _check_environment(config: Path | None, found: Configuration) -> None:
+    async with opening.connected(config) as connection:
+        await opening.announce(connection, found.settings.environment)
+
+
+def _reconciler_settings(found: Configuration) -> Any:
+    from idem.reconciler.daemon import ReconcilerSettings
+
+    settings = _same(found.settings.reconciler, ReconcilerSettings)
+    slots = max(1, int(found.settings.worker.slots * found.settings.reconciler.share))
+    return ReconcilerSettings(**{**settings, "slots": slots, "margin": found.settings.worker.margin})
+
+
+def _same(settings: Any, wanted: type[Any]) -> dict[str, Any]:
+    """The settings that a daemon takes, by name."""
+    return {name: getattr(settings, name) for name in wanted.__dataclass_fields__ if hasattr(settings, name)}
+
+
+def _show_pass(done: Any, *, as_data: bool) -> None:
+    result: dict[str, Any] = done if isinstance(done, dict) else asdict(done)
+    if as_data:
+        as_json(result)
+        return
+    rows: list[list[object]] = []
+    for name, value in result.items():
+        if isinstance(value, dict):
+            rows += [[name, what, count] for what, count in sorted(value.items())]
+        elif value:
+            rows.append([name, "", value])
+    table(["what", "how", "count"], rows, empty="there was nothing to do")

@@ -1,0 +1,197 @@
+"""One decision of an operator: read the case, show what will happen, ask, act on exactly what was shown."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from uuid import UUID
+
+import typer
+
+from idem.cli import opening
+from idem.cli import prospects as prospect
+from idem.cli.options import confirm
+from idem.cli.output import age, as_json, say
+from idem.cli.prospects import Prospect, prospects
+from idem.outbox.errors import Refusal
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.operation import Answer
+    from idem.outbox.outcomes import Refused, Succeeded
+    from idem.outbox.standing import Standing
+
+Act: TypeAlias = Literal["completed", "failed_retryable", "closed", "redrive", "discard"]
+
+COMMANDS: dict[str, str] = {
+    "completed": prospect.COMPLETED,
+    "failed_retryable": prospect.FAILED,
+    "closed": prospect.CLOSED,
+    "redrive": prospect.REDRIVE,
+    "discard": prospect.DISCARD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an operator wants done about a dead letter, and why."""
+
+    act: Act
+    reason: str
+    by: str
+    sure: bool = False
+    outcome: Succeeded | Refused | None = None
+    answer: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A dead letter with all that is known about it at one moment. What is done is done about this version."""
+
+    letter: dict[str, Any]
+    intent: dict[str, Any] | None
+    held: Standing | None
+
+
+async def read(connection: AsyncConnection[Any], letter_id: UUID, *, params: bool = False) -> Case:
+    """Everything about a dead letter. Raises Refusal where there is none."""
+    from idem.cli.dlq import unknown_letter
+    from idem.outbox import listing, operator
+
+    letter = await listing.letter(connection, letter_id)
+    if letter is None:
+        raise unknown_letter(letter_id)
+    if letter["intent_id"] is None:
+        return Case(letter, None, None)
+    intent = await listing.intent(connection, letter["intent_id"], params=params)
+    return Case(letter, intent, await operator.stand(connection, letter["intent_id"]))
+
+
+def prospects_of(case: Case, catalogue: Catalogue, *, sure: bool = False) -> list[Prospect]:
+    """What can be done about a case."""
+    open_letter = case.letter if case.letter["resolved_at"] is None else None
+    if case.intent is None and open_letter is None:
+        return []
+    return prospects(case.intent, case.held, catalogue, open_letter, sure=sure)
+
+
+async def resolve(config: Path | None, letter: UUID, wish: Wish, *, yes: bool, as_data: bool) -> None:
+    """Show what the wish would do, ask, and do it. Raises Refusal."""
+    catalogue = opening.catalogue(opening.configuration(config))
+    async with opening.writing(config, catalogue.environment) as connection:
+        case = await read(connection, letter)
+        _preview(case, wish, catalogue)
+        confirm("Do it?", yes=yes)
+        done = await _do(connection, catalogue, case, wish)
+    if as_data:
+        as_json({"dead_letter": letter, "intent": case.letter["intent_id"], **done})
+    else:
+        typer.echo(f"{done['action']}: " + ", ".join(f"{k} {v}" for k, v in done.items() if k != "action" and v))
+
+
+def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
+    letter, intent = case.letter, case.intent
+    if letter["resolved_at"] is not None and wish.act != "redrive":
+        raise Refusal(
+            f"dead letter {letter['id']} is resolved already: {letter['resolution']}, {letter['resolved_by']}"
+        )
+    say(f"dead letter {letter['id']}: {letter['reason']}, {age(letter['age'])} old, seen {letter['seen']} times")
+    if intent is not None:
+        row = f", row {case.held.row.status}, attempts {case.held.row.attempt}" if case.held else ""
+        say(
+            f"intent {intent['id']}: {intent['operation']}, {intent['label'] or 'no label'}, {intent['state']}{row}, "
+            f"version {intent['version']}"
+        )
+    found = {each.command: each for each in prospects_of(case, catalogue, sure=wish.sure)}
+    chosen = found.get(COMMANDS[wish.act])
+    if chosen is None or not chosen.possible:
+        possible = ", ".join(name for name, each in found.items() if each.possible)
+        why = chosen.text if chosen is not None else f"that is not for a dead letter `{letter['reason']}`" + (
+            f" of a {intent['state']} intent" if intent is not None else " without an intent"
+        )  # fmt: skip
+        raise Refusal(f"{why}. Possible now: {possible or 'nothing'}")
+    say(f"{chosen.command}: {chosen.text}")
+    if wish.answer is not None:
+        say(f"the stored answer will be {wish.answer.status}, {len(wish.answer.body)} bytes")
+    if case.held is not None and wish.outcome is not None and case.held.row.reference not in (
+        None, wish.outcome.reference,
+    ):  # fmt: skip
+        say(f"WARNING: the provider's reference so far is {case.held.row.reference}, yours {wish.outcome.reference}")
+
+
+async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> dict[str, Any]:
+    from idem.outbox import letters, operator
+    from idem.outbox.answers import Renderer
+
+    letter_id, seen = case.letter["id"], case.letter["seen"]
+    words: dict[str, Any] = {"by": wish.by, "reason": wish.reason}
+    if case.intent is None:
+        await letters.discard(connection, letter_id, seen=seen, **words)
+        return {"action": "discarded"}
+    intent, words["version"] = case.intent["id"], case.intent["version"]
+    match wish.act:
+        case "completed":
+            assert wish.outcome is not None
+            renderer = Renderer(threads=1)
+            try:
+                done = await operator.resolve_completed(
+                    connection, catalogue, renderer, intent, wish.outcome, answer=wish.answer, letter=letter_id, **words
+                )
+            finally:
+                renderer.close()
+        case "failed_retryable":
+            done = await operator.resolve_failed(
+                connection, catalogue, intent, know_it_did_not_happen=wish.sure, letter=letter_id, **words
+            )
+        case "redrive":
+            done = await operator.redrive(connection, catalogue, intent, know_it_did_not_happen=wish.sure, **words)
+        case "closed":
+            await letters.close_letter(connection, letter_id, seen=seen, **words)
+            return {"action": "closed", "state": case.intent["state"]}
+        case "discard":
+            await letters.discard(connection, letter_id, seen=seen, by=wish.by, reason=wish.reason)
+            return {"action": "discarded"}
+    written = asdict(done)
+    return {name: written[name] for name in ("action", "state", "status")}
+
+
+def final(outcome: str, reference: str | None, status: str | None, named: list[str]) -> Succeeded | Refused:
+    """The outcome that the options describe. Raises a usage error."""
+    from idem.outbox.outcomes import Refused, Succeeded
+
+    values: dict[str, Any] = {}
+    for each in named:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{each!r}: write name=value", param_hint="--field")
+        values[name] = value
+        with suppress(ValueError):  # a text that is no JSON is the text
+            values[name] = json.loads(value)
+    if outcome == "succeeded":
+        if not reference:
+            raise typer.BadParameter(
+                "needed with --as completed: under which reference does the provider have it?", param_hint="--reference"
+            )
+        return Succeeded(reference, status, values)
+    return Refused(reference, status, values)
+
+
+def answer(file: Path | None, status: int | None, outcome: str) -> Answer | None:
+    """The answer that the options give. Raises a usage error."""
+    from idem.outbox.operation import Answer
+
+    if file is None:
+        if status is not None:
+            raise typer.BadParameter("it goes with --answer", param_hint="--answer-status")
+        return None
+    body = file.read_bytes()
+    try:
+        json.loads(body)
+    except ValueError:
+        raise typer.BadParameter(f"{file} is not JSON", param_hint="--answer") from None
+    return Answer(status or (201 if outcome == "succeeded" else 402), body)

@@ -1,0 +1,75 @@
+"""What the clients saw: one JSON line for each thing that they were told, written as it happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+Asked: TypeAlias = Literal["pay", "poll", "twice", "other_body", "rolled_back", "after"]
+"""Why the client asked: its first request, a retry, one of several at once, other content under its key, a request
+whose transaction is rolled back, a question after its answer was final."""
+
+Said: TypeAlias = Literal[
+    "accepted", "retrying", "replay", "in_progress", "unknown", "needs_operator", "mismatch", "expired", "error"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One request of a client and what it was told.
+
+    `committed`: whether its transaction is in the database; None where the answer to the COMMIT was lost. `status`,
+    `headers` and `body_sha256` are the answer, if it was final.
+    """
+
+    at: float
+    key: str
+    operation: str
+    asked: Asked
+    said: Said
+    committed: bool | None
+    intent: str | None = None
+    status: int | None = None
+    headers: Mapping[str, str] | None = None
+    body_sha256: str | None = None
+    note: str | None = None
+
+    @property
+    def answer(self) -> tuple[int | None, str, str | None]:
+        """The answer as something that can be compared."""
+        return self.status, json.dumps(dict(self.headers or {}), sort_keys=True), self.body_sha256
+
+
+class ClientLog:
+    """Appends lines to a file; each is with the operating system before the client goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: TextIOWrapper = path.open("a", encoding="utf-8", buffering=1)
+
+    def write(self, line: Line) -> None:
+        self._file.write(json.dumps(dataclasses.asdict(line), separators=(",", ":")) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read(path: Path) -> list[Line]:
+    """All lines, in the order in which the clients were told."""
+    return [Line(**json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
+
+
+def digest(body: bytes) -> str:
+    """What stands for the bytes of a body."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def now() -> float:
+    """Seconds since the epoch."""
+    return time.time()

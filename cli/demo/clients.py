@@ -1,0 +1,211 @@
+"""The clients: each wants one payment, retries with its key until it has an answer, and asks again afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from idem.cli.demo import client_log
+from idem.cli.demo.client_log import Asked, ClientLog, Line, Said
+from idem.cli.demo.scenario import TENANT, Manner, PlannedPayment
+from idem.outbox.accept import Acceptor
+from idem.outbox.decisions import (
+    Accepted,
+    Decision,
+    Expired,
+    InProgress,
+    Mismatch,
+    NeedsOperator,
+    Replay,
+    Retrying,
+    Unknown,
+)
+from idem.outbox.errors import IdemError
+
+CONNECTIONS = 8
+TRIES_AFTER = 2
+"""How often a client asks again after its answer was final."""
+
+
+class Clients:
+    """All clients of a demo, on one small pool of connections."""
+
+    def __init__(self, url: str, acceptor: Acceptor, log: ClientLog, payments: Sequence[PlannedPayment], seed: int):
+        self._engine: AsyncEngine = create_async_engine(
+            url.replace("postgresql://", "postgresql+psycopg://", 1),
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=10,
+            connect_args={"connect_timeout": 5, "application_name": "idem demo clients"},
+        )
+        self._acceptor = acceptor
+        self._log = log
+        self._payments = payments
+        self._chance = random.Random(f"idem clients {seed}")
+        self._began = 0.0
+        self.accepted: dict[str, str] = {}
+        """The intents that clients know to be committed, by key."""
+        self.answered: dict[str, str] = {}
+        """The intents whose final answer was seen, by key."""
+        self.said: Counter[str] = Counter()
+        self.done = 0
+
+    async def run(self) -> None:
+        """Until every client has what it wants."""
+        self._began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for payment in self._payments:
+                    group.create_task(self._client(payment))
+        finally:
+            await self._engine.dispose()
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the time has passed in which payments come in."""
+        last = self._payments[-1].at if self._payments else 0.0
+        return self._began > 0 and asyncio.get_running_loop().time() > self._began + last + 1
+
+    async def _client(self, payment: PlannedPayment) -> None:
+        await asyncio.sleep(max(0.0, self._began + payment.at - asyncio.get_running_loop().time()))
+        match payment.manner:
+            case Manner.ROLLBACK | Manner.ABANDONED:
+                await self._ask(payment, "rolled_back")
+                if payment.manner is Manner.ABANDONED:
+                    self.done += 1
+                    return
+                await asyncio.sleep(self._some(0.1, 0.5))
+            case Manner.TWICE:
+                await asyncio.gather(*(self._ask(payment, "twice") for _ in range(3)))
+            case Manner.LEAVES:
+                await self._ask_until_committed(payment)
+                self.done += 1
+                return
+            case Manner.PATIENT | Manner.EARLY | Manner.OTHER_BODY:
+                pass
+            case _ as unlisted:
+                assert_never(unlisted)
+        await self._until_final(payment)
+        for _ in range(TRIES_AFTER):
+            await asyncio.sleep(self._some(0.5, 3.0))
+            await self._ask_surely(payment, "after")
+        self.done += 1
+
+    async def _until_final(self, payment: PlannedPayment) -> None:
+        tries = 0
+        other = payment.manner is Manner.OTHER_BODY
+        while True:
+            decision = await self._ask(payment, "pay" if tries == 0 else "poll")
+            if decision is not None and payment.key in self.accepted and other:
+                other = False
+                await self._ask(payment, "other_body", {**payment.params, "amount": 1})
+            if isinstance(decision, Replay) or (isinstance(decision, NeedsOperator) and payment.rejected):
+                return
+            tries += 1
+            await asyncio.sleep(self._wait(payment, decision, tries))
+
+    def _wait(self, payment: PlannedPayment, decision: Decision | None, tries: int) -> float:
+        if payment.manner is Manner.EARLY and tries <= 4:
+            return self._some(0.02, 0.2)
+        if tries == 1:
+            return self._some(0.2, 0.8)
+        asked = decision.retry_after if isinstance(decision, InProgress | Unknown) else 1.0
+        return self._some(0.8, 1.2) * min(max(asked, 1.0), 2.5)
+
+    async def _ask_until_committed(self, payment: PlannedPayment) -> None:
+        while await self._ask(payment, "pay") is None:
+            await asyncio.sleep(self._some(0.5, 1.5))
+
+    async def _ask_surely(self, payment: PlannedPayment, asked: Asked) -> None:
+        while await self._ask(payment, asked) is None:
+            await asyncio.sleep(self._some(0.5, 1.5))
+
+    async def _ask(
+        self, payment: PlannedPayment, asked: Asked, params: Mapping[str, Any] | None = None
+    ) -> Decision | None:
+        """One request in one transaction. None: the database did not answer, which proves nothing."""
+        decision: Decision | None = None
+        committed: bool | None = False
+        error: str | None = None
+        try:
+            async with self._engine.connect() as connection:
+                decision = await self._decide(connection, payment, params or payment.params)
+                if asked == "rolled_back":
+                    await connection.rollback()
+                else:
+                    committed = None
+                    await connection.commit()
+                    committed = True
+        except (SQLAlchemyError, IdemError, OSError, TimeoutError) as raised:
+            error = f"{type(raised).__name__}: {raised}"[:200]
+        self._write(payment, asked, decision, committed, error)
+        return decision if error is None else None
+
+    async def _decide(
+        self, connection: AsyncConnection, payment: PlannedPayment, params: Mapping[str, Any]
+    ) -> Decision:
+        return await self._acceptor.accept_async(connection, TENANT, payment.operation, payment.key, dict(params))
+
+    def _write(
+        self,
+        payment: PlannedPayment,
+        asked: Asked,
+        decision: Decision | None,
+        committed: bool | None,
+        error: str | None,
+    ) -> None:
+        said = said_of(decision) if decision is not None else "error"
+        intent = str(decision.intent_id) if decision is not None and decision.intent_id is not None else None
+        answer = decision.answer if isinstance(decision, Replay) else None
+        self._log.write(
+            Line(
+                at=client_log.now(),
+                key=payment.key,
+                operation=payment.operation,
+                asked=asked,
+                said=said,
+                committed=committed,
+                intent=intent,
+                status=answer.status if answer else None,
+                headers=dict(answer.headers) if answer else None,
+                body_sha256=client_log.digest(answer.body) if answer else None,
+                note=error,
+            )
+        )
+        self.said["error" if error else said] += 1
+        if committed and intent is not None and said not in ("mismatch", "error"):
+            self.accepted[payment.key] = intent
+            if answer is not None:
+                self.answered[payment.key] = intent
+
+    def _some(self, least: float, most: float) -> float:
+        return self._chance.uniform(least, most)
+
+
+def said_of(decision: Decision) -> Said:
+    """The word for a decision in the log."""
+    match decision:
+        case Accepted():
+            return "accepted"
+        case Retrying():
+            return "retrying"
+        case Replay():
+            return "replay"
+        case InProgress():
+            return "in_progress"
+        case Unknown():
+            return "unknown"
+        case NeedsOperator():
+            return "needs_operator"
+        case Mismatch():
+            return "mismatch"
+        case Expired():
+            return "expired"
+        case _ as unlisted:
+            assert_never(unlisted)

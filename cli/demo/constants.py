@@ -1,0 +1,86 @@
+"""The time constants of the demo's contracts, as they would be in production, and scaled by one factor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SMALLEST_FACTOR = 0.03
+"""Below it the noise of a busy machine is longer than the times that must tell safe from unsafe."""
+
+DAY = 86400.0
+
+REAL: Mapping[str, float] = {
+    "connect_timeout": 5.0,
+    "deadline": 20.0,
+    "flight_limit": 120.0,
+    "pause_allowance": 300.0,
+    "horizon": 60.0,
+    "retention": DAY,
+    "give_up_after": DAY,
+    "pending_limit": 10 * DAY,
+    "worker.lease": 60.0,
+    "worker.margin": 5.0,
+    "reconciler.lease": 60.0,
+    "bank.latency": 0.4,
+    "bank.late_effect": 50.0,
+    "bank.lookup_lag": 30.0,
+    "bank.pending": 40.0,
+    "bank.drip": 4.0,
+}
+"""Seconds. The bank keeps its contract: a request acts at the latest `late_effect` after it left, well inside
+`flight_limit`, and is visible to look-ups after `lookup_lag`, well inside `horizon`."""
+
+SCHEDULE = (5.0, 30.0, 120.0, 600.0, 3600.0, 21600.0, DAY)
+PENDING_SCHEDULE = (60.0, 600.0, 3600.0, 21600.0, DAY)
+
+WHY: Mapping[str, str] = {
+    "connect_timeout": "nothing has left yet",
+    "deadline": "the whole call",
+    "flight_limit": "how long a request that left may still act",
+    "pause_allowance": "how long a frozen worker may still send",
+    "horizon": "when a look-up surely shows an effect",
+    "retention": "how long the bank remembers a key",
+    "give_up_after": "until when a payment may begin",
+    "pending_limit": "until a pending payment is a dead letter",
+    "worker.lease": "a claim",
+    "worker.margin": "left of the lease after a call",
+    "reconciler.lease": "a take",
+    "bank.latency": "each request",
+    "bank.late_effect": "the latest effect of a stalled request",
+    "bank.lookup_lag": "until a payment is visible",
+    "bank.pending": "a pending payment",
+    "bank.drip": "between two bytes of a dripped answer",
+}
+
+UNSCALED = "polling (0.25 to 0.5 s), heartbeats (5 s), back-off of what never left (1 to 60 s), Retry-After of the bank"
+"""What the factor does not touch: the pace of the daemons, not the contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The scaled times, in seconds."""
+
+    factor: float
+
+    def __getitem__(self, name: str) -> float:
+        return REAL[name] * self.factor
+
+    @property
+    def schedule(self) -> tuple[float, ...]:
+        return tuple(step * self.factor for step in SCHEDULE)
+
+    @property
+    def pending_schedule(self) -> tuple[float, ...]:
+        return tuple(step * self.factor for step in PENDING_SCHEDULE)
+
+    @property
+    def margin(self) -> float:
+        """How far a replay stays away from the end of the retention."""
+        return self["flight_limit"] + self["pause_allowance"]
+
+    def table(self) -> list[tuple[str, float, float, str]]:
+        """Each constant: name, real seconds, scaled seconds, what it is."""
+        rows = [(name, real, real * self.factor, WHY[name]) for name, real in REAL.items()]
+        rows.insert(6, ("retention margin", self.margin / self.factor, self.margin, "flight limit + pause allowance"))
+        return rows

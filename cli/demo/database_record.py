@@ -1,0 +1,139 @@
+"""What the database says at the end: everything that the proof reads, in one snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.rows import class_row
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRow:
+    """An intent with its key and, if it has one, its open outbox row. `status` None: no row."""
+
+    id: str
+    key: str
+    operation: str
+    provider: str
+    state: str
+    outcome: str | None
+    reference: str | None
+    key_state: str | None
+    answer_status: int | None = None
+    answer_headers: Mapping[str, str] | None = None
+    answer_sha256: str | None = None
+    status: str | None = None
+    attempt: int | None = None
+
+    @property
+    def answer(self) -> tuple[int | None, str, str | None]:
+        """The stored answer as something that can be compared with what a client saw."""
+        return self.answer_status, json.dumps(dict(self.answer_headers or {}), sort_keys=True), self.answer_sha256
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenRow:
+    """A frozen request: which bytes, under which provider key, belong to which intent."""
+
+    intent: str
+    provider: str
+    provider_key: str
+    body_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """A row of evidence; times in seconds since the epoch."""
+
+    intent: str
+    id: str
+    at: float
+    source: str
+    kind: str
+    outcome: str | None = None
+    attempt: int | None = None
+    token: str | None = None
+    from_state: str | None = None
+    to_state: str | None = None
+    from_status: str | None = None
+    to_status: str | None = None
+    claimed_at: float | None = None
+    claimed_until: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it stands for a decision about the state, as against a mere note."""
+        return self.to_state is not None
+
+    def __str__(self) -> str:
+        moved = f" {self.from_status}->{self.to_status or 'gone'}" if self.is_change else ""
+        return f"{self.source} {self.kind}{f' {self.outcome}' if self.outcome else ''} #{self.attempt}{moved}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow:
+    """A dead letter."""
+
+    intent: str | None
+    reason: str
+    at: float
+    open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseRecord:
+    """The database's side of the proof."""
+
+    intents: Sequence[IntentRow]
+    requests: Sequence[FrozenRow]
+    evidence: Sequence[EvidenceRow]
+    letters: Sequence[DeadLetterRow]
+    unapplied: Sequence[str] = ()
+    """Intents with a proof that nobody has applied."""
+
+
+INTENTS = """
+SELECT n.id::text, n.idempotency_key AS key, n.operation, n.provider, n.state, n.outcome,
+       n.provider_reference AS reference, k.state AS key_state, k.response_status AS answer_status,
+       k.response_headers AS answer_headers, encode(sha256(k.response_body), 'hex') AS answer_sha256,
+       o.status, o.attempt
+  FROM idem.intents n
+  LEFT JOIN idem.idempotency_keys k ON k.intent_id = n.id
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+ ORDER BY n.id
+"""
+REQUESTS = """
+SELECT intent_id::text AS intent, provider, provider_key::text, encode(sha256(body), 'hex') AS body_sha256
+  FROM idem.requests ORDER BY outbox_id, generation
+"""
+EVIDENCE = """
+SELECT intent_id::text AS intent, id::text, extract(epoch FROM at)::float8 AS at, source, kind, outcome, attempt,
+       token::text, from_state, to_state, from_status, to_status,
+       extract(epoch FROM claimed_at)::float8 AS claimed_at, extract(epoch FROM claimed_until)::float8 AS claimed_until,
+       details
+  FROM idem.evidence ORDER BY intent_id, id
+"""
+LETTERS = """
+SELECT intent_id::text AS intent, reason, extract(epoch FROM created_at)::float8 AS at, resolved_at IS NULL AS open
+  FROM idem.dead_letters ORDER BY created_at
+"""
+UNAPPLIED = "SELECT DISTINCT intent_id::text FROM idem.proofs"
+
+
+def read(url: str) -> DatabaseRecord:
+    """Read all of it in one snapshot."""
+    with psycopg.connect(url) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with connection.transaction():
+            return DatabaseRecord(
+                intents=connection.cursor(row_factory=class_row(IntentRow)).execute(INTENTS).fetchall(),
+                requests=connection.cursor(row_factory=class_row(FrozenRow)).execute(REQUESTS).fetchall(),
+                evidence=connection.cursor(row_factory=class_row(EvidenceRow)).execute(EVIDENCE).fetchall(),
+                letters=connection.cursor(row_factory=class_row(DeadLetterRow)).execute(LETTERS).fetchall(),
+                unapplied=[row[0] for row in connection.execute(UNAPPLIED).fetchall()],
+            )

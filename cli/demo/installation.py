@@ -1,0 +1,175 @@
+"""The files of a demo: idem.toml with the scaled contracts, and the settings of the bank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from idem.cli.demo.constants import Constants
+from idem.cli.demo.scenario import KEYED, KEYLESS, operation
+from idem.testing.bank import Account, BankSettings, Replay
+
+ENVIRONMENT = "demo"
+TOKENS: Mapping[str, str] = {"DEMO_BANK_TOKEN": "demo-bank-token", "DEMO_OLDBANK_TOKEN": "demo-oldbank-token"}
+"""The credentials of the two accounts, by environment variable: they open nothing but the demo's own bank."""
+
+LOOKUP_FAULTS = 0.1
+"""The share of look-ups that go wrong: a failed question must count as nothing."""
+
+TOML = """\
+# Written by `idem demo`: production's contracts, every time multiplied by {factor:g}.
+environment = "{environment}"
+
+[worker]
+slots = 16
+lease = {worker_lease:g}
+margin = {worker_margin:g}
+poll = 0.5
+
+[sweeper]
+interval = 0.5
+
+[reconciler]
+interval = 0.25
+lease = {reconciler_lease:g}
+share = 0.5
+
+{providers}
+"""
+
+PROVIDER = """\
+[providers.{name}]
+connect_timeout = {connect_timeout:g}
+deadline = {deadline:g}
+flight_limit = {flight_limit:g}
+pause_allowance = {pause_allowance:g}
+schedule = {schedule}
+pending_schedule = {pending_schedule}
+pending_limit = {pending_limit:g}
+throttles_before_execution = true
+on_unsettleable = "operator"
+
+[providers.{name}.key]
+{key}
+
+[providers.{name}.lookup]
+horizon = {horizon:g}
+agree = 2
+{lookup}
+by_id = {{ path = "/payments/{{idem.reference}}" }}
+
+[providers.{name}.errors]
+shape = "/error/code"
+code = "/error/code"
+message = "/error/message"
+reference = "/id"
+
+[providers.{name}.object]
+reference = "/id"
+status = "/status"
+fields = {{ amount = "/amount", currency = "/currency" }}
+
+[[providers.{name}.outcome]]
+says = "ambiguous"
+status = "4xx"
+when = {{ "/error/type" = "idempotency_error" }}
+
+[[providers.{name}.outcome]]
+says = "final"
+when = {{ "/status" = "succeeded" }}
+
+[[providers.{name}.outcome]]
+says = "pending"
+when = {{ "/status" = "processing" }}
+
+[[providers.{name}.outcome]]
+says = "refused"
+when = {{ "/status" = "declined" }}
+
+[providers.{name}.accounts.main]
+origin = "{origin}"
+authorization = {{ env = "{token}", prefix = "Bearer " }}
+
+[operations."{operation}"]
+provider = "{name}"
+path = "/payments"
+body = {{ amount = "{{amount}}", currency = "eur", order = "{{order}}", {reference}bank_fault = "{{faults?}}" }}
+label = "{{order}}"
+give_up_after = {give_up_after:g}
+
+[operations."{operation}".params]
+type = "object"
+required = ["amount", "order"]
+additionalProperties = false
+
+[operations."{operation}".params.properties]
+amount = {{ type = "integer" }}
+order = {{ type = "string" }}
+faults = {{ type = "array", items = {{ type = "string" }} }}
+"""
+
+KEY = 'carrier = "header"\nname = "Idempotency-Key"\nreplay = "stored"\nretention = {retention:g}\nmargin = {margin:g}'
+LOOK = '{{ path = "/payments?{by}={{idem.key}}", object = "/data/0", match = "{match}", empty = "/data" }}'
+
+
+def idem_toml(times: Constants, origin: str) -> str:
+    """The installation's settings: two providers at one bank, with an operation each."""
+    knows = KEY.format(retention=times["retention"], margin=times.margin)
+    keyed = "by_key = " + LOOK.format(by="key", match="/idempotency_key")
+    keyless = "by_reference = " + LOOK.format(by="reference", match="/reference")
+    return TOML.format(
+        factor=times.factor,
+        environment=ENVIRONMENT,
+        worker_lease=times["worker.lease"],
+        worker_margin=times["worker.margin"],
+        reconciler_lease=times["reconciler.lease"],
+        providers="\n".join(
+            (
+                _provider(KEYED, times, origin, "DEMO_BANK_TOKEN", knows, keyed, ""),
+                _provider(
+                    KEYLESS,
+                    times,
+                    origin,
+                    "DEMO_OLDBANK_TOKEN",
+                    'carrier = "none"',
+                    keyless,
+                    'reference = "{idem.key}", ',
+                ),
+            )
+        ),
+    )
+
+
+def _provider(name: str, times: Constants, origin: str, token: str, key: str, lookup: str, reference: str) -> str:
+    plain = ("connect_timeout", "deadline", "flight_limit", "pause_allowance", "pending_limit", "horizon")
+    return PROVIDER.format(
+        name=name,
+        operation=operation(name),
+        origin=origin,
+        token=token,
+        key=key,
+        lookup=lookup,
+        reference=reference,
+        schedule=[round(step, 4) for step in times.schedule],
+        pending_schedule=[round(step, 4) for step in times.pending_schedule],
+        give_up_after=times["give_up_after"],
+        **{setting: times[setting] for setting in plain},
+    )
+
+
+def bank_settings(times: Constants, log: Path, seed: int) -> BankSettings:
+    """The bank: faults are ordered by the payments themselves, those of look-ups come by chance."""
+    return BankSettings(
+        log=log,
+        durable=False,
+        require_auth=True,
+        seed=seed,
+        lookup_fault_rate=LOOKUP_FAULTS,
+        pending_seconds=times["bank.pending"],
+        stall_seconds=times["bank.late_effect"],
+        latency=times["bank.latency"],
+        accounts=(
+            Account(KEYED, TOKENS["DEMO_BANK_TOKEN"], Replay.STORED, retention=times["retention"]),
+            Account(KEYLESS, TOKENS["DEMO_OLDBANK_TOKEN"], Replay.NONE, lookup_lag=times["bank.lookup_lag"]),
+        ),
+    )

@@ -1,0 +1,148 @@
+"""The plan of a demo: every payment with its client's manners and the bank's faults, all of it from the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from idem.cli.demo.constants import Constants
+from idem.cli.demo.settings import DemoSettings, Sabotage
+
+TENANT = "shop"
+KEYED, KEYLESS = "bank", "oldbank"
+"""The two providers, one bank: the one account stores answers under our key, the other knows no keys at all."""
+
+DEPTH = 8
+"""For how many sendings of one payment the bank's faults are planned; later ones go well, so that a demo ends."""
+
+FAULTS: Mapping[str, float] = {
+    "act_then_drop": 3.0,
+    "act_then_reset": 2.0,
+    "act_then_stall": 2.0,
+    "act_then_500": 2.0,
+    "drop_before_acting": 2.0,
+    "reset_before_acting": 1.0,
+    "stall_before_acting": 2.0,
+    "429": 1.0,
+    "503": 1.0,
+    "500_before_acting": 1.0,
+    "drip": 1.0,
+    "broken_body": 1.5,
+    "cut_body": 1.0,
+    "decline": 1.5,
+    "pending": 1.5,
+    "html_403": 0.5,
+}
+"""What goes wrong, by weight. All that acts late does so inside the flight limit: the bank keeps its contract."""
+
+
+class Manner(StrEnum):
+    """How a client behaves, as real ones do."""
+
+    PATIENT = "patient"
+    EARLY = "early"
+    """Retries at once and often."""
+    TWICE = "twice"
+    """Sends its first request several times at the same moment."""
+    OTHER_BODY = "other_body"
+    """Sends another body under its key once, and must be refused."""
+    ROLLBACK = "rollback"
+    """Its first transaction is rolled back after accept: that intent must never have existed."""
+    ABANDONED = "abandoned"
+    """Its only transaction is rolled back, and it never comes again: nothing may happen at the bank."""
+    LEAVES = "leaves"
+    """Never asks again after its request: the payment must end all the same."""
+
+
+MANNERS: Mapping[Manner, float] = {
+    Manner.PATIENT: 50,
+    Manner.EARLY: 15,
+    Manner.TWICE: 12,
+    Manner.OTHER_BODY: 8,
+    Manner.ROLLBACK: 6,
+    Manner.ABANDONED: 3,
+    Manner.LEAVES: 6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPayment:
+    """One payment. `rejected`: the bank refuses the request as it is, so that an operator is needed, on purpose."""
+
+    key: str
+    operation: str
+    params: Mapping[str, Any]
+    manner: Manner
+    at: float
+    rejected: bool = False
+
+    @property
+    def keyless(self) -> bool:
+        return self.operation == operation(KEYLESS)
+
+
+def operation(provider: str) -> str:
+    """The operation that pays through a provider."""
+    return f"payments.{provider}"
+
+
+def plan(settings: DemoSettings, times: Constants) -> list[PlannedPayment]:
+    """All payments in the order in which they come in. The same seed gives the same plan."""
+    chance = random.Random(f"idem demo {settings.seed}")
+    payments = []
+    moments = sorted(chance.random() * settings.arrival for _ in range(settings.payments))
+    for number, at in enumerate(moments, 1):
+        provider = (KEYED, KEYLESS)[number % 2]
+        manner = chance.choices([*MANNERS], [*MANNERS.values()])[0]
+        faults = _faults(chance, settings.faults, times)
+        if settings.sabotage is not None and number % 8 in (1, 5) and number <= settings.payments // 2:
+            # Victims for the sabotage: payments through the old bank whose answer is lost, or which act late.
+            faults[:2] = [_timed("stall_before_acting", times) if number % 16 == 1 else "act_then_drop", "none"]
+            manner = Manner.PATIENT
+        params: dict[str, Any] = {"amount": chance.randrange(100, 100_000), "order": f"order-{number}"}
+        rejected = settings.payments >= 10 and number in (7, 8)
+        if rejected:
+            # The bank does not take an amount of nothing: held with a dead letter, which is what must happen.
+            params["amount"], manner, faults = 0, Manner.PATIENT, ["none"]
+        while faults and faults[-1] == "none":
+            faults.pop()
+        if faults:
+            params["faults"] = faults
+        key = f"demo-{settings.seed}-{number:05}"
+        payments.append(PlannedPayment(key, operation(provider), params, manner, at, rejected))
+    return payments
+
+
+def _faults(chance: random.Random, rate: float, times: Constants) -> list[str]:
+    return [
+        _timed(chance.choices([*FAULTS], [*FAULTS.values()])[0], times) if chance.random() < rate else "none"
+        for _ in range(DEPTH)
+    ]
+
+
+def _timed(fault: str, times: Constants) -> str:
+    match fault:
+        case "stall_before_acting":
+            return f"{fault}:{times['bank.late_effect']:g}"
+        case "pending":
+            return f"{fault}:{times['bank.pending']:g}"
+        case "drip":
+            return f"{fault}:{times['bank.drip']:g}"
+        case _:
+            return fault
+
+
+def sabotage_needs(sabotage: Sabotage) -> str:
+    """What the sabotage looks for, in words: said when it finds no victim."""
+    match sabotage:
+        case Sabotage.BLIND_RESEND | Sabotage.BELIEVE_ABSENT:
+            return "an unknown payment through the bank without keys, which the bank has made or will make"
+        case Sabotage.LOSE_ROW:
+            return "an open payment that nobody holds"
+        case Sabotage.REWRITE_ANSWER:
+            return "a completed payment whose answer a client has seen"
+        case Sabotage.SKIP_EVIDENCE:
+            return "a completed payment"

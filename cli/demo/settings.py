@@ -1,0 +1,62 @@
+"""What a demo is told: how many payments, how much goes wrong, which rule is broken on purpose."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+HOME = Path(".idem") / "demo"
+"""The folder of the embedded server and of the work folders, below the current one."""
+
+
+class Sabotage(StrEnum):
+    """A rule that is broken on purpose, from outside: the proof must catch it and name the intent."""
+
+    BLIND_RESEND = "blind-resend"
+    """An unknown payment of the bank without keys is put back into the queue (P2)."""
+    LOSE_ROW = "lose-row"
+    """The outbox row of an open payment is deleted (P1)."""
+    REWRITE_ANSWER = "rewrite-answer"
+    """A stored answer is changed after a client has seen it (P3)."""
+    BELIEVE_ABSENT = "believe-absent"
+    """The first "nothing here" of the bank is believed at once (P2)."""
+    SKIP_EVIDENCE = "skip-evidence"
+    """The evidence of a settled payment is deleted (P4)."""
+
+
+def _any_seed() -> int:
+    return random.SystemRandom().randrange(1, 10_000)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """One demo.
+
+    `faults`: the share of requests that go wrong at the bank. `kills`: SIGKILLs of daemons while payments come in.
+    `outage`: seconds for which PostgreSQL is stopped in the middle. `factor`: what the contract's times are
+    multiplied by. `seconds`: for how long payments come in (None: by their number). `keep`: the work folder stays.
+    `database_url` (None: an embedded server): a role on that server that may create databases.
+    """
+
+    payments: int = 500
+    faults: float = 0.3
+    kills: int = 10
+    seed: int = field(default_factory=_any_seed)
+    workers: int = 2
+    sabotage: Sabotage | None = None
+    outage: float = 0.0
+    factor: float = 0.05
+    seconds: float | None = None
+    json: bool = False
+    keep: bool = False
+    database_url: str | None = None
+    home: Path = HOME
+
+    @property
+    def arrival(self) -> float:
+        """Seconds over which the payments come in; kills happen in the same time."""
+        if self.seconds is not None:
+            return self.seconds
+        return min(60.0, max(8.0, self.payments * 0.11))

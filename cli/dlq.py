@@ -1,0 +1,227 @@
+"""`idem dlq`: what idem could not settle by itself, for a person to decide, with a reason on record."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import typer
+
+from idem.cli import opening
+from idem.cli.options import By, Config, Json, Limit, Since, Sure, Why, Yes, examples, moment, who
+from idem.cli.output import age, as_json, fields, say, table
+from idem.outbox.errors import Refusal
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Dead letters: what idem could not settle by itself.",
+    epilog=examples("idem dlq list", "idem dlq show 0193b6a0-0000-7000-8000-000000000000"),
+)
+
+ID = "0193b6a0-0000-7000-8000-000000000000"
+
+Letter = Annotated[UUID, typer.Argument(help="The dead letter's id.", show_default=False)]
+ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only with this reason, as too_late.")]
+Provider = Annotated[str | None, typer.Option("--provider", help="Only of this provider.")]
+
+
+@app.command("list", epilog=examples("idem dlq list", "idem dlq list --provider bank --since 2h --json"))
+def list_(
+    config: Config = None,
+    reason_code: ReasonCode = None,
+    provider: Provider = None,
+    since: Since = None,
+    all_: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
+    after: Annotated[UUID | None, typer.Option(help="Only after this entry: the last one of the page before.")] = None,
+    limit: Limit = 100,
+    as_data: Json = False,
+) -> None:
+    """List dead letters, oldest first. `next` in the JSON is the --after of the next page."""
+    found = asyncio.run(_list(config, checked(reason_code), provider, since, all_, after, limit))
+    following = found[-1]["id"] if len(found) == limit else None
+    if as_data:
+        as_json({"dead_letters": found, "next": following})
+        return
+    table(
+        ["dead letter", "reason", "age", "seen", "provider", "operation", "state", "intent", "resolved as"],
+        [
+            [d["id"], d["reason"], age(d["age"]), d["seen"], d["provider"], d["operation"], d["state"], d["intent_id"],
+             d["resolution"]]
+            for d in found
+        ],
+        empty="no dead letter matches" if all_ else "no open dead letter matches",
+    )  # fmt: skip
+    if following is not None:
+        say(f"more: --after {following}")
+
+
+async def _list(
+    config: Path | None, reason: str | None, provider: str | None, since: str | None, resolved: bool,
+    after: UUID | None, limit: int,
+) -> list[dict[str, Any]]:  # fmt: skip
+    from idem.outbox import listing
+
+    start = moment(since)
+    async with opening.connected(config) as connection:
+        return await listing.letters(
+            connection, reason=reason, provider=provider, since=start, resolved=resolved, after=after, limit=limit
+        )
+
+
+def checked(reason_code: str | None) -> str | None:
+    """A reason that exists. Raises a usage error."""
+    from idem.outbox.states import Reason
+
+    if reason_code is not None and reason_code not in set(Reason):
+        raise typer.BadParameter(f"{reason_code!r} is none of {', '.join(Reason)}", param_hint="--reason-code")
+    return reason_code
+
+
+@app.command(epilog=examples(f"idem dlq show {ID}", f"idem dlq show {ID} --json"))
+def show(
+    letter: Letter,
+    config: Config = None,
+    params: Annotated[
+        bool, typer.Option("--params", help="The client's params too; they may be personal data.")
+    ] = False,
+    as_data: Json = False,
+) -> None:
+    """Show everything that is known about a dead letter, and what each possible resolution would do."""
+    from idem.cli.deciding import prospects_of, read
+    from idem.cli.timeline import show_intent, show_prospects
+
+    async def run() -> tuple[Any, Any]:
+        async with opening.connected(config) as connection:
+            case = await read(connection, letter, params=params)
+            return case, prospects_of(case, opening.catalogue_or_none(config))
+
+    case, possible = asyncio.run(run())
+    if as_data:
+        actions = [{"command": p.command, "possible": p.possible, "text": p.text} for p in possible]
+        as_json({"dead_letter": case.letter, "intent": case.intent, "actions": actions})
+        return
+    names = ("id", "reason", "seen", "created_at", "subject", "webhook_event_id", "details", "resolution", "note")
+    fields([(name.replace("_", " "), case.letter[name]) for name in names])
+    if case.intent is not None:
+        typer.echo()
+        show_intent(case.intent)
+    show_prospects(possible)
+
+
+@app.command(
+    epilog=examples(
+        f'idem dlq resolve {ID} --as completed --reference ch_123 --reason "seen in the bank\'s portal, ticket 4711"',
+        f'idem dlq resolve {ID} --as completed --outcome refused --reason "the bank declined it by telephone"',
+        f'idem dlq resolve {ID} --as failed_retryable --reason "the bank confirms that it has nothing"',
+        f'idem dlq resolve {ID} --as closed --reason "refunded by hand"',
+    )
+)
+def resolve(
+    letter: Letter,
+    as_: Annotated[
+        Literal["completed", "failed_retryable", "closed"],
+        typer.Option(
+            "--as",
+            help="completed: it ended at the provider. failed_retryable: it did not happen. closed: only this entry "
+            "(conflict, possible_duplicate, discrepancy, handler_failed).",
+            show_default=False,
+        ),
+    ],
+    reason: Why,
+    config: Config = None,
+    reference: Annotated[str | None, typer.Option(help="The provider's own reference of it, as ch_123.")] = None,
+    outcome: Annotated[
+        Literal["succeeded", "refused"], typer.Option(help="With --as completed: how it ended at the provider.")
+    ] = "succeeded",
+    provider_status: Annotated[str | None, typer.Option(help="The provider's own word for its status.")] = None,
+    field: Annotated[
+        list[str] | None, typer.Option(help="A named value of the provider's, name=JSON, for the operation's answer.")
+    ] = None,
+    answer: Annotated[
+        Path | None, typer.Option(help="A file with the body of the answer; default: the operation renders it.")
+    ] = None,
+    answer_status: Annotated[
+        int | None, typer.Option(min=200, max=499, help="The status of that answer; default 201, refused 402.")
+    ] = None,
+    know_it_did_not_happen: Sure = False,
+    by: By = None,
+    yes: Yes = False,
+    as_data: Json = False,
+) -> None:
+    """Decide what became of a dead letter's intent. Shows what will happen first, then asks."""
+    from idem.cli import deciding
+
+    wish = deciding.Wish(as_, reason, who(by), know_it_did_not_happen)
+    if as_ == "completed":
+        final = deciding.final(outcome, reference, provider_status, field or [])
+        given = deciding.answer(answer, answer_status, outcome)
+        wish = deciding.Wish(as_, reason, who(by), False, final, given)
+    asyncio.run(deciding.resolve(config, letter, wish, yes=yes, as_data=as_data))
+
+
+@app.command(
+    epilog=examples(
+        f'idem dlq redrive {ID} --reason "the address is corrected"',
+        'idem dlq redrive --provider bank --reason-code too_late --since 1d --expect 12 --reason "the outage is over"',
+    )
+)
+def redrive(
+    letter: Annotated[UUID | None, typer.Argument(help="The dead letter's id; none for many at once.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence.")] = None,
+    config: Config = None,
+    provider: Provider = None,
+    reason_code: ReasonCode = None,
+    since: Since = None,
+    expect: Annotated[
+        int | None, typer.Option(min=0, help="Many at once: how many intents you expect, so that nobody is surprised.")
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0.01, help="Many at once: how many a second become due.")] = 10.0,
+    know_it_did_not_happen: Sure = False,
+    by: By = None,
+    yes: Yes = False,
+    as_data: Json = False,
+) -> None:
+    """Put intents back to work under the same provider key: one, or all of a provider or reason.
+
+    Many at once never touches an unknown intent or one with a live call; each that is left out is told, with why.
+    """
+    if reason is None or not reason.strip():
+        raise typer.BadParameter("say why: it is kept in the evidence", param_hint="--reason")
+    chosen = (provider, checked(reason_code), moment(since))
+    if letter is not None:
+        if any(each is not None for each in (*chosen, expect)):
+            raise typer.BadParameter("give one dead letter or a selection, not both")
+        from idem.cli import deciding
+
+        wish = deciding.Wish("redrive", reason, who(by), know_it_did_not_happen)
+        asyncio.run(deciding.resolve(config, letter, wish, yes=yes, as_data=as_data))
+        return
+    if all(each is None for each in chosen):
+        raise typer.BadParameter("name a dead letter, or select with --provider, --reason-code or --since")
+    if know_it_did_not_happen:
+        raise typer.BadParameter("nobody knows that of many at once: redrive unknown intents one by one")
+    from idem.cli import bulk
+
+    asyncio.run(
+        bulk.redrive(
+            config, bulk.Selection(*chosen), by=who(by), reason=reason, expect=expect, rate=rate, yes=yes,
+            as_data=as_data,
+        )
+    )  # fmt: skip
+
+
+@app.command(epilog=examples(f'idem dlq discard {ID} --reason "a test event of the bank\'s"'))
+def discard(
+    letter: Letter, reason: Why, config: Config = None, by: By = None, yes: Yes = False, as_data: Json = False
+) -> None:
+    """Close an entry that is about no intent (an unmatched webhook). An intent is never discarded."""
+    from idem.cli import deciding
+
+    asyncio.run(deciding.resolve(config, letter, deciding.Wish("discard", reason, who(by)), yes=yes, as_data=as_data))
+
+
+def unknown_letter(letter: UUID) -> Refusal:
+    """There is no such entry."""
+    return Refusal(f"there is no dead letter {letter} in this database: `idem dlq list` shows the open ones")

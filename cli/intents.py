@@ -1,0 +1,146 @@
+"""`idem intents`: the ledger, one intent's whole story, and its cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import typer
+
+from idem.cli import opening
+from idem.cli.options import By, Config, Json, Limit, Why, Yes, confirm, examples, who
+from idem.cli.output import age, as_json, say, table
+from idem.outbox.errors import Refusal
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="What was asked for, and what became of it.",
+    epilog=examples("idem intents list --state unknown", "idem intents show 0193b6a0-0000-7000-8000-000000000000"),
+)
+
+Intent = Annotated[UUID, typer.Argument(help="The intent's id.", show_default=False)]
+State = Annotated[
+    Literal["in_progress", "completed", "failed_retryable", "unknown"] | None,
+    typer.Option("--state", help="Only in this state."),
+]
+
+
+@app.command(
+    "list",
+    epilog=examples("idem intents list --tenant acme --state failed_retryable", "idem intents list --key K --json"),
+)
+def list_(
+    config: Config = None,
+    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    state: State = None,
+    operation: Annotated[str | None, typer.Option(help="Only of this operation.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Only of this provider.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only with this idempotency key.")] = None,
+    before: Annotated[
+        UUID | None, typer.Option(help="Only older than this intent: the last one of the page before.")
+    ] = None,
+    limit: Limit = 100,
+    as_data: Json = False,
+) -> None:
+    """List intents, newest first. `next` in the JSON is the --before of the next page."""
+    found = asyncio.run(
+        _list(
+            config, tenant=tenant, state=state, operation=operation, provider=provider, key=key, before=before,
+            limit=limit,
+        )
+    )  # fmt: skip
+    following = found[-1]["id"] if len(found) == limit else None
+    if as_data:
+        as_json({"intents": found, "next": following})
+        return
+    table(
+        ["intent", "tenant", "operation", "key", "state", "row", "age", "reference", "label"],
+        [
+            [n["id"], n["tenant_id"], n["operation"], n["idempotency_key"], n["outcome"] or n["state"], n["status"],
+             age(n["age"]), n["provider_reference"], n["label"]]
+            for n in found
+        ],
+        empty="no intent matches",
+    )  # fmt: skip
+    if following is not None:
+        say(f"more: --before {following}")
+
+
+async def _list(config: Path | None, **filters: Any) -> list[dict[str, Any]]:
+    from idem.outbox import listing
+
+    async with opening.connected(config) as connection:
+        return await listing.intents(connection, **filters)
+
+
+@app.command(epilog=examples("idem intents show 0193b6a0-0000-7000-8000-000000000000 --json"))
+def show(
+    intent: Intent,
+    config: Config = None,
+    params: Annotated[
+        bool, typer.Option("--params", help="The client's params too; they may be personal data.")
+    ] = False,
+    as_data: Json = False,
+) -> None:
+    """Show one intent: where it stands, and who saw what, in order."""
+    from idem.cli.timeline import show_intent
+
+    found = asyncio.run(_show(config, intent, params))
+    if as_data:
+        as_json(found)
+    else:
+        show_intent(found)
+
+
+async def _show(config: Path | None, intent: UUID, params: bool) -> dict[str, Any]:
+    from idem.outbox import listing
+
+    async with opening.connected(config) as connection:
+        return known(await listing.intent(connection, intent, params=params), intent)
+
+
+def known(found: dict[str, Any] | None, intent: UUID) -> dict[str, Any]:
+    """The intent that was found. Raises Refusal where there is none."""
+    if found is None:
+        raise Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+    return found
+
+
+@app.command(
+    epilog=examples('idem intents cancel 0193b6a0-0000-7000-8000-000000000000 --reason "ordered twice, ticket 4711"')
+)
+def cancel(
+    intent: Intent,
+    reason: Why,
+    config: Config = None,
+    by: By = None,
+    yes: Yes = False,
+    as_data: Json = False,
+) -> None:
+    """Cancel an intent of which nothing was executed: its key answers 409 `cancelled` from then on."""
+    asyncio.run(_cancel(config, intent, who(by), reason, yes, as_data))
+
+
+async def _cancel(config: Path | None, intent: UUID, by: str, reason: str, yes: bool, as_data: bool) -> None:
+    from idem.cli.prospects import CANCEL, prospects
+    from idem.outbox import listing, operator
+
+    catalogue = opening.catalogue(opening.configuration(config))
+    async with opening.writing(config, catalogue.environment) as connection:
+        found = known(await listing.intent(connection, intent), intent)
+        held = await operator.stand(connection, intent)
+        for each in prospects(found, held, catalogue):
+            if each.command == CANCEL:
+                say(f"intent {intent} ({found['operation']}, {found['label'] or 'no label'}): {each.text}")
+        if held is not None:
+            confirm("Cancel it?", yes=yes)
+        done = await operator.cancel(
+            connection, catalogue, intent, by=by, reason=reason, version=held.row.version if held else None
+        )
+    if as_data:
+        as_json(asdict(done))
+    else:
+        typer.echo(f"intent {intent} is cancelled")

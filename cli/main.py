@@ -1,0 +1,74 @@
+"""The command `idem`: one file per subject, heavy modules loaded only by the command that needs them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from idem.cli import bank, config, daemons, db, dlq, intents, status, unknowns
+from idem.cli.failures import EXIT_CODES, FAILED, explain
+from idem.cli.options import examples
+from idem.cli.output import say
+
+app = typer.Typer(
+    name="idem",
+    no_args_is_help=True,
+    add_completion=False,
+    # Plain help loads nothing, and is the same in a terminal, a file and the docs.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=examples("idem db upgrade", "idem worker run", "idem status", "idem dlq list") + "\n\n" + EXIT_CODES,
+)
+app.add_typer(db.app, name="db")
+app.add_typer(daemons.worker, name="worker")
+app.add_typer(daemons.sweeper, name="sweeper")
+app.add_typer(daemons.reconciler, name="reconciler")
+app.command("reconcile", epilog=daemons.RECONCILE_EXAMPLES)(daemons.reconcile)
+app.add_typer(unknowns.app, name="unknowns")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(intents.app, name="intents")
+app.command("status", epilog=status.EXAMPLES)(status.status)
+app.add_typer(config.app, name="config")
+app.add_typer(bank.app, name="bank")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("idem-outbox"))
+        raise typer.Exit
+
+
+@app.callback()
+def idem(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """An effect in somebody else's system happens once, and idem knows when it cannot know."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code. A traceback means a fault of idem's own."""
+    try:
+        app(args=list(arguments) if arguments is not None else None, prog_name="idem")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILED if end.code else 0
+    except KeyboardInterrupt:
+        return FAILED
+    except Exception as error:
+        explained = explain(error)
+        if explained is None:
+            raise
+        message, code = explained
+        say(f"idem: {message}")
+        return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

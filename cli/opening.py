@@ -1,0 +1,118 @@
+"""How a command comes to its configuration and its database; who writes says first where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idem.cli.output import say
+from idem.outbox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.configuration import Configuration
+    from idem.outbox.database import Timeouts
+
+URL = "IDEM_DATABASE_URL"
+
+
+def configuration(config: Path | None) -> Configuration:
+    """The whole configuration. Raises ConfigError with every mistake."""
+    from idem.outbox.configuration import load
+
+    return load(config)
+
+
+def database_url(config: Path | None) -> str:
+    """The database's URL. IDEM_DATABASE_URL is enough: who only looks needs no provider's credentials."""
+    from idem.outbox.settings import check_database_url
+
+    url = os.environ.get(URL) or configuration(config).require_database_url()
+    try:
+        check_database_url(url)
+    except ValueError as error:
+        raise ConfigError(f"{URL}: {error}") from None
+    # `postgres://` and SQLAlchemy's `postgresql+psycopg://` mean the same database.
+    return "postgresql://" + url.partition("://")[2]
+
+
+def environment(config: Path | None) -> str:
+    """The environment's name, from a file whose secrets need not be there (a migration job has none)."""
+    from idem.outbox import source
+    from idem.outbox.settings import InstallationSettings
+
+    default = str(InstallationSettings.model_fields["environment"].default)
+    path = source.find(config, os.environ)
+    if os.environ.get("IDEM_ENVIRONMENT"):
+        return os.environ["IDEM_ENVIRONMENT"]
+    if config is None and not path.exists():
+        return default
+    return str(source.read(path)[0].get("environment", default))
+
+
+def catalogue(found: Configuration) -> Catalogue:
+    """What the daemons know, out of a configuration."""
+    from idem.outbox.catalogue import Catalogue
+
+    return Catalogue(found.settings.environment, found.providers, found.operations)
+
+
+def catalogue_or_none(config: Path | None) -> Catalogue:
+    """The same for a command that only looks: without a usable configuration it knows no operation."""
+    from idem.outbox.catalogue import Catalogue
+
+    try:
+        return catalogue(configuration(config))
+    except ConfigError:
+        return Catalogue("", {}, {})
+
+
+def timeouts(found: Configuration) -> Timeouts:
+    """The timeouts of a configuration's sessions."""
+    from idem.outbox.database import Timeouts
+
+    database = found.settings.database
+    return Timeouts(
+        database.statement_timeout, database.lock_timeout, database.idle_in_transaction_timeout,
+        database.connect_timeout,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def connected(config: Path | None) -> AsyncIterator[AsyncConnection[Any]]:
+    """A connection of this command's own, never one of the workers' pool."""
+    from idem.outbox.database import Database
+
+    connection = await Database(database_url(config), name="idem command").dedicated()
+    async with connection:
+        yield connection
+
+
+INSTALLATION = "SELECT i.environment, current_database()::text, current_user::text FROM idem.installation i"
+
+
+@asynccontextmanager
+async def writing(config: Path | None, expected: str | None = None) -> AsyncIterator[AsyncConnection[Any]]:
+    """The same for a command that writes: it says where, and refuses another environment than the `expected`."""
+    async with connected(config) as connection:
+        await announce(connection, expected)
+        yield connection
+
+
+async def announce(connection: AsyncConnection[Any], expected: str | None) -> None:
+    """Say where this will write. Raises ConfigError where the database belongs to another environment."""
+    found = await (await connection.execute(INSTALLATION)).fetchone()
+    if found is None:
+        raise ConfigError("this database has no idem installation: run `idem db upgrade`")
+    name, database, role = found
+    say(f"environment {name}, database {database} on {connection.info.host}:{connection.info.port}, as {role}")
+    if expected is not None and name != expected:
+        raise ConfigError(
+            f"environment: the configuration says {expected}, but this database is {name}: it is the wrong database, "
+            "or the wrong idem.toml"
+        )

@@ -1,0 +1,93 @@
+"""Options that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+Config: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", envvar="IDEM_CONFIG", show_envvar=True, help="The configuration; default ./idem.toml."
+    ),
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON: stable keys, times in UTC.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Why: TypeAlias = Annotated[
+    str, typer.Option("--reason", help="Why: kept in the evidence, with your name.", show_default=False)
+]
+By: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--by", envvar="IDEM_OPERATOR", show_envvar=True, help="Who is doing this; default user@host of this machine."
+    ),
+]
+Sure: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--i-know-it-did-not-happen",
+        help="Override the time in which a request may still act. You answer for it: it lands in the evidence.",
+    ),
+]
+Since: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--since", help="From this time on: 2025-01-31T12:00:00Z, or how long ago, as 2h or 3d."),
+]
+Limit: TypeAlias = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many to show.")]
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def who(by: str | None) -> str:
+    """The operator's identity."""
+    if by:
+        return by
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid())  # an account without a name, as containers have
+    return f"{user}@{socket.gethostname()}"
+
+
+def moment(value: str | None) -> datetime | None:
+    """A time, or how long ago it was. A time without an offset is in UTC. Raises a usage error."""
+    if value is None:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        pass
+    else:
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    from idem.outbox import durations
+
+    try:
+        return datetime.now(UTC) - timedelta(seconds=durations.parse(value))
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{value!r} is no time: write 2025-01-31T12:00:00Z, or how long ago, as 90s, 2h or 3d",
+            param_hint="--since",
+        ) from None
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless `yes`. Where nobody can answer it is refused, not assumed."""
+    if yes:
+        return
+    from idem.outbox.errors import Refusal
+
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        raise Refusal("nothing was changed: nobody answered. Use --yes where nobody can") from None
+    if not agreed:
+        raise Refusal("nothing was changed")

@@ -1,0 +1,96 @@
+"""What commands print: JSON with stable keys, or tables for people; messages go to standard error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import typer
+
+
+def as_json(data: Mapping[str, Any]) -> None:
+    """Print as JSON: times in UTC (ISO 8601), bytes in base64, integers digit for digit."""
+    typer.echo(json.dumps(data, default=_plain, ensure_ascii=False, indent=2))
+
+
+def _plain(value: object) -> Any:
+    match value:
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case UUID() | Decimal():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Mapping():
+            return dict(value)
+        case set() | frozenset() | tuple():
+            return list(value)
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form here")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+    """Print rows: a table on a terminal, else columns that are cut nowhere; `empty` where there is none."""
+    if not rows:
+        typer.echo(empty)
+        return
+    cells = [[text(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+
+        grid = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            grid.add_column(column, overflow="fold")
+        for row in cells:
+            grid.add_row(*(escape(cell) for cell in row))
+        Console(highlight=False).print(grid)
+        return
+    widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
+    for row in [list(columns), *cells]:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def fields(pairs: Sequence[tuple[str, object]]) -> None:
+    """Print names and values below each other; what is None is left out."""
+    shown = [(name, value) for name, value in pairs if value is not None]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        typer.echo(f"{name.ljust(width)}  {text(value)}")
+
+
+def text(value: object) -> str:
+    """A value for people, in one line; control characters of foreign texts cannot move the cursor."""
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+        case Mapping() | list():
+            return json.dumps(value, default=_plain, ensure_ascii=False)
+        case _:
+            return "".join(c if c.isprintable() else "\ufffd" for c in str(value))
+
+
+def age(seconds: float | None) -> str:
+    """A duration in its two largest units: `3d 4h`, `12m 5s`."""
+    if seconds is None:
+        return "-"
+    sign, left, words = "-" if seconds < 0 else "", int(abs(seconds)), []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        amount, left = divmod(left, size)
+        if amount:
+            words.append(f"{amount}{unit}")
+    return sign + " ".join(words[:2]) if words else "0s"
+
+
+def say(message: str) -> None:
+    """A message for the person at the terminal, beside the output."""
+    typer.echo(message, err=True)

@@ -1,0 +1,95 @@
+"""What each thing that an operator may do would do now, or why it cannot be done: the preview of `idem dlq`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from idem.outbox import letters, standing
+from idem.outbox.states import KeyState, Reason
+
+if TYPE_CHECKING:
+    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.standing import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """One command: whether it is possible now, and what it would do or why not."""
+
+    command: str
+    possible: bool
+    text: str
+
+
+COMPLETED = "resolve --as completed"
+FAILED = "resolve --as failed_retryable"
+CLOSED = "resolve --as closed"
+REDRIVE = "redrive"
+CANCEL = "cancel"
+DISCARD = "discard"
+
+
+def prospects(
+    intent: dict[str, Any] | None,
+    held: Standing | None,
+    catalogue: Catalogue,
+    letter: dict[str, Any] | None = None,
+    *,
+    sure: bool = False,
+) -> list[Prospect]:
+    """Everything that can be done about an intent, and about a dead letter, as they stand."""
+    found: list[Prospect] = []
+    if intent is None:
+        return [Prospect(DISCARD, True, "closes this entry, which is about no intent; nothing else changes")]
+    if held is not None:
+        found += _of_row(intent, held, catalogue, sure=sure)
+    elif letter is None or letter["reason"] not in letters.CLOSED_ALONE:
+        found.append(Prospect(COMPLETED, False, f"it is {intent['state']} already, and its answer is never changed"))
+    if letter is not None and letter["reason"] in letters.CLOSED_ALONE:
+        why = letters.against_closing(Reason(letter["reason"]), KeyState(intent["state"]))
+        found.append(_prospect(CLOSED, why, "closes this entry and keeps your reason; the intent stays what it is"))
+    return found
+
+
+def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue, *, sure: bool) -> list[Prospect]:
+    row = held.row
+    terms = catalogue.cautious(row.operation, row.provider)
+    overridden = "; ".join(text for _, text in standing.overridable(held, terms)) if sure else ""
+    warning = f". YOU OVERRIDE: {overridden}" if overridden else ""
+    patience = standing.seconds(terms.operation.patience)
+    redrive = standing.against_redrive(held, terms, sure=sure)
+    if redrive is None and not terms.known:
+        redrive = f"operation {row.operation} is not in this configuration: use the idem.toml that it was accepted with"
+    first = "is recorded as not executed, then " if row.status == "unknown" else ""
+    reference = f" (it is known there as {row.reference})" if row.reference else ""
+    return [
+        _prospect(
+            COMPLETED,
+            standing.against_completed(held),
+            "stores the final answer for this key, for ever; nothing is sent again; handlers are told. Needs "
+            f"--reference{reference}",
+        ),
+        _prospect(
+            FAILED,
+            standing.against_failed(held, terms, sure=sure),
+            "records on your word that it did not happen; the client's retry with the same key makes it happen, "
+            f"nothing else does{warning}",
+        ),
+        _prospect(
+            REDRIVE,
+            redrive,
+            f"{first}goes back to work and is sent again to {row.provider}/{row.account} under the same provider key "
+            f"{row.provider_key}; may be started for {patience} from now{warning if row.status == 'unknown' else ''}",
+        ),
+        _prospect(
+            CANCEL,
+            standing.against_cancel(held),
+            "completes the key with the answer 409 `cancelled`: no retry with this key makes it happen any more "
+            f"(idem intents cancel {intent['id']})",
+        ),
+    ]
+
+
+def _prospect(command: str, why_not: str | None, effect: str) -> Prospect:
+    return Prospect(command, why_not is None, effect if why_not is None else why_not)

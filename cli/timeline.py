@@ -1,0 +1,103 @@
+"""An intent as a person reads it: where it stands, what is known, and who saw what, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from idem.cli.output import age, fields, table, text
+from idem.cli.prospects import Prospect
+
+
+def show_intent(intent: dict[str, Any]) -> None:
+    """Print an intent with its row, proofs, dead letters and timeline."""
+    fields(
+        [
+            ("intent", intent["id"]),
+            ("state", intent["state"] + (f" ({intent['outcome']})" if intent["outcome"] else "")),
+            ("version", intent["version"]),
+            ("operation", intent["operation"]),
+            ("tenant", intent["tenant_id"]),
+            ("key", intent["idempotency_key"]),
+            ("key state", intent["key_state"] or "gone"),
+            ("key expires", intent["expires_at"]),
+            ("stored answer", intent["response_status"]),
+            ("last error", intent["last_error_code"]),
+            ("label", intent["label"]),
+            ("params", intent.get("params")),
+            ("provider", f"{intent['provider']}/{intent['account']}" if intent["provider"] else None),
+            ("provider reference", intent["provider_reference"]),
+            ("accepted", intent["created_at"]),
+            ("settled", intent["settled_at"]),
+        ]
+    )
+    if (row := intent["row"]) is not None:
+        typer.echo()
+        _show_row(row)
+    for request in intent["requests"]:
+        typer.echo(f"request    {request['method']} {text(request['path'])}  (provider key {request['provider_key']})")
+    for proof in intent["proofs"]:
+        typer.echo(
+            f"unapplied proof  {proof['outcome']} of {text(proof['source'])}, reference {text(proof['reference'])}, "
+            f"{age(proof['age'])} old"
+        )
+    for letter in intent["dead_letters"]:
+        end = (
+            f"resolved as {letter['resolution']} by {text(letter['resolved_by'])}" if letter["resolved_at"] else "open"
+        )
+        typer.echo(f"dead letter {letter['id']}  {letter['reason']}, {end}")
+    typer.echo()
+    table(
+        ["at", "source", "kind", "outcome", "attempt", "http", "reference", "state", "row", "details"],
+        [_line(entry) for entry in intent["timeline"]],
+        empty="no evidence",
+    )
+
+
+def _show_row(row: dict[str, Any]) -> None:
+    fields(
+        [
+            ("row", f"{row['status']} for {age(row['age'])}"),
+            ("attempts", row["attempt"]),
+            ("due in", age(row["due_in"])),
+            ("may start until", row["start_before"]),
+            ("quiet time left", age(row["quiet_left"]) if row["quiet_left"] is not None else None),
+            ("replay window left", age(row["replay_window_left"]) if row["replay_window_left"] is not None else None),
+            ("held by", row["claimed_by"]),
+            ("lease left", age(row["lease_left"]) if row["lease_left"] is not None else None),
+            ("looks", f"{row['looks']}, {row['absents']} of them found nothing" if row["looks"] else None),
+            ("sent to", row["origin"]),
+        ]
+    )
+
+
+def _line(entry: dict[str, Any]) -> list[object]:
+    return [
+        entry["at"],
+        entry["source"],
+        entry["kind"],
+        entry["outcome"],
+        entry["attempt"],
+        entry["http_status"],
+        entry["provider_reference"],
+        _moved(entry["from_state"], entry["to_state"]),
+        _moved(entry["from_status"], entry["to_status"]),
+        entry["details"] or None,
+    ]
+
+
+def _moved(before: str | None, after: str | None) -> str | None:
+    return after if before == after else f"{before or ''} → {after or 'gone'}"
+
+
+def show_prospects(found: list[Prospect]) -> None:
+    """Print what can be done, and what cannot and why."""
+    if not found:
+        return
+    typer.echo()
+    table(
+        ["what you can do", "now", "effect, or why not"],
+        [[each.command, "yes" if each.possible else "no", each.text] for each in found],
+        empty="",
+    )

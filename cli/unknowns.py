@@ -1,0 +1,83 @@
+"""`idem unknowns`: the calls of which nobody knows the end yet."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from idem.cli import opening
+from idem.cli.options import Config, Json, Limit, examples
+from idem.cli.output import age, as_json, table, text
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Calls of which nobody knows the end yet.",
+    epilog=examples("idem unknowns list", "idem unknowns export > unknowns.csv"),
+)
+Provider = Annotated[str | None, typer.Option("--provider", help="Only of this provider.")]
+Awaiting = Annotated[bool, typer.Option("--awaiting", help="Those that the provider is working on too.")]
+
+COLUMNS = (
+    "intent_id", "status", "operation", "provider", "account", "label", "attempt", "looks", "absents", "provider_key",
+    "provider_reference", "status_since", "next_look_at", "quiet_after", "replay_window_left", "dead_letters",
+)  # fmt: skip
+
+
+@app.command("list", epilog=examples("idem unknowns list", "idem unknowns list --provider bank --awaiting --json"))
+def list_(
+    config: Config = None,
+    provider: Provider = None,
+    awaiting: Awaiting = False,
+    limit: Limit = 100,
+    as_data: Json = False,
+) -> None:
+    """List them, oldest first: age, attempts, the next look, and what is left of the time in which a replay is safe."""
+    found = asyncio.run(_found(config, provider, awaiting, limit))
+    if as_data:
+        as_json({"unknowns": found})
+        return
+    table(
+        ["intent", "status", "provider", "account", "age", "attempts", "looks", "next look in", "replay window left",
+         "dead letters"],
+        [
+            [u["intent_id"], u["status"], u["provider"], u["account"], age(u["age"]), u["attempt"], u["looks"],
+             age(u["next_look_in"]), age(u["replay_window_left"]), ", ".join(u["dead_letters"]) or None]
+            for u in found
+        ],
+        empty="nothing is unknown",
+    )  # fmt: skip
+
+
+@app.command(epilog=examples("idem unknowns export > unknowns.csv"))
+def export(config: Config = None, provider: Provider = None, awaiting: Awaiting = False) -> None:
+    """Print all of them as CSV, to be compared with a provider's own list: with the key that each was sent under."""
+    found = asyncio.run(_found(config, provider, awaiting, 1_000_000))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in found:
+        writer.writerow(["" if row[name] is None else _inert(text(row[name])) for name in COLUMNS])
+
+
+def _inert(cell: str) -> str:
+    # A label comes from a client's params; a spreadsheet would run it as a formula.
+    return f"'{cell}" if cell[:1] in ("=", "+", "@", "-", "\t", "\r") and not _is_number(cell) else cell
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+async def _found(config: Path | None, provider: str | None, awaiting: bool, limit: int) -> list[dict[str, Any]]:
+    from idem.outbox import listing
+
+    async with opening.connected(config) as connection:
+        return await listing.unknowns(connection, provider=provider, awaiting=awaiting, limit=limit)

@@ -1,0 +1,157 @@
+"""Settings and secrets from the environment and from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+from idem.outbox.configuration import explain, load
+from idem.outbox.errors import ConfigError
+from idem.outbox.operation_settings import OperationSettings
+from idem.outbox.provider_settings import ProviderSettings
+from idem.outbox.settings import InstallationSettings
+from idem.outbox.source import variables
+
+PROVIDER = """
+[providers.bank]
+key = { carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }
+errors = { shape = "/error/code" }
+outcome = [{ says = "final" }]
+accounts.main = { origin = "https://bank.example", authorization = %s }
+[operations.pay]
+provider = "bank"
+path = "/payments"
+params = { type = "object" }
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Path:
+    path = tmp_path / "idem.toml"
+    path.write_text(PROVIDER % '{ env = "BANK_TOKEN" }')
+    return path
+
+
+def told(path: Path, env: dict[str, str]) -> list[tuple[str, str, str]]:
+    return [(finding.level, finding.where, finding.what) for finding in explain(path, env)]
+
+
+AUTHORIZATION = "providers.bank.accounts.main.authorization"
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (None, "the environment variable BANK_TOKEN is not set"),
+        ("", "the secret is empty"),
+        (" ", "the secret is empty"),
+        ("\n", "the secret is empty"),
+        ("tökén", "the secret is not ASCII"),
+        ("to\nken", "the credential has characters that no header can carry"),
+        ("to\x00ken", "the credential has characters that no header can carry"),
+        (" token", "the credential has characters that no header can carry"),
+    ],
+)
+def test_a_credential_that_cannot_be_sent_names_its_setting_and_not_itself(
+    write: Path, value: str | None, what: str
+) -> None:
+    env = {} if value is None else {"BANK_TOKEN": value}
+    assert ("error", AUTHORIZATION, what) in told(write, env)
+    with pytest.raises(ConfigError, match=AUTHORIZATION) as raised:
+        load(write, env)
+    assert "ken" not in str(raised.value).replace("BANK_TOKEN", "")
+
+
+def test_a_trailing_newline_is_left_out_with_a_warning(write: Path) -> None:
+    configuration = load(write, {"BANK_TOKEN": "token\r\n"})
+    assert configuration.providers["bank"].accounts["main"].credentials == {"authorization": "token"}
+    (warning,) = configuration.warnings
+    assert (warning.level, warning.where) == ("warning", AUTHORIZATION)
+    assert "newline" in warning.what
+
+
+def test_a_secret_in_a_file_beside_the_configuration(write: Path) -> None:
+    write.write_text(PROVIDER % '{ file = "secrets/bank", prefix = "Bearer " }')
+    secret = write.parent / "secrets" / "bank"
+    assert ("error", AUTHORIZATION, "the file secrets/bank cannot be read: No such file or directory") in told(
+        write, {}
+    )
+    secret.parent.mkdir()
+    secret.write_text("token\n")
+    assert load(write, {}).providers["bank"].accounts["main"].credentials == {"authorization": "Bearer token"}
+    secret.write_bytes(b"\xff\xfe")
+    assert ("error", AUTHORIZATION, "the file secrets/bank cannot be read: it is not text") in told(write, {})
+    secret.write_bytes(b"x" * 100_000)
+    assert ("error", AUTHORIZATION, "the file secrets/bank is too large for a secret") in told(write, {})
+
+
+def test_the_environment_wins_over_the_file(write: Path) -> None:
+    write.write_text("environment = 'a'\n[worker]\nlease = '30s'\n" + PROVIDER % '{ env = "BANK_TOKEN" }')
+    env = {"BANK_TOKEN": "t", "IDEM_WORKER_LEASE": "2m", "IDEM_ENVIRONMENT": "b", "IDEM_WORKER_BATCH": ""}
+    settings = load(write, env).settings
+    assert (settings.worker.lease, settings.environment, settings.worker.batch) == (120.0, "b", 100)
+
+
+def test_a_mistake_in_a_variable_names_the_variable(write: Path) -> None:
+    (finding,) = explain(write, {"BANK_TOKEN": "t", "IDEM_WORKER_BATCH": "many"})
+    assert (finding.level, finding.where, finding.line) == ("error", "IDEM_WORKER_BATCH", None)
+
+
+def test_the_database_url_may_hold_a_password_in_the_environment_only(write: Path) -> None:
+    env = {"BANK_TOKEN": "t", "IDEM_DATABASE_URL": "postgresql://a:s3cret@h/d"}
+    configuration = load(write, env)
+    assert configuration.require_database_url() == env["IDEM_DATABASE_URL"]
+    assert "s3cret" not in repr(configuration)
+    findings = explain(write, {**env, "IDEM_DATABASE_URL": "mysql://a:s3cret@h/d"})
+    assert [finding.where for finding in findings] == ["IDEM_DATABASE_URL"]
+    assert "s3cret" not in str(findings[0])
+
+
+def test_an_unknown_variable_is_a_warning_with_the_nearest(write: Path) -> None:
+    env = {"BANK_TOKEN": "t", "IDEM_WORKER_LEESE": "1m", "IDEM_PORT_5432_TCP_ADDR": "x", "IDEM_API_SERVICE_HOST": "y"}
+    (finding,) = load(write, env).warnings
+    assert (finding.level, finding.where, finding.do) == (
+        "warning",
+        "IDEM_WORKER_LEESE",
+        "Did you mean IDEM_WORKER_LEASE?",
+    )
+    write.write_text(PROVIDER % '{ env = "IDEM_BANK_TOKEN" }')
+    assert load(write, {"IDEM_BANK_TOKEN": "t"}).warnings == ()
+
+
+def test_every_section_has_its_variables() -> None:
+    known = variables()
+    assert known["IDEM_DATABASE_URL"] == ("database", "url")
+    assert {"IDEM_ENVIRONMENT", "IDEM_WORKER_POLL", "IDEM_SWEEPER_TOMBSTONE_TTL", "IDEM_RECONCILER_SHARE"} <= set(known)
+
+
+def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for field in model.model_fields.values():
+        waiting = [field.annotation]
+        while waiting:
+            annotation = waiting.pop()
+            waiting.extend(get_args(annotation))
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                yield from models(annotation)
+
+
+@pytest.mark.parametrize("root", [InstallationSettings, ProviderSettings, OperationSettings])
+def test_every_setting_says_what_it_is_and_its_default(root: type[BaseModel]) -> None:
+    for model in models(root):
+        assert model.__doc__ and model.model_config["extra"] == "forbid"
+        for name, field in model.model_fields.items():
+            about = field.description or ""
+            assert about.endswith("."), f"{model.__name__}.{name}"
+            nested = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+            assert field.is_required() or nested or "efault" in about or name in LISTS, (
+                f"{model.__name__}.{name}: {about}"
+            )
+
+
+LISTS = {"env", "file", "name", "outcome", "accounts", "verified", "body", "when", "headers"}
+"""Settings whose default is nothing at all."""

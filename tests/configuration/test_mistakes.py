@@ -1,0 +1,280 @@
+"""Every mistake in a configuration is a finding that names the setting and says what to do; never a traceback."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from idem.outbox.configuration import explain, load
+from idem.outbox.errors import ConfigError
+
+PROVIDER = """
+[providers.bank]
+key = { carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }
+errors = { shape = "/error/code" }
+outcome = [{ says = "final", when = { "/status" = "succeeded" } }]
+accounts.main = { origin = "https://bank.example" }
+"""
+OPERATION = """
+[operations.pay]
+provider = "bank"
+path = "/payments"
+body = { amount = "{amount}" }
+params = { type = "object", required = ["amount"], additionalProperties = false, properties = { amount = { type = "integer" } } }
+"""
+SOUND = PROVIDER + OPERATION
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Path:
+    return tmp_path / "idem.toml"
+
+
+def found(path: Path, text: str, env: dict[str, str] | None = None) -> dict[str, str]:
+    path.write_text(text)
+    return {finding.where: f"{finding.level}: {finding.what}. {finding.do}" for finding in explain(path, env or {})}
+
+
+def test_the_sound_one(write: Path) -> None:
+    assert found(write, SOUND) == {}
+    assert load(write, {}).database_url is None
+    with pytest.raises(ConfigError, match="IDEM_DATABASE_URL"):
+        load(write, {}).require_database_url()
+
+
+MISTAKES = [
+    # (what is written instead of what, or added; where; a word of the finding)
+    ("environment = 'Prod!'", "environment", "pattern"),
+    ("[worker]\nleese = '60s'", "worker.leese", "Did you mean lease?"),
+    ("[worker]\nlease = '60 parsecs'", "worker.lease", "250ms, 5s, 2m"),
+    ("[worker]\nbatch = 0", "worker.batch", "greater than or equal to 1"),
+    ("[worker]\nbatch = 'many'", "worker.batch", "integer"),
+    ("[worker]\nlease = '4s'", "worker", "no call would ever begin"),
+    ("[worker]\nlease = '21s'", "providers.bank.deadline", "do not fit into the lease"),
+    ("[werker]\nlease = '60s'", "werker", "Did you mean worker?"),
+    ("worker = 3", "worker", "must be a table"),
+    ("providors = 3", "providors", "Did you mean providers?"),
+    ("[database]\nurl = 'postgresql://a:secret@h/d'", "database.url", "a password never stands"),
+    ("[database]\nurl = 'mysql://h/d'", "database.url", "PostgreSQL"),
+    ("[database]\ndurability = 'maybe'", "database.durability", "'single', 'synchronous' or 'asynchronous'"),
+    ("[database]\nurl_from = 'x'", "database.url_from", "a secret never stands in idem.toml"),
+    ("[database]\nurl_from = { env = 'A', file = 'b' }", "database.url_from", "either env or file"),
+    ("[database]\nurl_from = { env = 'NO_URL' }", "database.url_from", "NO_URL is not set"),
+]
+
+PROVIDER_MISTAKES = [
+    ('retention = "24h"', 'retention = "24h", margins = "1h"', "providers.bank.key.margins", "Did you mean margin?"),
+    ('retention = "24h"', 'retention = "24h", margin = "5m"', "providers.bank.key.margin", "at least 17m"),
+    ('retention = "24h"', 'retention = "30m"', "providers.bank.key.retention", "there will be no replays"),
+    ('carrier = "header"', 'carrier = "cookie"', "providers.bank.key.carrier", "'header', 'body' or 'none'"),
+    ('carrier = "header"', 'carrier = "none"', "providers.bank.key.replay", "second effect"),
+    ('replay = "stored"', 'replay = "none"', "providers.bank.on_unsettleable", "nothing can tell"),
+    ('{ shape = "/error/code" }', '{ shape = "error.code" }', "providers.bank.errors.shape", "no JSON pointer"),
+    ('{ shape = "/error/code" }', "{}", "providers.bank.errors.shape", "a proxy's"),
+    ('says = "final"', 'says = "finale"', "providers.bank.outcome.0.says", "must be one of"),
+    ('says = "final"', 'says = "absent"', "providers.bank.outcome.0", "must name its HTTP status"),
+    ('says = "final"', 'says = "final", status = "6xx"', "providers.bank.outcome.0.status", "no HTTP status"),
+    ('"/status" = "succeeded"', 'status = "succeeded"', "providers.bank.outcome.0", "no JSON pointer"),
+    ('"/status" = "succeeded"', '"/status" = []', "providers.bank.outcome.0.when", "a list of values"),
+    ('[{ says = "final", when = { "/status" = "succeeded" } }]', "[]", "providers.bank.outcome", "no rule"),
+    ('"https://bank.example"', '"bank.example"', "providers.bank.accounts.main.origin", "scheme, host and port"),
+    ('"https://bank.example"', '"https://bank.example/v1"', "providers.bank.accounts.main.origin", "no path"),
+    ('"https://bank.example"', '"https://bank.example:x"', "providers.bank.accounts.main.origin", "ort"),
+    ('"https://bank.example"', '"https://a:b@bank.example"', "providers.bank.accounts.main.origin", "no credentials"),
+    ('"https://bank.example"', '"http://bank.example"', "providers.bank.accounts.main.origin", "unencrypted"),
+    ('{ origin = "https://bank.example" }', "{}", "providers.bank.accounts.main.origin", "missing"),
+    ('accounts.main = { origin = "https://bank.example" }', "", "providers.bank.accounts", "no account"),
+    ("[providers.bank]", '[providers.bank]\nschedule = ["1m"]', "providers.bank.schedule", "Add a later time"),
+    ("[providers.bank]", '[providers.bank]\nflight_limit = "1s"', "providers.bank.flight_limit", "own deadline"),
+    ("[providers.bank]", '[providers.bank]\nverified = "x"', "providers.bank.verified", "2026-11-28"),
+    ("[providers.bank]", '[providers."my bank"]', "providers.my bank", "no usable name"),
+    (
+        "[providers.bank]",
+        '[providers.bank]\nlookup.by_key = { path = "/p" , match = "/k"}',
+        "providers.bank.lookup",
+        "asks about no particular call",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\nlookup.by_key = { path = "/p?k={idem.key}" }',
+        "providers.bank.lookup.by_key.match",
+        "another one's object",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\nlookup.by_reference = { path = "/p?k={idem.key}", match = "/k" }',
+        "operations.pay.body",
+        "the call would be made again",
+    ),
+    (
+        'says = "final", when',
+        'says = "not_executed:request", status = [503] }, { says = "final", when',
+        "providers.bank.outcome.0.status",
+        "a 503 may come from a proxy",
+    ),
+]
+
+OPERATION_MISTAKES = [
+    ('provider = "bank"', 'provider = "bonk"', "operations.pay.provider", "Did you mean bank?"),
+    ('provider = "bank"', 'provider = "bank"\naccount = "man"', "operations.pay.account", "Did you mean main?"),
+    ('provider = "bank"', 'provider = "bank"\nkey_ttl = "1h"', "operations.pay", "short_ttl = true"),
+    ('provider = "bank"', 'provider = "bank"\nmethod = "GET"', "operations.pay.method", "'POST'"),
+    ('provider = "bank"', 'provider = "bank"\nkeyttl = "1d"', "operations.pay.keyttl", "Did you mean key_ttl?"),
+    ('provider = "bank"', 'provider = "bank"\nstart_within = "9d"', "operations.pay.key_ttl", "longer than its key"),
+    ('provider = "bank"', 'provider = "bank"\nlabel = "{"', "operations.pay.label", "lone"),
+    ('provider = "bank"', 'provider = "bank"\nheaders = { Authorization = "x" }', "operations.pay.headers", "account"),
+    ('provider = "bank"', 'provider = "bank"\nheaders = { X = "ü" }', "operations.pay.headers", "visible ASCII"),
+    ('provider = "bank"', 'provider = "bank"\nheaders = { Host = "x" }', "operations.pay.headers", "no header"),
+    (
+        'provider = "bank"',
+        'provider = "bank"\nanswer.succeeded = { status = 500 }',
+        "operations.pay.answer.succeeded.status",
+        "499",
+    ),
+    (
+        'provider = "bank"',
+        'provider = "bank"\nanswer.succeeded = { status = 201, body = "{idem.key}" }',
+        "operations.pay.answer.succeeded.body",
+        "idem.intent",
+    ),
+    ('path = "/payments"', "", "operations.pay.path", "missing"),
+    ('path = "/payments"', 'path = "payments"', "operations.pay.path", "begins with one slash"),
+    ('path = "/payments"', 'path = "/payments/{id?}"', "operations.pay.path", "cannot be optional"),
+    ('path = "/payments"', 'path = "/payments/{idd}"', "operations.pay.path", "no param of the schema"),
+    ('"{amount}"', '"{amuont}"', "operations.pay.body", "Did you mean amount?"),
+    ('"{amount}"', '"{idem.secret}"', "operations.pay.body", "not available here"),
+    ('"{amount}"', "2026-01-01", "operations.pay.body", "must be a JSON value"),
+    ('"{amount}"', "nan", "operations.pay.body", "must be a JSON value"),
+    ('required = ["amount"], ', "", "operations.pay.body", "may be missing"),
+    ('type = "object"', 'type = "objekt"', "operations.pay.params", "/type"),
+    ('type = "integer"', '"$ref" = "https://x.example/y"', "operations.pay.params", "leaves the schema"),
+    ('type = "integer"', '"$ref" = "#/$defs/y"', "operations.pay.params", "leads nowhere"),
+    ("params = {", "param = {", "operations.pay.param", "Did you mean params?"),
+    ("[operations.pay]", "[operations.payments.create]", "operations.payments.create", "written in quotes"),
+    ("[operations.pay]", "[operations.Pay]", "operations.Pay", "no usable name"),
+]
+
+
+@pytest.mark.parametrize(("added", "where", "word"), MISTAKES)
+def test_mistakes_in_the_installation(write: Path, added: str, where: str, word: str) -> None:
+    findings = found(write, f"{added}\n{SOUND}")
+    assert word in findings[where], findings
+
+
+@pytest.mark.parametrize(("old", "new", "where", "word"), PROVIDER_MISTAKES + OPERATION_MISTAKES)
+def test_mistakes_in_providers_and_operations(write: Path, old: str, new: str, where: str, word: str) -> None:
+    assert old in SOUND
+    findings = found(write, SOUND.replace(old, new, 1))
+    assert word in findings[where], findings
+
+
+def test_all_of_them_at_once_and_errors_first(write: Path) -> None:
+    write.write_text(
+        "envirnment = 'x'\n[worker]\nleese = 1\n"
+        + SOUND.replace('"header"', '"cookie"').replace("/payments", "payments").replace('"integer"', '"intger"')
+        + '[providers.second]\naccounts.a = {origin = "x"}\n[operations.other]\nprovider = "thrid"\npath = "/{"\n'
+        + '[operations.third]\nprovider = "bank"\npath = "/x"\nkey_ttl = "1m"\n'
+    )
+    findings = explain(write, {})
+    assert {finding.where for finding in findings if finding.level == "error"} == {
+        "envirnment",
+        "worker.leese",
+        "providers.bank.key.carrier",
+        "operations.pay.path",
+        "operations.pay.params",
+        "providers.second.accounts.a.origin",
+        "operations.other.path",
+        "operations.third",
+    }
+    assert [finding.level for finding in findings] == sorted(finding.level for finding in findings)
+    with pytest.raises(ConfigError) as raised:
+        load(write, {})
+    assert len(raised.value.problems) == 8
+
+
+def test_the_line_is_named(write: Path) -> None:
+    write.write_text('environment = "Prod!"\n\n[worker]\nslots = 4\nbatch = 0\n' + SOUND.replace("final", "finale"))
+    lines = {finding.where: finding.line for finding in explain(write, {}) if finding.level == "error"}
+    assert lines == {"environment": 1, "worker.batch": 5, "providers.bank.outcome.0.says": 10}
+    write.write_text(
+        "[providers.bank]\n[[providers.bank.outcome]]\nsays = 'final'\n[[providers.bank.outcome]]\nsays = 'x'\n"
+        "[operations.\"a.b\"]\nprovider = 'bank'\n"
+    )
+    lines = {finding.where: finding.line for finding in explain(write, {})}
+    assert lines["providers.bank.outcome.1.says"] == 5
+    assert lines['operations."a.b".path'] == 6
+
+
+def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
+    missing = tmp_path / "nowhere.toml"
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: there is no such file\. Name another one with IDEM_CONFIG"):
+        load(missing, {})
+    (finding,) = explain(missing, {})
+    assert (finding.level, finding.where, finding.what) == ("error", str(missing), "there is no such file")
+    for content in (b"[a\n", b"\xff", b"a = 1\na = 2", b"a = " + b"[" * 10_000):
+        missing.write_bytes(content)
+        assert explain(missing, {})[0].level == "error"
+        with pytest.raises(ConfigError, match="it is"):
+            load(missing, {})
+    (finding,) = explain(tmp_path, {})
+    assert "cannot be read" in finding.what
+
+
+def test_idem_config_names_the_file(write: Path) -> None:
+    write.write_text(SOUND)
+    assert load(env={"IDEM_CONFIG": str(write)}).path == write
+
+
+EXAMPLE = tomllib.loads(Path(__file__).with_name("idem.toml").read_text())
+
+
+def toml(value: object) -> str:
+    """Enough of TOML for the values of the example."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{toml(str(name))} = {toml(item)}" for name, item in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(toml, value)) + "]"
+        case bool():
+            return str(value).lower()
+        case str():
+            return '"' + "".join(f"\\U{ord(c):08x}" if c in '"\\' or not c.isprintable() else c for c in value) + '"'
+        case _:
+            return repr(value)
+
+
+def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for name, item in below for found in places(item, (*path, name)))]
+
+
+def replaced(value: object, path: tuple[str | int, ...], by: object) -> object:
+    if not path:
+        return by
+    if isinstance(value, dict):
+        return {name: replaced(item, path[1:], by) if name == path[0] else item for name, item in value.items()}
+    assert isinstance(value, list)
+    return [replaced(item, path[1:], by) if index == path[0] else item for index, item in enumerate(value)]
+
+
+WRONG = st.sampled_from(
+    [0, -1, 2**70, 1.5, True, "", "x", "{", "/{a}", "5s", "ü", [], [1], ["x"], {}, {"x": 1}, {"env": "X"}, [[]], [{}]]
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(places(EXAMPLE)[1:]), WRONG)
+def test_no_value_anywhere_is_a_traceback(write: Path, path: tuple[str | int, ...], wrong: object) -> None:
+    text = "\n".join(
+        f"{toml(str(name))} = {toml(value)}"
+        for name, value in dict(replaced(EXAMPLE, path, wrong)).items()  # type: ignore[call-overload]
+    )
+    write.write_text(text)
+    env = {"BANK_TOKEN": "a", "BANK_TOKEN_SECOND": "b", "BANK_API_KEY": "c", "OLDBANK_TOKEN": "d"}
+    findings = explain(write, env)
+    if not any(finding.level == "error" for finding in findings):
+        load(write, env)

@@ -1,0 +1,28 @@
+"""A worker as a process of its own, for tests that kill it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fix_spine import catalogue
+
+from idem.outbox import telemetry
+from idem.outbox.daemon import stop_on_signals
+from idem.outbox.database import Database
+from idem.outbox.settings import WorkerSettings
+from idem.outbox.worker import Worker
+
+
+def run(database_url: str, bank_url: str) -> None:
+    """Work until SIGTERM, or until somebody kills this process."""
+    telemetry.set_up(json=True, level="error")
+    asyncio.run(_run(database_url, bank_url))
+
+
+async def _run(database_url: str, bank_url: str) -> None:
+    database = Database(database_url, name="idem-killed", size=3)
+    await database.open()
+    worker = Worker(database, catalogue(bank_url), WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
+    with stop_on_signals() as stop:
+        await worker.run(stop)
+    await database.close()

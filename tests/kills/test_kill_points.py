@@ -1,0 +1,123 @@
+"""A worker is killed from outside at five points of a call, against both kinds of bank: one effect each (P1, P2).
+
+IB-021, IB-027. The bank kills it when it has acted; proxies in front of the bank and of PostgreSQL kill it when
+certain bytes have passed. `IDEM_KILL_RUNS=20` is the full form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from urllib.parse import parse_qs, urlsplit
+
+import kill_worker
+import pytest
+from fix_spine import Spine, catalogue
+
+from idem.outbox.accept import Acceptor
+from idem.outbox.decisions import Replay
+from idem.sweeper.daemon import Sweeper
+from idem.testing.proxy import Direction, Proxy, Verdict
+
+RUNS = int(os.environ.get("IDEM_KILL_RUNS", "2"))
+POINTS = ("claimed", "left", "acted", "answered", "settling")
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["kill_worker"])
+
+
+class Killer:
+    """Kills the process of the present run once, and remembers that it did."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self.killed = False
+
+    def kill(self) -> None:
+        if self.pid and not self.killed:
+            self.killed = True
+            os.kill(self.pid, signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def proxies(spine: Spine, killer: Killer, point: str, run: int) -> AsyncIterator[tuple[Proxy, Proxy]]:
+    """A proxy in front of the database and one in front of the bank, which kill at `point`."""
+    settling: set[int] = set()
+
+    def watch_database(number: int, direction: Direction, data: bytes) -> Verdict:
+        if point == "claimed" and direction == "to_client" and b"/payments" in data:
+            killer.kill()  # committed, and its answer never arrives
+            return "cut"
+        if point == "settling":
+            if direction == "to_server" and b"json_to_recordset" in data:
+                settling.add(number)
+                if run % 2 == 0:
+                    killer.kill()  # the statement never arrives
+                    return "cut"
+            elif direction == "to_client" and number in settling:
+                killer.kill()  # committed, and its answer never arrives
+                return "cut"
+        return "pass"
+
+    def after_bank(_number: int, direction: Direction, data: bytes) -> Verdict:
+        if point == "left" and direction == "to_server" and b"POST /payments" in data:
+            killer.kill()
+        if point == "answered" and direction == "to_client" and b"HTTP/1.1" in data:
+            killer.kill()
+        return "pass"
+
+    parts = urlsplit(spine.url)
+    socket = parse_qs(parts.query).get("host")
+    port = parse_qs(parts.query).get("port", ["5432"])[0]
+    target = f"{socket[0]}/.s.PGSQL.{port}" if socket else (parts.hostname or "", parts.port or 5432)
+    async with (
+        Proxy(target, watch_database) as database,
+        Proxy(("127.0.0.1", spine.bank.port), after=after_bank) as bank,
+    ):
+        yield database, bank
+
+
+@pytest.mark.timeout(60 + 30 * RUNS)
+@pytest.mark.parametrize("kind", ["keyed", "keyless"])
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_killed_worker_leaves_one_effect(spine: Spine, point: str, kind: str) -> None:
+    killer = Killer()
+    if point == "acted":
+        spine.bank.when("acted", None, lambda _: killer.kill())
+    for run in range(RUNS):
+        async with proxies(spine, killer, point, run) as (database, bank):
+            # The origin is frozen into the row, so everything goes through the proxy's address.
+            spine.catalogue = catalogue(f"http://127.0.0.1:{bank.port}")
+            spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
+            intent = spine.accepted(f"k{run}", operation=f"pay.{kind}")
+            parts = urlsplit(spine.url)
+            url = f"postgresql://{parts.username}@127.0.0.1:{database.port}{parts.path}"
+            killer.pid, killer.killed = 0, False
+            process = processes.Process(target=kill_worker.run, args=(url, f"http://127.0.0.1:{bank.port}"))
+            process.start()
+            killer.pid = process.pid or 0
+            await asyncio.to_thread(process.join, 20)
+            assert process.exitcode == -signal.SIGKILL, (point, kind, run, process.exitcode)
+            await asyncio.sleep(0.05)  # what had left may still be acted upon by the bank
+            killer.pid = 0
+            await _settle(spine, lambda run=run: isinstance(spine.accept(f"k{run}", operation=f"pay.{kind}"), Replay))
+            row = await spine.one("SELECT provider_key::text AS k FROM idem.requests WHERE intent_id = %(i)s", i=intent)
+            made = spine.bank.log.effects(**({"key": row["k"]} if kind == "keyed" else {"reference": row["k"]}))
+            assert len(made) == 1, (point, kind, run, made)
+            assert await spine.letters(intent) == []
+            assert (await spine.key(intent))["state"] == "completed"
+
+
+async def _settle(spine: Spine, settled: Callable[[], bool]) -> None:
+    for _ in range(12):
+        await spine.advance(200)
+        await Sweeper(spine.database, spine.catalogue).run_once()
+        await spine.reconcile(hasten=True)
+        await spine.work()
+        if settled():
+            return
+    raise AssertionError("it did not settle")

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from idem.outbox.contract import Contract, KeyRule, LookupRule
+from idem.outbox.providers.contracts import check, completed
+
+STORED = KeyRule("header", "Idempotency-Key", "stored", retention=86400, margin=1020)
+SOUND = Contract("bank", STORED, LookupRule(by_key=True, horizon=60))
+
+
+def found(contract: Contract = SOUND, **changes: Any) -> list[tuple[str, str]]:
+    said = {"lease": 60.0, "margin": 5.0, **changes}
+    return [(finding.level, finding.where) for finding in check(contract, **said)]
+
+
+def test_a_sound_contract_has_no_findings() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"deadline": 60.0}, ("error", "deadline")),
+        ({"deadline": 56.0}, ("error", "deadline")),
+        ({"deadline": 0.0}, ("error", "deadline")),
+        ({"connect_timeout": 21.0}, ("warning", "connect_timeout")),
+        ({"flight_limit": 19.0}, ("error", "flight_limit")),
+        ({"pause_allowance": -1.0}, ("error", "pause_allowance")),
+        ({"schedule": (5, 60, 180)}, ("error", "schedule")),
+        ({"schedule": (5, 60, 1000)}, ("warning", "schedule")),
+        ({"schedule": ()}, ("error", "schedule")),
+        ({"schedule": (60, 5, 86400)}, ("error", "schedule")),
+        ({"pending_schedule": ()}, ("error", "pending_schedule")),
+        ({"pending_schedule": (0, 5)}, ("error", "pending_schedule")),
+        ({"pending_limit": 0.0}, ("error", "pending_limit")),
+        ({"retry_after_cap": 0.0}, ("error", "retry_after_cap")),
+        ({"concurrency": 0}, ("error", "concurrency")),
+        ({"verified": "last spring"}, ("error", "verified")),
+        ({"key": replace(STORED, margin=1019)}, ("error", "key.margin")),
+        ({"key": replace(STORED, retention=0)}, ("error", "key.retention")),
+        ({"key": replace(STORED, retention=2039)}, ("warning", "key.retention")),
+        ({"key": replace(STORED, name=None)}, ("error", "key.name")),
+        ({"key": replace(STORED, name="Idempotency Key")}, ("error", "key.name")),
+        ({"key": KeyRule("none", None, "stored", 86400, 1020), "start_mark": True}, ("error", "key.replay")),
+        ({"key": KeyRule("none", "X"), "start_mark": True}, ("error", "key.name")),
+        ({"key": KeyRule("none")}, ("warning", "start_mark")),
+        ({"lookup": LookupRule(by_key=True, horizon=-1)}, ("error", "lookup.horizon")),
+        ({"lookup": LookupRule(by_key=True, agree=0)}, ("error", "lookup.agree")),
+        ({"on_unsettleable": "assume_done"}, ("warning", "on_unsettleable")),
+    ],
+)
+def test_each_mistake_is_found(changes: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert expected in found(replace(SOUND, **changes))
+
+
+def test_without_anything_to_settle_with_it_must_be_said_what_happens() -> None:
+    mail = completed(Contract("mail"))
+    assert found(mail, said_unsettleable=False) == [("error", "on_unsettleable")]
+    assert found(mail, said_unsettleable=True) == []
+    assert found(mail, said_unsettleable=False, events=True) == []
+    by_id = replace(mail, lookup=LookupRule(by_id=True))
+    assert found(by_id, said_unsettleable=False) == [("error", "on_unsettleable")]
+    only_2xx = replace(mail, key=KeyRule("header", "X", "success_only", 86400, 1020))
+    assert found(only_2xx, said_unsettleable=False) == [("error", "on_unsettleable")]
+
+
+def test_a_floor_below_twice_the_margin_is_no_replay() -> None:
+    short = replace(SOUND, key=replace(STORED, retention=2039), lookup=LookupRule())
+    assert not short.replays
+    assert found(short, said_unsettleable=False) == [("warning", "key.retention"), ("error", "on_unsettleable")]
+
+
+def test_the_start_mark_is_on_where_no_key_is_carried() -> None:
+    assert completed(Contract("x")).start_mark
+    assert not completed(Contract("x"), start_mark=False).start_mark
+    assert not completed(SOUND).start_mark
+    assert completed(SOUND, start_mark=True).start_mark
+
+
+def test_a_finding_says_where_what_and_what_to_do() -> None:
+    (finding,) = check(replace(SOUND, deadline=60.0), lease=60.0, margin=5.0)
+    assert str(finding) == (
+        "deadline: a call may take 1m, but its lease ends after 1m. "
+        "Make it shorter than worker.lease, or worker.lease longer"
+    )

@@ -1,0 +1,236 @@
+"""A claim whose lease ran out: what it becomes, and what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from idem.outbox import decide
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Evidence
+from idem.outbox.contract import Contract
+from idem.outbox.database import Database
+from idem.outbox.outcomes import Absent, Seen, Succeeded, name
+from idem.outbox.proofs import change_one
+from idem.outbox.reports import Report, settle
+from idem.outbox.rows import read_locked
+from idem.sweeper.daemon import Sweeper
+from idem.sweeper.expired import sweep_expired
+
+SECONDS = "SELECT extract(epoch FROM quiet_after - %(until)s)::float8 FROM idem.outbox WHERE intent_id = %(i)s"
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_lease_that_ran_out_becomes_unknown_with_its_holder_on_record(
+    rows: Any, database: Database, known: Catalogue, inline: bool
+) -> None:
+    """IB-021, hazards 11, 37: an expired claim is no permission to execute; inline rows know no second path."""
+    (intent,) = await rows.claimed(inline=inline)
+    before = await rows.row(intent)
+    done = await Sweeper(database, known).run_once()
+    assert (done.swept, done.to_unknown, done.more) == (1, 1, False)
+    row, key = await rows.row(intent), await rows.key(intent)
+    assert (row["status"], row["claim_token"], row["sweeps"], key["state"]) == ("unknown", None, 1, "unknown")
+    assert row["first_sent_at"] == before["first_sent_at"]
+    (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE intent_id = %(i)s AND kind = 'swept'", i=intent)
+    assert (seen["source"], seen["token"], seen["attempt"]) == ("sweeper", before["claim_token"], 1)
+    assert (seen["holder"], seen["claimed_until"]) == ("worker-1", before["claimed_until"])
+    assert (seen["from_status"], seen["to_status"]) == ("claimed", "unknown")
+    assert (await Sweeper(database, known).run_once()).swept == 0
+
+
+@pytest.mark.parametrize(
+    ("daemon", "allowance"),
+    [
+        (None, 120),
+        ("ended_at = statement_timestamp(), ended_how = 'reaped'", 0),
+        ("seen_at = statement_timestamp()", 0),
+        ("seen_at = statement_timestamp(), tokens = (SELECT array_agg(claim_token) FROM idem.outbox)", 120),
+        ("seen_at = statement_timestamp() - interval '1 day'", 120),
+    ],
+)
+async def test_the_quiet_time_takes_in_a_pause_unless_the_holder_is_known_to_be_done(
+    rows: Any, database: Database, known: Catalogue, daemon: str | None, allowance: int
+) -> None:
+    """Hazards 1, 54: the holder may be frozen before its first byte."""
+    (intent,) = await rows.claimed(holder="worker-a")
+    if daemon is not None:
+        await rows.run("INSERT INTO idem.daemons (id, kind, host, pid) VALUES ('worker-a', 'worker', 'h', 1)")
+        await rows.run(f"UPDATE idem.daemons SET {daemon}")
+    until = (await rows.row(intent))["claimed_until"]
+    await Sweeper(database, known).run_once()
+    assert await rows.value(SECONDS, until=until, i=intent) == pytest.approx(60 + allowance)
+
+
+async def test_only_claimed_rows_whose_lease_is_over_are_swept(rows: Any, database: Database, known: Catalogue) -> None:
+    """Hazard 16: waiting rows have no lease; takes of the reconciler are no claims of a worker."""
+    await rows.claimed(key="live", left=60)
+    await rows.queued(key="queued")
+    await rows.held(key="held", left=60)
+    for status in ("unknown", "awaiting"):
+        (intent,) = await rows.claimed(key=status)
+        await rows.run("UPDATE idem.outbox SET status = %(s)s WHERE intent_id = %(i)s", s=status, i=intent)
+    assert (await Sweeper(database, known).run_once()).swept == 0
+    assert await rows.statuses() == {"claimed": 1, "pending": 1, "held": 1, "unknown": 1, "awaiting": 1}
+
+
+async def test_without_its_start_mark_a_swept_row_goes_back_to_the_queue(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """Hazard 1: the mark is committed before the first byte, so its absence proves that nothing was sent."""
+    (absent,) = await rows.claimed(key="absent", marks=True, operation="pay.keyless", provider="keyless")
+    (present,) = await rows.claimed(
+        key="present", marks=True, started=True, operation="pay.keyless", provider="keyless"
+    )
+    done = await Sweeper(database, known).run_once()
+    assert (done.swept, done.given_back, done.to_unknown) == (2, 1, 1)
+    row = await rows.row(absent)
+    assert (row["status"], row["first_sent_at"], row["sweeps"]) == ("pending", None, 1)
+    assert (await rows.key(absent))["state"] == "in_progress"
+    assert (await rows.row(present))["status"] == "unknown"
+
+
+async def test_a_row_that_is_not_configured_here_becomes_unknown_and_is_not_judged(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """IB-023: another node serves it; here it gets the longest waits and no dead letter."""
+    (intent,) = await rows.claimed(operation="pay.elsewhere", provider="elsewhere")
+    until = (await rows.row(intent))["claimed_until"]
+    await Sweeper(database, known).run_once()
+    assert ((await rows.row(intent))["status"], await rows.letters(intent)) == ("unknown", [])
+    cautious = Contract("elsewhere")
+    quiet = await rows.value(SECONDS, until=until, i=intent)
+    assert quiet == pytest.approx(cautious.flight_limit + cautious.pause_allowance)
+
+
+async def test_swept_three_times_its_verdict_opens_crashes_worker(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """Hazard 28: no automatic redrive of a row that takes its worker with it each time."""
+    (often,) = await rows.claimed(key="often", sweeps=2)
+    (seldom,) = await rows.claimed(key="seldom", sweeps=1)
+    await Sweeper(database, known).run_once()
+    for intent in (often, seldom):
+        row = await rows.row(intent)
+        async with database.connection() as connection:
+            await change_one(
+                connection,
+                row["id"],
+                lambda found: decide.verdict(
+                    found.row, Evidence("reconciler", "look", name(Absent())), known.require("pay.keyed")
+                ),
+            )
+    assert ((await rows.row(often))["sweeps"], await rows.letters(often)) == (3, ["crashes_worker"])
+    assert (await rows.row(often))["redrive_at"] is None
+    assert ((await rows.row(seldom))["sweeps"], await rows.letters(seldom)) == (2, [])
+    assert (await rows.row(seldom))["redrive_at"] is not None
+
+
+async def test_swept_three_times_before_it_ever_started_it_rests(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """Hazard 28, where the start mark spares the reconciler."""
+    (intent,) = await rows.claimed(sweeps=2, marks=True, operation="pay.keyless", provider="keyless")
+    assert (await Sweeper(database, known).run_once()).held == 1
+    assert ((await rows.row(intent))["status"], await rows.letters(intent)) == ("held", ["crashes_worker"])
+    assert (await rows.key(intent))["state"] == "failed_retryable"
+
+
+@pytest.mark.parametrize(("marks", "sweeps"), [(False, 0), (True, 0), (True, 2)])
+@pytest.mark.parametrize("settleable", [True, False])
+async def test_a_stored_proof_is_folded_by_the_sweep_and_nothing_else_is_left(
+    rows: Any, database: Database, known: Catalogue, marks: bool, sweeps: int, settleable: bool
+) -> None:
+    """Hazard 3e: the row completes; no dead letter of the end that it would have had without the proof."""
+    (intent,) = await rows.claimed(
+        marks=marks, sweeps=sweeps, **({} if settleable else {"operation": "sms", "provider": "sms"})
+    )
+    if not settleable:
+        base = known.operations["pay.keyed"]
+        provider = known.providers["keyed"]
+        known = Catalogue(
+            known.environment,
+            {**known.providers, "sms": replace(provider, contract=Contract("sms"))},  # type: ignore[type-var]
+            {**known.operations, "sms": replace(base, name="sms", provider="sms")},
+        )
+    await rows.prove(intent, "succeeded")
+    done = await Sweeper(database, known).run_once()
+    assert (done.swept, done.settled) == (1, 1)
+    key = await rows.key(intent)
+    assert (key["state"], bytes(key["response_body"]), key["last_error_code"]) == ("completed", b"by proof", None)
+    assert await rows.letters(intent) == []
+    assert [e["type"] for e in await rows.all("SELECT type FROM idem.events")] == ["completed"]
+    assert await rows.value("SELECT count(*) FROM idem.proofs") == 0
+
+
+async def test_a_proof_that_the_provider_is_working_moves_a_swept_row_to_awaiting(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """Hazards 3, 14."""
+    (intent,) = await rows.claimed()
+    await rows.prove(intent, "pending", answered=False)
+    assert (await Sweeper(database, known).run_once()).settled == 1
+    assert ((await rows.row(intent))["status"], (await rows.key(intent))["state"]) == ("awaiting", "in_progress")
+    assert (await rows.key(intent))["last_error_code"] is None
+
+
+async def test_proofs_that_disagree_leave_the_swept_row_unknown_with_a_conflict(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """Hazard 3, P4."""
+    (intent,) = await rows.claimed()
+    await rows.prove(intent, "succeeded", "p-1")
+    await rows.prove(intent, "refused", "p-1")
+    assert (await Sweeper(database, known).run_once()).to_unknown == 1
+    assert ((await rows.key(intent))["state"], await rows.letters(intent)) == ("unknown", ["conflict"])
+
+
+async def test_a_report_that_a_stored_proof_contradicts_is_written_as_a_conflict(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """Hazard 3d: not left to the lease, where the sweep would settle what the proof alone says."""
+    (intent,) = await rows.claimed(left=60)
+    await rows.prove(intent, "refused", "p-1")
+    terms = known.require("pay.keyed")
+    outcome = Succeeded("p-1", "succeeded")
+    async with database.connection() as connection:
+        (found,) = await read_locked(connection, [(await rows.row(intent))["id"]])
+        answer = terms.operation.answer(outcome, str(intent))
+        fates = await settle(connection, [Report(found.row, outcome, Seen(http_status=201), terms, answer)])
+    assert set(fates.values()) == {"folded"}
+    assert ((await rows.row(intent))["status"], await rows.letters(intent)) == ("unknown", ["conflict"])
+
+
+async def test_a_batch_that_others_hold_does_not_hide_the_row_behind_it(
+    rows: Any, database: Database, known: Catalogue, db_url: str
+) -> None:
+    """IB-022: the first hundred cannot be swept, number 101 is, within one pass; the others within the next."""
+    await rows.claimed(100, key="held by another", left=-60)
+    (last,) = await rows.claimed(key="last")
+    with psycopg.connect(db_url) as other:
+        other.execute("SELECT id FROM idem.outbox WHERE intent_id <> %s FOR UPDATE", [last])
+        assert (await Sweeper(database, known).run_once()).swept == 1
+        assert (await rows.row(last))["status"] == "unknown"
+        async with database.connection() as connection:
+            assert await sweep_expired(connection, known, batch=100) == []
+    assert (await Sweeper(database, known).run_once()).swept == 100
+
+
+@pytest.mark.parametrize("bad", [1, 100])
+async def test_a_row_that_cannot_be_written_stops_no_other(
+    rows: Any, database: Database, known: Catalogue, bad: int
+) -> None:
+    """Hazard 20, IB-022: a page with a bad row is written one by one; a page of bad rows is passed by."""
+    await rows.run("ALTER TABLE idem.outbox ADD CONSTRAINT no CHECK (operation <> 'bad' OR status <> 'unknown')")
+    await rows.claimed(bad, key="bad", operation="bad", left=-60)
+    await rows.claimed(120, key="good")
+    sweeper = Sweeper(database, known)
+    if bad == 100:
+        with pytest.raises(psycopg.errors.CheckViolation):
+            await sweeper.run_once()
+    else:
+        assert (await sweeper.run_once()).swept == 120
+    assert await rows.statuses() == {"claimed": bad, "unknown": 120}

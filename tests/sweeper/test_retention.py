@@ -1,0 +1,122 @@
+"""Keys past their time, and what must never go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.database import Database
+from idem.outbox.errors import ConfigError
+from idem.sweeper.daemon import Sweeper, SweeperSettings
+
+PAST = "UPDATE idem.idempotency_keys SET expires_at = statement_timestamp() - interval '1 second'"
+AGE = "SELECT extract(epoch FROM expires_at - statement_timestamp())::float8 FROM idem.idempotency_keys"
+
+
+@pytest.mark.parametrize("state", ["completed", "failed_retryable"])
+async def test_a_key_past_its_time_becomes_a_tombstone_and_then_goes(
+    rows: Any, database: Database, known: Catalogue, state: str
+) -> None:
+    """Hazards 19, 25: the answer goes first, the intent keeps its own state, and both steps are on record."""
+    (intent,) = await (rows.completed() if state == "completed" else rows.held())
+    sweeper = Sweeper(database, known, SweeperSettings(tombstone_ttl=86400))
+    done = await sweeper.run_once()
+    assert (done.expired, done.deleted) == (1, 0)
+    key = await rows.key(intent)
+    assert (key["state"], key["response_status"], key["response_headers"], key["response_body"]) == (
+        "expired", None, None, None,
+    )  # fmt: skip
+    assert key["completed_at"] is not None
+    assert await rows.value(AGE) == pytest.approx(86400, abs=30)
+    (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'expired'")
+    assert (seen["intent_id"], seen["source"], seen["from_state"], seen["to_state"]) == (
+        intent, "sweeper", state, "expired",
+    )  # fmt: skip
+    assert (await sweeper.run_once()).deleted == 0
+    await rows.run(PAST)
+    assert (await sweeper.run_once()).deleted == 1
+    assert await rows.states() == {}
+    assert await rows.value("SELECT state FROM idem.intents") == state
+    assert (await rows.kinds(intent))[-2:] == ["expired", "deleted"]
+
+
+async def test_a_key_inside_its_time_is_kept(rows: Any, database: Database, known: Catalogue) -> None:
+    await rows.completed(key="c", left=60)
+    await rows.held(key="h", left=60)
+    assert (await Sweeper(database, known).run_once()).expired == 0
+
+
+async def test_what_is_open_is_never_expired_or_deleted(rows: Any, database: Database, known: Catalogue) -> None:
+    """IB-050, hazards 6, 19: running, unknown, dead-lettered, about to be redriven, proven, or half done."""
+    await rows.queued(key="running")
+    await rows.claimed(key="claimed", left=60)
+    await rows.claimed(key="unknown")
+    for make, key in ((rows.completed, "lettered"), (rows.held, "rejected")):
+        (intent,) = await make(key=key)
+        await rows.bury(intent)
+    (tombstone,) = await rows.completed(key="tombstone")
+    await rows.held(key="redriven", redrive=60)
+    (proven,) = await rows.held(key="proven")
+    await rows.prove(proven, "succeeded")
+    (half,) = await rows.held(key="half done", left=60)
+    await rows.run("ALTER TABLE idem.outbox DISABLE TRIGGER USER")
+    await rows.run("UPDATE idem.outbox SET step = 2 WHERE intent_id = %(i)s", i=half)
+    sweeper = Sweeper(database, known)
+    assert (await sweeper.run_once()).expired == 1  # the tombstone alone
+    await rows.bury(tombstone)
+    await rows.run(PAST)
+    for _ in range(2):
+        done = await sweeper.run_once()
+        assert (done.expired, done.deleted) == (0, 0)
+    assert await rows.states() == {
+        "in_progress": 2, "unknown": 1, "completed": 1, "failed_retryable": 4, "expired": 1,
+    }  # fmt: skip
+
+
+async def test_rows_and_keys_that_others_hold_are_passed_by(
+    rows: Any, database: Database, known: Catalogue, db_url: str
+) -> None:
+    """Never blocking live traffic, never blocked by it, and IB-022."""
+    await rows.held(100, key="held", left=-60)
+    await rows.completed(100, key="locked", left=-60)
+    await rows.completed(20, key="free")
+    with psycopg.connect(db_url) as other:
+        other.execute("SELECT id FROM idem.outbox FOR UPDATE")
+        other.execute("SELECT 1 FROM idem.idempotency_keys WHERE idempotency_key LIKE 'locked%' FOR UPDATE")
+        assert (await Sweeper(database, known).run_once()).expired == 20
+    assert (await Sweeper(database, known).run_once()).expired == 200
+
+
+async def test_a_late_proof_after_expiry_still_settles_the_intent(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """Hazard 19: the tombstone stays as it is."""
+    from idem.outbox.change import Evidence, StoredProof
+    from idem.outbox.operation import Answer
+    from idem.outbox.outcomes import Succeeded
+    from idem.outbox.proofs import apply
+
+    (intent,) = await rows.held()
+    await Sweeper(database, known).run_once()
+    proof = StoredProof(await rows.value("SELECT gen_random_uuid()"), "webhook", Succeeded("p"), Answer(201, b"late"))
+    async with database.connection() as connection:
+        row = await rows.row(intent)
+        evidence = Evidence("webhook", "proof", "succeeded")
+        assert await apply(connection, row["id"], proof, evidence, known.require("pay.keyed")) == "applied"
+    assert await rows.value("SELECT state FROM idem.intents") == "completed"
+    assert (await rows.key(intent))["state"] == "expired"
+
+
+def test_tombstones_must_outlive_what_a_provider_remembers(known: Catalogue) -> None:
+    """Hazard 19: the same key would be a new payment under a provider key that is still remembered."""
+    with pytest.raises(ConfigError, match=r"sweeper\.tombstone_ttl.*keyed"):
+        Sweeper(None, known, SweeperSettings(tombstone_ttl=3600))  # type: ignore[arg-type]
+
+
+def test_settings_that_cannot_work_are_named() -> None:
+    with pytest.raises(ConfigError) as error:
+        SweeperSettings(interval=0, webhook_body_retention=2, webhook_retention=1)
+    assert len(error.value.problems) == 2

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, assert_never
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from idem.outbox import canonical, keys
+from idem.outbox import canonical, configuration, keys
 from idem.outbox.contract import FrozenRequest, Provider
 from idem.outbox.decisions import (
     Accepted,
@@ -69,6 +70,12 @@ class Acceptor:
         self._providers = providers
         self._nudge = nudge
         self._secret: bytes | None = None
+
+    @classmethod
+    def load(cls, path: Path | str | None = None, nudge: Nudge | None = None) -> Self:
+        """An acceptor for all that idem.toml and `IDEM_…` configure. Raises ConfigError with every mistake."""
+        found = configuration.load(path)
+        return cls(found.operations, found.providers, nudge)
 
     def accept(
         self,

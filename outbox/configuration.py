@@ -99,9 +99,11 @@ def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, 
     for name, provider in provider_settings.items():
         check_provider(complaints, name, provider, worker)
     accounts: dict[str, str] = {}
-    known = merged.get("providers")
+    written = merged.get("providers")
     for name, operation in operation_settings.items():
-        account = check_operation(complaints, name, operation, provider_settings, known if known else {})
+        account = check_operation(
+            complaints, name, operation, provider_settings, written if isinstance(written, dict) else {}
+        )
         if account is not None:
             accounts[name] = account
     if settings is not None:

@@ -19,7 +19,7 @@ FILE_VARIABLE: Final = "IDEM_CONFIG"
 URL_VARIABLE: Final = "IDEM_DATABASE_URL"
 LARGEST: Final = 4 * 1_048_576
 
-ORCHESTRATOR: Final = re.compile(r"IDEM_.*(_SERVICE_HOST|_SERVICE_PORT(_.*)?|_PORT(_[0-9]+_(TCP|UDP).*)?)")
+ORCHESTRATOR: Final = re.compile(r"IDEM_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP)(_.*)?)?)")
 """What Kubernetes sets for every Service whose name begins with idem."""
 
 HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")

@@ -266,7 +266,7 @@ WRONG = st.sampled_from(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(places(EXAMPLE)[1:]), WRONG)
 def test_no_value_anywhere_is_a_traceback(write: Path, path: tuple[str | int, ...], wrong: object) -> None:
     text = "\n".join(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from idem.outbox.errors import Unrenderable
@@ -161,6 +161,7 @@ def test_what_is_no_path_is_refused(template: str, params: dict[str, Any]) -> No
         path(template, **params)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=10))
 def test_an_encoded_value_stays_in_its_place(value: str) -> None:
     try:

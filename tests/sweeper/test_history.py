@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
 from idem.sweeper.daemon import Sweeper, SweeperSettings
@@ -29,9 +27,9 @@ WITH evidence AS (UPDATE idem.evidence SET at = at - interval '500 days'
 UPDATE idem.requests SET created_at = created_at - interval '500 days' WHERE intent_id = ANY (%(i)s)
 """
 COUNTED = """
-SELECT (SELECT count(*) FROM idem.evidence WHERE intent_id = %(i)s),
-       (SELECT count(*) FROM idem.events WHERE aggregateid = %(i)s),
-       (SELECT count(*) FROM idem.requests WHERE intent_id = %(i)s)
+SELECT (SELECT count(*) FROM idem.evidence WHERE intent_id = %(i)s) AS evidence,
+       (SELECT count(*) FROM idem.events WHERE aggregateid = %(i)s) AS events,
+       (SELECT count(*) FROM idem.requests WHERE intent_id = %(i)s) AS requests
 """
 
 
@@ -48,7 +46,7 @@ async def aged(rows: Any, make: Any, n: int = 1, **options: Any) -> list[UUID]:
 
 
 async def left(rows: Any, intent: UUID) -> tuple[int, ...]:
-    (counted,) = await rows.all(COUNTED.replace("),", ") AS a,", 1).replace("),\n", ") AS b,\n", 1), i=intent)
+    (counted,) = await rows.all(COUNTED, i=intent)
     return tuple(counted.values())
 
 
@@ -136,18 +134,16 @@ async def test_daemons_that_are_gone_are_forgotten(rows: Any, database: Database
         "INSERT INTO idem.daemons (id, kind, host, pid, seen_at, ended_at, ended_how) VALUES"
         " ('dead', 'worker', 'h', 1, now() - interval '8 days', NULL, NULL),"
         " ('ended', 'worker', 'h', 1, now() - interval '9 days', now() - interval '8 days', 'clean'),"
-        " ('reaped', 'worker', 'h', 1, now() - interval '8 days', now(), 'reaped'), ('lives', 'worker', 'h', 1, now(), NULL, NULL)"
+        " ('reaped', 'worker', 'h', 1, now() - interval '8 days', now(), 'reaped'),"
+        " ('lives', 'worker', 'h', 1, now(), NULL, NULL)"
     )  # fmt: skip
     assert (await Sweeper(database, known).run_once()).daemons == 2
     assert [row["id"] for row in await rows.all("SELECT id FROM idem.daemons ORDER BY id")] == ["lives", "reaped"]
 
 
-async def test_a_guard_that_refuses_ends_one_kind_and_no_other(
-    rows: Any, database: Database, known: Catalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_guard_that_refuses_ends_one_kind_and_no_other(rows: Any, database: Database, known: Catalogue) -> None:
     """A dead letter that was opened between our look and the trigger's: the kind is left to the next pass."""
     await aged(rows, rows.completed, key="old", left=60)
-    await rows.run("ALTER TABLE idem.events ADD CONSTRAINT never CHECK (true)")
     await rows.run("CREATE FUNCTION idem.no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE check_violation; END'")
     await rows.run("CREATE TRIGGER a_no BEFORE DELETE ON idem.evidence FOR EACH ROW EXECUTE FUNCTION idem.no()")
     await rows.completed(3, key="expires")

@@ -8,8 +8,12 @@ import psycopg
 import pytest
 
 from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.database import Database
 from idem.outbox.errors import ConfigError
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Succeeded
+from idem.outbox.proofs import apply
 from idem.sweeper.daemon import Sweeper, SweeperSettings
 
 PAST = "UPDATE idem.idempotency_keys SET expires_at = statement_timestamp() - interval '1 second'"
@@ -94,11 +98,6 @@ async def test_a_late_proof_after_expiry_still_settles_the_intent(
     rows: Any, database: Database, known: Catalogue
 ) -> None:
     """Hazard 19: the tombstone stays as it is."""
-    from idem.outbox.change import Evidence, StoredProof
-    from idem.outbox.operation import Answer
-    from idem.outbox.outcomes import Succeeded
-    from idem.outbox.proofs import apply
-
     (intent,) = await rows.held()
     await Sweeper(database, known).run_once()
     proof = StoredProof(await rows.value("SELECT gen_random_uuid()"), "webhook", Succeeded("p"), Answer(201, b"late"))

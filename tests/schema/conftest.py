@@ -1,0 +1,117 @@
+"""A schema that an ordinary role owns, with a role for the daemons and one for a producer."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from idem.migrations import runner
+
+ENVIRONMENT = "test"
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A database whose schema `owner` made; nobody but the test's superuser may do more than its role."""
+
+    superuser_url: str
+    owner: str
+    daemon: str
+    producer: str
+
+    def url(self, role: str) -> str:
+        """A URL under which one works as this role."""
+        return as_role(self.superuser_url, getattr(self, role))
+
+
+def on(url: str, name: str) -> str:
+    """The same server, another database."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def as_role(url: str, role: str) -> str:
+    """The same database, as another role from the first statement on."""
+    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-c role={role}')}"
+
+
+@contextmanager
+def new_database(server: str, *, owner: str | None = None, template: str | None = None) -> Iterator[str]:
+    """The URL of a database that is dropped at the end."""
+    name = f"idem_schema_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(
+            f"CREATE DATABASE {name}"
+            + (f" OWNER {owner}" if owner else "")
+            + (f" TEMPLATE {template}" if template else "")
+        )
+    try:
+        yield on(server, name)
+    finally:
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+NewDatabase: TypeAlias = Callable[..., AbstractContextManager[str]]
+
+
+@pytest.fixture
+def empty_database(server: str) -> Iterator[str]:
+    """A database with nothing in it."""
+    with new_database(server) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def roles(server: str) -> Iterator[tuple[str, str, str]]:
+    """Three ordinary roles: owner, daemon, producer."""
+    names = tuple(f"idem_{kind}_{os.getpid()}" for kind in ("owner", "daemon", "producer"))
+    with psycopg.connect(server, autocommit=True) as admin:
+        for name in names:
+            admin.execute(f"CREATE ROLE {name} NOSUPERUSER NOCREATEDB NOCREATEROLE")
+        yield names  # type: ignore[misc]
+        for name in names:
+            admin.execute(f"DROP ROLE {name}")
+
+
+@pytest.fixture(scope="session")
+def installed_once(server: str, roles: tuple[str, str, str]) -> Iterator[Installed]:
+    """The schema as an ordinary role installs it; a template that nobody connects to."""
+    owner, daemon, producer = roles
+    with new_database(server, owner=owner) as url:
+        runner.upgrade(as_role(url, owner), environment=ENVIRONMENT)
+        runner.grant(as_role(url, owner), daemon, "daemon")
+        runner.grant(as_role(url, owner), producer, "producer")
+        yield Installed(url, owner, daemon, producer)
+
+
+@pytest.fixture(scope="session")
+def pristine(server: str, installed_once: Installed) -> Iterator[Installed]:
+    """A copy whose tables stay empty: tests work in transactions that are rolled back."""
+    with new_database(server, template=urlsplit(installed_once.superuser_url).path[1:]) as url:
+        yield replace(installed_once, superuser_url=url)
+
+
+@pytest.fixture
+def installed(server: str, installed_once: Installed) -> Iterator[Installed]:
+    """A copy of this test's own, to commit in."""
+    with new_database(server, template=urlsplit(installed_once.superuser_url).path[1:]) as url:
+        with psycopg.connect(url, autocommit=True) as own:
+            own.execute("UPDATE idem.installation SET database_name = current_database()")
+        yield replace(installed_once, superuser_url=url)
+
+
+@pytest.fixture
+def rolled_back(pristine: Installed) -> Iterator[psycopg.Connection[Any]]:
+    """A superuser's open transaction on the empty schema."""
+    with psycopg.connect(pristine.superuser_url) as connection:
+        yield connection
+        connection.rollback()

@@ -1,0 +1,113 @@
+"""Rows of every table as they may be, in plain SQL, so that a test changes one thing and sees who refuses it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from idem.outbox.states import KeyState, OutboxStatus
+
+UNTRIGGERED = "SET LOCAL session_replication_role = replica"
+"""A superuser's way around every trigger and foreign key, for rows that a test needs as they are."""
+TRIGGERED = "SET LOCAL session_replication_role = origin"
+
+NOW = sql.SQL("statement_timestamp()")
+SOON = sql.SQL("statement_timestamp() + interval '1 hour'")
+INTENT = uuid.UUID(int=1)
+ROW = uuid.UUID(int=2)
+ANSWER = {"response_status": 201, "response_headers": "{}", "response_body": b"{}", "completed_at": NOW}
+NO_ANSWER = dict.fromkeys(ANSWER)
+CLAIM = {"claim_token": uuid.UUID(int=3), "claimed_by": "w", "claimed_at": NOW, "claimed_until": SOON}
+NO_CLAIM = dict.fromkeys(CLAIM)
+
+ROWS: Mapping[str, Mapping[str, Any]] = {
+    "installation": {
+        "environment": "e", "secret": b"s" * 32, "system_identifier": 1, "timeline": 1, "database_name": "d",
+    },
+    "operations": {"name": "pay", "provider": "p", "account": "a"},
+    "intents": {
+        "id": INTENT, "tenant_id": "t", "operation": "pay", "idempotency_key": "k", "provider": "p", "account": "a",
+        "params": "{}", "wanted_at": NOW,
+    },
+    "idempotency_keys": {
+        "tenant_id": "t", "operation": "pay", "idempotency_key": "k", "fingerprint": "v1:0", "intent_id": INTENT,
+        "state": "in_progress", "expires_at": SOON,
+    },
+    "outbox": {
+        "id": ROW, "intent_id": INTENT, "available_at": NOW, "start_before": SOON, "status_since": NOW,
+        "provider_key": ROW, "status": "pending", "operation": "pay", "provider": "p", "account": "a", "origin": "o",
+        "ordering_key": "order 1",
+    },
+    "requests": {
+        "outbox_id": ROW, "intent_id": INTENT, "provider_key": ROW, "provider": "p", "account": "a", "method": "POST",
+        "path": "/", "headers": "{}", "body": b"{}",
+    },
+    "proofs": {"id": ROW, "outbox_id": ROW, "intent_id": INTENT, "source": "webhook", "outcome": "pending"},
+    "evidence": {
+        "intent_id": INTENT, "id": ROW, "outbox_id": ROW, "attempt": 1, "token": ROW, "source": "worker",
+        "kind": "report",
+    },
+    "events": {"id": ROW, "aggregateid": INTENT, "number": 1, "type": "completed", "payload": "{}"},
+    "webhook_events": {"id": ROW, "provider": "p", "account": "a", "event_id": "evt", "verdict": "applied"},
+    "webhook_bodies": {"webhook_event_id": ROW, "headers": "{}", "body": b"{}"},
+    "dead_letters": {"id": ROW, "intent_id": INTENT, "reason": "conflict"},
+    "lanes": {"provider": "p", "account": "a"},
+    "daemons": {"id": "d", "kind": "worker", "host": "h", "pid": 1},
+    "api_tokens": {"token_sha256": b"h" * 32, "tenant_id": "t", "label": "l"},
+    "handled_events": {"event_id": ROW, "handler": "h"},
+}  # fmt: skip
+
+
+def key_columns(state: KeyState | str) -> dict[str, Any]:
+    """The columns that the CHECKs want of a key in this state."""
+    answer = ANSWER if state == "completed" else NO_ANSWER
+    return {"state": str(state)} | answer | ({"completed_at": NOW} if state in ("completed", "expired") else {})
+
+
+def row_columns(status: OutboxStatus | str) -> dict[str, Any]:
+    """The columns that the CHECKs want of an outbox row in this status."""
+    claim = CLAIM if status == "claimed" else NO_CLAIM
+    return {"status": str(status), "first_sent_at": NOW if status == "claimed" else None} | claim
+
+
+def intent_columns(state: str) -> dict[str, Any]:
+    """The columns that the CHECKs want of an intent in this state."""
+    done = state == "completed"
+    return {"state": state, "outcome": "succeeded" if done else None, "settled_at": NOW if done else None}
+
+
+def _value(value: Any) -> sql.Composable:
+    return value if isinstance(value, sql.Composable) else sql.Literal(value)
+
+
+def insert(connection: psycopg.Connection[Any], table: str, **columns: Any) -> None:
+    """INSERT the row of `ROWS`, with some columns otherwise."""
+    row = {**ROWS[table], **columns}
+    connection.execute(
+        sql.SQL("INSERT INTO idem.{} ({}) VALUES ({})").format(
+            sql.Identifier(table),
+            sql.SQL(", ").join(map(sql.Identifier, row)),
+            sql.SQL(", ").join(map(_value, row.values())),
+        )
+    )
+
+
+def update(connection: psycopg.Connection[Any], table: str, **columns: Any) -> int:
+    """UPDATE every row of a table; how many."""
+    assignments = [sql.SQL("{} = {}").format(sql.Identifier(name), _value(v)) for name, v in columns.items()]
+    done = connection.execute(
+        sql.SQL("UPDATE idem.{} SET {}").format(sql.Identifier(table), sql.SQL(", ").join(assignments))
+    )
+    return done.rowcount
+
+
+def plant(connection: psycopg.Connection[Any], *tables: str, **changes: Mapping[str, Any]) -> None:
+    """Put a row into each of `tables`, past all triggers; `changes` by table."""
+    connection.execute(UNTRIGGERED)
+    for table in tables:
+        insert(connection, table, **changes.get(table, {}))
+    connection.execute(TRIGGERED)

@@ -1,0 +1,185 @@
+"""Every pair of states, tried against the database: exactly the listed ones go through, whoever writes (hazard 61)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from schema import shapes
+
+from idem.outbox.states import KEY_TRANSITIONS, OUTBOX_TRANSITIONS, KeyState, OutboxStatus, pairs
+
+Connection = psycopg.Connection[Any]
+WHO = pytest.mark.parametrize("who", ["owner", "daemon"])
+INTENT_STATES = [state for state in KeyState if state is not KeyState.EXPIRED]
+
+
+def refused(
+    connection: Connection, role: str, prepare: Callable[[], None], act: Callable[[], Any]
+) -> psycopg.Error | None:
+    """What the database says to `act` by `role` after `prepare` by a superuser; nothing of it stays."""
+    connection.execute("SAVEPOINT attempt")
+    try:
+        prepare()
+        connection.execute(f"SET LOCAL ROLE {role}")
+        act()
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    except psycopg.Error as error:
+        return error
+    finally:
+        connection.execute("ROLLBACK TO SAVEPOINT attempt")
+    return None
+
+
+@pytest.fixture
+def role(pristine: Any, who: str) -> str:
+    return str(getattr(pristine, who))
+
+
+@WHO
+def test_hazard_61_exactly_the_listed_key_transitions_succeed(rolled_back: Connection, role: str) -> None:
+    succeeded: set[tuple[str | None, str | None]] = set()
+    for target in KeyState:
+        error = refused(
+            rolled_back,
+            role,
+            lambda: shapes.plant(rolled_back, "intents"),
+            lambda target=target: shapes.insert(rolled_back, "idempotency_keys", **shapes.key_columns(target)),
+        )
+        if error is None:
+            succeeded.add((None, target))
+    for source in KeyState:
+
+        def plant(source: KeyState = source) -> None:
+            shapes.plant(
+                rolled_back, "intents", "idempotency_keys", idempotency_keys=shapes.key_columns(source)
+            )
+
+        for target in set(KeyState) - {source}:
+            columns = shapes.key_columns(target)
+            error = refused(
+                rolled_back, role, plant, lambda c=columns: shapes.update(rolled_back, "idempotency_keys", **c)
+            )
+            if error is None:
+                succeeded.add((source, target))
+            else:
+                assert "idem refuses this UPDATE of idempotency_keys" in str(error), (source, target, error)
+        delete = lambda: rolled_back.execute("DELETE FROM idem.idempotency_keys")  # noqa: E731
+        if refused(rolled_back, role, plant, delete) is None:
+            succeeded.add((source, None))
+    assert succeeded == pairs(KEY_TRANSITIONS)
+
+
+@WHO
+def test_hazard_61_exactly_the_listed_outbox_transitions_succeed(rolled_back: Connection, role: str) -> None:
+    succeeded: set[tuple[str | None, str | None]] = set()
+    for target in OutboxStatus:
+        columns = shapes.row_columns(target) | {"inline": target is OutboxStatus.CLAIMED}
+        error = refused(
+            rolled_back,
+            role,
+            lambda: shapes.plant(rolled_back, "intents"),
+            lambda c=columns: shapes.insert(rolled_back, "outbox", **c),
+        )
+        if error is None:
+            succeeded.add((None, target))
+    for source in OutboxStatus:
+
+        def plant(source: OutboxStatus = source) -> None:
+            shapes.plant(rolled_back, "intents", "outbox", outbox=shapes.row_columns(source))
+
+        for target in set(OutboxStatus) - {source}:
+            columns = shapes.row_columns(target)
+            error = refused(rolled_back, role, plant, lambda c=columns: shapes.update(rolled_back, "outbox", **c))
+            if error is None:
+                succeeded.add((source, target))
+            else:
+                assert "idem refuses this UPDATE of outbox" in str(error), (source, target, error)
+
+        def settle() -> None:
+            rolled_back.execute("DELETE FROM idem.outbox")
+            shapes.update(rolled_back, "intents", **shapes.intent_columns("completed"))
+
+        if refused(rolled_back, role, plant, settle) is None:
+            succeeded.add((source, None))
+    assert succeeded == pairs(OUTBOX_TRANSITIONS)
+
+
+@WHO
+def test_hazard_50_an_intent_moves_as_its_key_does(rolled_back: Connection, role: str) -> None:
+    """The intent is the truth, one statement writes both; it is never expired and never deleted."""
+    succeeded: set[tuple[str | None, str | None]] = set()
+    for source in INTENT_STATES:
+
+        def plant(source: KeyState = source) -> None:
+            shapes.plant(rolled_back, "intents", intents=shapes.intent_columns(source))
+
+        for target in set(INTENT_STATES) - {source}:
+            columns = shapes.intent_columns(target)
+            if refused(rolled_back, role, plant, lambda c=columns: shapes.update(rolled_back, "intents", **c)) is None:
+                succeeded.add((source, target))
+        delete = lambda: rolled_back.execute("DELETE FROM idem.intents")  # noqa: E731
+        if refused(rolled_back, role, plant, delete) is None:
+            succeeded.add((source, None))
+    of_keys = pairs(KEY_TRANSITIONS)
+    assert succeeded == {(s, t) for s, t in of_keys if {s, t}.isdisjoint({None, KeyState.EXPIRED})}
+
+
+@WHO
+@pytest.mark.parametrize("status", list(OutboxStatus))
+def test_hazard_6_a_row_leaves_only_when_its_step_is_done(
+    rolled_back: Connection, role: str, status: OutboxStatus
+) -> None:
+    def plant() -> None:
+        shapes.plant(rolled_back, "intents", "outbox", outbox=shapes.row_columns(status))
+
+    error = refused(rolled_back, role, plant, lambda: rolled_back.execute("DELETE FROM idem.outbox"))
+    assert "idem refuses this DELETE of outbox row" in str(error)
+
+    def next_step() -> None:
+        rolled_back.execute("DELETE FROM idem.outbox")
+        shapes.insert(rolled_back, "outbox", id=shapes.INTENT, step=2)
+
+    assert refused(rolled_back, role, plant, next_step) is None
+
+    def same_step() -> None:
+        rolled_back.execute("DELETE FROM idem.outbox")
+        shapes.insert(rolled_back, "outbox", id=shapes.INTENT, step=1)
+
+    assert "idem refuses this DELETE of outbox row" in str(refused(rolled_back, role, plant, same_step))
+
+
+def test_hazard_6_the_row_that_left_too_early_stops_the_commit(installed: Any) -> None:
+    """The check is deferred: the statement succeeds, the COMMIT does not, and the row is still there."""
+    with psycopg.connect(installed.superuser_url) as superuser:
+        shapes.plant(superuser, "intents", "outbox")
+    with psycopg.connect(installed.url("daemon")) as daemon:
+        daemon.execute("DELETE FROM idem.outbox")
+        with pytest.raises(psycopg.errors.CheckViolation, match="leaves only when its step is completed"):
+            daemon.commit()
+        assert daemon.execute("SELECT count(*) FROM idem.outbox").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("status", list(OutboxStatus))
+def test_only_an_inline_row_is_born_claimed(rolled_back: Connection, status: OutboxStatus, inline: bool) -> None:
+    shapes.plant(rolled_back, "intents")
+    columns = shapes.row_columns(status) | {"inline": inline}
+    listed = status in ("pending", "waiting", "unfrozen") and not inline or (status == "claimed" and inline)
+    try:
+        shapes.insert(rolled_back, "outbox", **columns)
+    except psycopg.errors.CheckViolation:
+        assert not listed
+    else:
+        assert listed
+
+
+@WHO
+@pytest.mark.parametrize("table", ["outbox", "idempotency_keys", "intents", "requests", "evidence", "events"])
+def test_no_truncate_opens_a_way_around_the_rows(rolled_back: Connection, role: str, table: str) -> None:
+    error = refused(
+        rolled_back, role, lambda: None, lambda: rolled_back.execute(f"TRUNCATE idem.{table} CASCADE")
+    )
+    assert isinstance(error, psycopg.errors.CheckViolation | psycopg.errors.InsufficientPrivilege)

@@ -69,9 +69,7 @@ async def redrive(
         for why, count in Counter(each.why_not for each in candidates if each.why_not).most_common(10):
             say(f"  {count} x {why}")
         if expect is None:
-            raise Refusal(
-                f"nothing was changed: to redrive many at once, say that you expect them: --expect {len(candidates)}"
-            )
+            raise Refusal(f"nothing was changed: say how many you expect, as in --expect {len(candidates)}")
         if expect != len(candidates):
             raise Refusal(f"nothing was changed: {len(candidates)} intents match, and you expect {expect}: look again")
         confirm(f"Redrive {len(ready)} intents?", yes=yes)
@@ -111,10 +109,7 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
         if len(page) < PAGE:
             break
         after = page[-1]["id"]
-    return [
-        Candidate(intent, version, await _why_not(connection, catalogue, intent))
-        for intent, version in versions.items()
-    ]
+    return [Candidate(each, versions[each], await _why_not(connection, catalogue, each)) for each in versions]
 
 
 async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID) -> str | None:

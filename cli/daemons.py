@@ -55,11 +55,10 @@ def run_worker(
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         from idem.outbox.daemon import stop_on_signals
-        from idem.outbox.lane_worker import WorkerSettings
         from idem.outbox.worker import Worker
 
         with stop_on_signals() as stop:
-            await Worker(database, catalogue, WorkerSettings(**_same(found.settings.worker, WorkerSettings))).run(stop)
+            await Worker(database, catalogue, found.settings.worker).run(stop)
 
     _daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host)
 

@@ -60,12 +60,11 @@ class Case:
 
 async def read(connection: AsyncConnection[Any], letter_id: UUID, *, params: bool = False) -> Case:
     """Everything about a dead letter. Raises Refusal where there is none."""
-    from idem.cli.dlq import unknown_letter
     from idem.outbox import listing, operator
 
     letter = await listing.letter(connection, letter_id)
     if letter is None:
-        raise unknown_letter(letter_id)
+        raise Refusal(f"there is no dead letter {letter_id} in this database: `idem dlq list` shows the open ones")
     if letter["intent_id"] is None:
         return Case(letter, None, None)
     intent = await listing.intent(connection, letter["intent_id"], params=params)
@@ -97,9 +96,8 @@ async def resolve(config: Path | None, letter: UUID, wish: Wish, *, yes: bool, a
 def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
     letter, intent = case.letter, case.intent
     if letter["resolved_at"] is not None and wish.act != "redrive":
-        raise Refusal(
-            f"dead letter {letter['id']} is resolved already: {letter['resolution']}, {letter['resolved_by']}"
-        )
+        how = f"{letter['resolution']}, by {letter['resolved_by']}"
+        raise Refusal(f"dead letter {letter['id']} is resolved already: {how}")
     say(f"dead letter {letter['id']}: {letter['reason']}, {age(letter['age'])} old, seen {letter['seen']} times")
     if intent is not None:
         row = f", row {case.held.row.status}, attempts {case.held.row.attempt}" if case.held else ""

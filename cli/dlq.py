@@ -10,9 +10,8 @@ from uuid import UUID
 import typer
 
 from idem.cli import opening
-from idem.cli.options import By, Config, Json, Limit, Since, Sure, Why, Yes, examples, moment, who
+from idem.cli.options import By, Config, Json, Limit, Params, Since, Sure, Why, Yes, examples, moment, who
 from idem.cli.output import age, as_json, fields, say, table
-from idem.outbox.errors import Refusal
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -83,9 +82,7 @@ def checked(reason_code: str | None) -> str | None:
 def show(
     letter: Letter,
     config: Config = None,
-    params: Annotated[
-        bool, typer.Option("--params", help="The client's params too; they may be personal data.")
-    ] = False,
+    params: Params = False,
     as_data: Json = False,
 ) -> None:
     """Show everything that is known about a dead letter, and what each possible resolution would do."""
@@ -220,8 +217,3 @@ def discard(
     from idem.cli import deciding
 
     asyncio.run(deciding.resolve(config, letter, deciding.Wish("discard", reason, who(by)), yes=yes, as_data=as_data))
-
-
-def unknown_letter(letter: UUID) -> Refusal:
-    """There is no such entry."""
-    return Refusal(f"there is no dead letter {letter} in this database: `idem dlq list` shows the open ones")

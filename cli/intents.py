@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 
 from idem.cli import opening
-from idem.cli.options import By, Config, Json, Limit, Why, Yes, confirm, examples, who
+from idem.cli.options import By, Config, Json, Limit, Params, Why, Yes, confirm, examples, who
 from idem.cli.output import age, as_json, say, table
 from idem.outbox.errors import Refusal
 
@@ -80,9 +80,7 @@ async def _list(config: Path | None, **filters: Any) -> list[dict[str, Any]]:
 def show(
     intent: Intent,
     config: Config = None,
-    params: Annotated[
-        bool, typer.Option("--params", help="The client's params too; they may be personal data.")
-    ] = False,
+    params: Params = False,
     as_data: Json = False,
 ) -> None:
     """Show one intent: where it stands, and who saw what, in order."""

@@ -41,6 +41,10 @@ Since: TypeAlias = Annotated[
 ]
 Limit: TypeAlias = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many to show.")]
 
+Params: TypeAlias = Annotated[
+    bool, typer.Option("--params", help="The client's params too; they may be personal data.")
+]
+
 
 def examples(*lines: str) -> str:
     """The end of a command's help."""

@@ -43,9 +43,9 @@ def show_intent(intent: dict[str, Any]) -> None:
             f"{age(proof['age'])} old"
         )
     for letter in intent["dead_letters"]:
-        end = (
-            f"resolved as {letter['resolution']} by {text(letter['resolved_by'])}" if letter["resolved_at"] else "open"
-        )
+        end = "open"
+        if letter["resolved_at"]:
+            end = f"resolved as {letter['resolution']} by {text(letter['resolved_by'])}: {text(letter['note'])}"
         typer.echo(f"dead letter {letter['id']}  {letter['reason']}, {end}")
     typer.echo()
     table(

@@ -22,7 +22,7 @@ from idem.outbox.operation_settings import OperationSettings
 from idem.outbox.provider_settings import ProviderSettings
 from idem.outbox.providers.contracts import Finding
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.settings import InstallationSettings, Secret, WorkerSettings, check_database_url
+from idem.outbox.settings import InstallationSettings, Secret, check_database_url
 
 TABLES: Final = ("providers", "operations")
 
@@ -95,9 +95,10 @@ def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, 
     for level, loc, what, do in vault.findings:
         complaints.add(level, loc, what, do)
 
-    worker = settings.worker if settings is not None else WorkerSettings()
+    # A mistake elsewhere in the installation's tables does not hide those of a contract.
+    known = settings if settings is not None else InstallationSettings()
     for name, provider in provider_settings.items():
-        check_provider(complaints, name, provider, worker)
+        check_provider(complaints, name, provider, known)
     accounts: dict[str, str] = {}
     written = merged.get("providers")
     for name, operation in operation_settings.items():

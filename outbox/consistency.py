@@ -13,15 +13,17 @@ from idem.outbox.provider_settings import ProviderSettings
 from idem.outbox.providers import contracts, rules
 from idem.outbox.providers.rules import Says
 from idem.outbox.providers.template import KEY
-from idem.outbox.settings import InstallationSettings, WorkerSettings
+from idem.outbox.settings import InstallationSettings
 
 UNSAFE_TO_EXCUSE = frozenset({408, 409, 423, 424, 429, *range(500, 600)})
 """Statuses that also come from whoever stands between us and the provider, after the request went on."""
 
 
-def check_provider(complaints: Complaints, name: str, settings: ProviderSettings, worker: WorkerSettings) -> None:
+def check_provider(
+    complaints: Complaints, name: str, settings: ProviderSettings, installation: InstallationSettings
+) -> None:
     """The contract's own checks, and what its accounts, look-ups and rules lack."""
-    contract = settings.contract(name)
+    contract, worker = settings.contract(name), installation.worker
     found = contracts.check(
         contract,
         lease=worker.lease,
@@ -31,6 +33,14 @@ def check_provider(complaints: Complaints, name: str, settings: ProviderSettings
     )
     for finding in found:
         complaints.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
+    needed = 2 * contract.deadline + worker.margin
+    if needed >= installation.reconciler.lease and contract.deadline + worker.margin < worker.lease:
+        complaints.add(
+            "warning",
+            ("providers", name, "deadline"),
+            f"a replay and a look-up may take {text(needed)} together, longer than reconciler.lease",
+            "Make reconciler.lease longer",
+        )
     _check_accounts(complaints, name, settings)
     _check_reading(complaints, name, settings)
 

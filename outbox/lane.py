@@ -74,8 +74,12 @@ class Lane:
         Raises no Exception and no CancelledError: the caller must bring the outcome to the row in every case, and asks
         its task whether it was cancelled. `given_back` means that the provider was not called and is not the reason.
         """
-        if not self.breaker.may_call(row_id, clock.boottime()):
-            return NotExecuted("given_back"), Seen(note="given back: the breaker is open")
+        now = clock.boottime()
+        if not self.breaker.may_call(row_id, now):
+            # With a wait, so that the row is not claimed again at once, and again.
+            return NotExecuted("given_back", self.breaker.wait(now) or 1.0), Seen(
+                note="given back: the breaker is open"
+            )
         outcome: Outcome = NotExecuted("given_back")
         trouble = True
         try:

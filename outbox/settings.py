@@ -168,9 +168,6 @@ class SweeperSettings(Section):
         ge=86400,
         description="Seconds for which evidence of final intents is kept; default 400d, longer than card disputes run.",
     )
-    event_retention: Duration = Field(
-        default=90 * 86400.0, ge=86400, description="Seconds for which handled events are kept; default 90d."
-    )
     webhook_retention: Duration = Field(
         default=90 * 86400.0,
         ge=86400,
@@ -184,7 +181,10 @@ class ReconcilerSettings(Section):
     interval: Duration = Field(default=1.0, gt=0, description="Seconds between two looks for due unknowns; default 1s.")
     batch: int = Field(default=50, ge=1, le=1000, description="Rows taken at once in one lane; default 50.")
     lease: Duration = Field(
-        default=60.0, gt=0, description="Seconds for which a taken row is held; default 60s, as the worker's."
+        default=90.0,
+        gt=0,
+        description="Seconds for which a taken row is held; default 90s. It must hold the deadlines of a replay and a "
+        "look-up, and the worker's margin.",
     )
     share: float = Field(
         default=0.25,

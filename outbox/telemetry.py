@@ -33,6 +33,8 @@ ROWS = Gauge("idem_rows", "Rows by status.", ["status"])
 
 def set_up(*, json: bool, level: str = "info") -> None:
     """Configure structlog for a daemon: one line an event on standard error, as JSON or for a console."""
+    # One line a call, with URL and address: the daemons have their own.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     renderer: structlog.typing.Processor
     renderer = (
         structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

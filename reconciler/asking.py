@@ -30,6 +30,7 @@ from idem.outbox.rows import Found
 from idem.outbox.states import OutboxStatus
 from idem.outbox.terms import Terms
 from idem.reconciler import verdict
+from idem.reconciler.control import ControlQuestion
 from idem.reconciler.due import Taken
 
 How: TypeAlias = Literal["replay", "look"]
@@ -48,7 +49,7 @@ class Answered:
     counts: bool = False
 
 
-async def ask(lane: Lane, taken: Taken, terms: Terms) -> Answered | None:
+async def ask(lane: Lane, control: ControlQuestion, taken: Taken) -> Answered | None:
     """Replay or look up, best strategy first. None: there is nothing that could be asked."""
     sent = False
     counts = False
@@ -65,6 +66,7 @@ async def ask(lane: Lane, taken: Taken, terms: Terms) -> Answered | None:
     if not lane.provider.questions(question):
         return replay
     look, seen = await lane.ask(question, lease_ends=taken.lease_ends)
+    look, seen = await control.confirm(look, seen, lease_ends=taken.lease_ends)
     if isinstance(look, CouldNotAsk) and replay is not None and counts:
         return replay
     return Answered("look", look, seen, sent, counts)

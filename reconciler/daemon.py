@@ -21,6 +21,7 @@ from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
 from idem.outbox.terms import Terms
 from idem.reconciler import asking, due, stored
+from idem.reconciler.control import ControlQuestion
 from idem.reconciler.due import Taken
 
 
@@ -77,6 +78,7 @@ class LaneReconciler:
         self.name = lane_name
         self.lane = lane
         self._terms = terms
+        self._control = ControlQuestion(desk.database, lane_name, lane)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
@@ -121,7 +123,7 @@ class LaneReconciler:
     async def _settle(self, taken: Taken) -> None:
         desk, terms = self._desk, self._terms[taken.operation]
         try:
-            found = await asking.ask(self.lane, taken, terms)
+            found = await asking.ask(self.lane, self._control, taken)
             how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
             telemetry.looked(self.name.provider, self.name.account, taken.intent_id, how, look)
             became, change = await asking.settle(desk.database, desk.renderer, taken, found, terms)

@@ -40,12 +40,10 @@ class SweeperSettings:
     their lease. An idle pass is two index probes.
     `retention_interval` (30): between passes over keys and history; nobody waits for those.
     `history_interval` (3600): between walks over all history that is past its time; a walk passes by what must be kept.
-    `batch` (100): rows of one transaction; so few that a row is never locked for long.
-    `tombstone_ttl` (30 days): how long an expired key still answers `expired`. Must be longer than any provider
-    remembers a key: afterwards the same key is a new payment under the same provider key.
-    `webhook_retention` (90 days): webhook events, by which a repeated delivery is known; longer than any provider
-    redelivers.
-    `webhook_body_retention` (30 days): their raw bodies, which may hold personal data; at most `webhook_retention`.
+    `batch` (500): rows of one transaction; so few that a row is never locked for long.
+    `tombstone_ttl` (30 days): how long an expired key still answers `expired`. Longer than providers remember a key:
+    afterwards the same key is a new payment.
+    `webhook_retention` (90 days): webhooks, by which a repeated delivery is known; longer than providers redeliver.
     `daemon_retention` (7 days): rows of daemons that are gone; a week shows what ran before a weekend's incident.
     How long evidence, events and requests are kept is the installation's `evidence_retention`: the database guards it.
     """
@@ -53,20 +51,17 @@ class SweeperSettings:
     interval: float = 1.0
     retention_interval: float = 30.0
     history_interval: float = 3600.0
-    batch: int = 100
+    batch: int = 500
     tombstone_ttl: float = 30 * DAY
     webhook_retention: float = 90 * DAY
-    webhook_body_retention: float = 30 * DAY
     daemon_retention: float = 7 * DAY
 
     def __post_init__(self) -> None:
         problems = [
             f"sweeper.{field.name}: must be more than 0, is {value!r}"
             for field in fields(self)
-            if not (value := getattr(self, field.name)) > 0
+            if not (value := getattr(self, field.name)) > 0 and not (field.name == "tombstone_ttl" and value == 0)
         ]
-        if self.webhook_body_retention > self.webhook_retention:
-            problems.append("sweeper.webhook_body_retention: must not be longer than sweeper.webhook_retention")
         if problems:
             raise ConfigError(*problems)
 
@@ -98,10 +93,7 @@ class SweepResult:
 
 
 class Sweeper:
-    """`run_once` does one pass of everything, `run` schedules passes until it is stopped.
-
-    Raises ConfigError if tombstones would not outlive a provider's memory of its keys.
-    """
+    """`run_once` does one pass of everything, `run` schedules passes until it is stopped."""
 
     def __init__(self, database: Database, catalogue: Catalogue, settings: SweeperSettings | None = None) -> None:
         self.database = database
@@ -110,7 +102,6 @@ class Sweeper:
         self.life = Life("sweeper")
         self._walk = Walk()
         self._walked: float | None = None
-        _check_tombstones(catalogue, self.settings)
 
     async def run_once(self, *, within: float = 60.0) -> SweepResult:
         """One pass: leases, queued rows, keys, history; each in batches until nothing is left.
@@ -195,7 +186,7 @@ class Sweeper:
             "tombstones": delete("deleted", lambda c: delete_tombstones(c, batch=batch)),
             "webhook bodies": delete(
                 "webhook_bodies",
-                lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_body_retention),
+                lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_retention),
             ),
             "webhook events": delete(
                 "webhook_events",
@@ -249,14 +240,3 @@ def _ended(change: Change) -> str:
             return "held"
         case _:
             return "settled"
-
-
-def _check_tombstones(catalogue: Catalogue, settings: SweeperSettings) -> None:
-    problems = [
-        f"sweeper.tombstone_ttl: {settings.tombstone_ttl:g} s is shorter than provider {name} remembers a key "
-        f"({provider.contract.key.retention:g} s): set it to more than that"
-        for name, provider in catalogue.providers.items()
-        if provider.contract.key.retention > settings.tombstone_ttl
-    ]
-    if problems:
-        raise ConfigError(*problems)

@@ -56,6 +56,8 @@ CREATE TABLE idem.intents (
 );
 CREATE INDEX intents_by_reference ON idem.intents (provider, account, provider_reference)
     WHERE provider_reference IS NOT NULL;
+CREATE INDEX intents_to_ask_about ON idem.intents (provider, account, id)
+    WHERE state = 'completed' AND outcome = 'succeeded' AND provider_reference IS NOT NULL;
 CREATE INDEX intents_by_tenant ON idem.intents (tenant_id, id);
 
 CREATE TABLE idem.idempotency_keys (
@@ -85,7 +87,7 @@ CREATE TABLE idem.idempotency_keys (
            AND (state = 'completed') = (response_headers IS NOT NULL)
            AND (state = 'completed') = (response_body IS NOT NULL))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
-CREATE INDEX keys_to_expire ON idem.idempotency_keys (expires_at)
+CREATE INDEX keys_to_expire ON idem.idempotency_keys (expires_at, intent_id)
     WHERE state IN ('completed', 'failed_retryable', 'expired');
 CREATE INDEX keys_by_intent ON idem.idempotency_keys (intent_id);
 
@@ -266,8 +268,8 @@ CREATE TABLE idem.dead_letters (
     seen              integer     NOT NULL DEFAULT 1,
     created_at        timestamptz NOT NULL DEFAULT statement_timestamp(),
     resolved_at       timestamptz,
-    resolution        text,
-    resolved_by       text,
+    resolution        text        COLLATE "C",
+    resolved_by       text        COLLATE "C",
     note              text,
     CONSTRAINT dead_letter_reason_is_known CHECK (reason IN (
         'too_late', 'unrenderable', 'rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial',
@@ -283,6 +285,7 @@ CREATE UNIQUE INDEX one_open_dead_letter_a_subject_and_reason ON idem.dead_lette
     WHERE resolved_at IS NULL AND intent_id IS NULL;
 CREATE INDEX open_dead_letters ON idem.dead_letters (created_at) WHERE resolved_at IS NULL;
 CREATE INDEX dead_letters_by_intent ON idem.dead_letters (intent_id);
+CREATE INDEX dead_letters_by_webhook ON idem.dead_letters (webhook_event_id) WHERE webhook_event_id IS NOT NULL;
 
 CREATE TABLE idem.lanes (
     provider     text        COLLATE "C" NOT NULL,

@@ -9,7 +9,7 @@ request is built, so it stays a `KeyText` until the request is frozen; a param t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -158,12 +158,23 @@ def _render(node: Any, params: Any) -> Any:
         case tuple():
             return render_value(node, params)
         case dict():
-            items = ((render_text(name, params), _render(item, params)) for name, item in node.items())
-            return {name: item for name, item in items if name is not MISSING and item is not MISSING}
+            return _members((render_text(name, params), _render(item, params)) for name, item in node.items())
         case list():
             return [item for item in (_render(item, params) for item in node) if item is not MISSING]
         case _:
             return node
+
+
+def _members(items: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, item in items:
+        if name is MISSING or item is MISSING:
+            continue
+        if name in members:
+            # A name that comes from a param must not take the place of a member that the template says.
+            raise Unrenderable(f"two members of the body would have the name {name!r}")
+        members[name] = item
+    return members
 
 
 def _holes(node: Any) -> list[Hole]:

@@ -24,7 +24,11 @@ OPERATION = """
 provider = "bank"
 path = "/payments"
 body = { amount = "{amount}" }
-params = { type = "object", required = ["amount"], additionalProperties = false, properties = { amount = { type = "integer" } } }
+[operations.pay.params]
+type = "object"
+additionalProperties = false
+required = ["amount"]
+properties = { amount = { type = "integer" } }
 """
 SOUND = PROVIDER + OPERATION
 
@@ -55,6 +59,7 @@ MISTAKES = [
     ("[worker]\nbatch = 'many'", "worker.batch", "integer"),
     ("[worker]\nlease = '4s'", "worker", "no call would ever begin"),
     ("[worker]\nlease = '21s'", "providers.bank.deadline", "do not fit into the lease"),
+    ("[reconciler]\nlease = '45s'", "providers.bank.deadline", "Make reconciler.lease longer"),
     ("[werker]\nlease = '60s'", "werker", "Did you mean worker?"),
     ("worker = 3", "worker", "must be a table"),
     ("providors = 3", "providors", "Did you mean providers?"),
@@ -149,11 +154,11 @@ OPERATION_MISTAKES = [
     ('"{amount}"', '"{idem.secret}"', "operations.pay.body", "not available here"),
     ('"{amount}"', "2026-01-01", "operations.pay.body", "must be a JSON value"),
     ('"{amount}"', "nan", "operations.pay.body", "must be a JSON value"),
-    ('required = ["amount"], ', "", "operations.pay.body", "may be missing"),
+    ('required = ["amount"]', "", "operations.pay.body", "may be missing"),
     ('type = "object"', 'type = "objekt"', "operations.pay.params", "/type"),
     ('type = "integer"', '"$ref" = "https://x.example/y"', "operations.pay.params", "leaves the schema"),
     ('type = "integer"', '"$ref" = "#/$defs/y"', "operations.pay.params", "leads nowhere"),
-    ("params = {", "param = {", "operations.pay.param", "Did you mean params?"),
+    ("[operations.pay.params]", "[operations.pay.param]", "operations.pay.param", "Did you mean params?"),
     ("[operations.pay]", "[operations.payments.create]", "operations.payments.create", "written in quotes"),
     ("[operations.pay]", "[operations.Pay]", "operations.Pay", "no usable name"),
 ]

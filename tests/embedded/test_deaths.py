@@ -110,7 +110,8 @@ def test_supervisor_and_postmaster_while_a_backend_works_on(home, start_user, su
     with contextlib.closing(psycopg.connect(user["url"])) as db:
         db.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 8000000) AS a(n) WHERE n % 7 = 0")
         backend = Path(f"/proc/{db.info.backend_pid}/cwd")
-        kill(supervisor_of(home), user["server_pid"])
+        # In this order: the supervisor's death has the postmaster end its backends.
+        kill(user["server_pid"], supervisor_of(home))
         assert backend.exists()
         with acquire(home, linger=0, durable=False) as pg:
             assert not backend.exists()

@@ -234,7 +234,7 @@ def test_only_what_the_table_lists_is_excused(status: int, headers: dict[str, st
 
 
 def test_a_broken_contract_is_ambiguous() -> None:
-    broken = bank(outcome=(replace(said(Says.FINAL, "succeeded"), places=None),))
+    broken = bank(outcome=(replace(said(Says.FINAL, "succeeded"), places=None),))  # type: ignore[arg-type]
     outcome, seen = broken.classify(answered(200, payment()))
     assert outcome == Ambiguous()
     assert seen.error == "AttributeError"

@@ -55,12 +55,18 @@ def test_inside_a_text_it_is_text(value: Any, text: str) -> None:
 
 def test_members_and_items() -> None:
     params = {"a": {"b-c": {"d": 1}}, "list": [{"id": "x"}]}
-    assert rendered({"x": "{a.b-c.d}", "y": ["{list.0.id}"], "{list.0.id}": True}, params) == {
-        "x": 1,
+    assert rendered({"a": "{a.b-c.d}", "y": ["{list.0.id}"], "{list.0.id}": True}, params) == {
+        "a": 1,
         "y": ["x"],
         "x": True,
     }
     assert rendered(["{list}", 5, None, True], params) == [[{"id": "x"}], 5, None, True]
+
+
+def test_a_name_from_a_param_takes_no_other_members_place() -> None:
+    for template in ({"amount": 1, "{name}": 2}, {"{name}": 2, "amount": 1}):
+        with pytest.raises(Unrenderable, match="'amount'"):
+            rendered(template, {"name": "amount"})
 
 
 def test_what_is_optional_and_missing_is_left_out() -> None:

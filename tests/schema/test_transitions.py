@@ -53,9 +53,7 @@ def test_hazard_61_exactly_the_listed_key_transitions_succeed(rolled_back: Conne
     for source in KeyState:
 
         def plant(source: KeyState = source) -> None:
-            shapes.plant(
-                rolled_back, "intents", "idempotency_keys", idempotency_keys=shapes.key_columns(source)
-            )
+            shapes.plant(rolled_back, "intents", "idempotency_keys", idempotency_keys=shapes.key_columns(source))
 
         for target in set(KeyState) - {source}:
             columns = shapes.key_columns(target)
@@ -167,7 +165,7 @@ def test_hazard_6_the_row_that_left_too_early_stops_the_commit(installed: Any) -
 def test_only_an_inline_row_is_born_claimed(rolled_back: Connection, status: OutboxStatus, inline: bool) -> None:
     shapes.plant(rolled_back, "intents")
     columns = shapes.row_columns(status) | {"inline": inline}
-    listed = status in ("pending", "waiting", "unfrozen") and not inline or (status == "claimed" and inline)
+    listed = (status in ("pending", "waiting", "unfrozen") and not inline) or (status == "claimed" and inline)
     try:
         shapes.insert(rolled_back, "outbox", **columns)
     except psycopg.errors.CheckViolation:
@@ -179,7 +177,5 @@ def test_only_an_inline_row_is_born_claimed(rolled_back: Connection, status: Out
 @WHO
 @pytest.mark.parametrize("table", ["outbox", "idempotency_keys", "intents", "requests", "evidence", "events"])
 def test_no_truncate_opens_a_way_around_the_rows(rolled_back: Connection, role: str, table: str) -> None:
-    error = refused(
-        rolled_back, role, lambda: None, lambda: rolled_back.execute(f"TRUNCATE idem.{table} CASCADE")
-    )
+    error = refused(rolled_back, role, lambda: None, lambda: rolled_back.execute(f"TRUNCATE idem.{table} CASCADE"))
     assert isinstance(error, psycopg.errors.CheckViolation | psycopg.errors.InsufficientPrivilege)

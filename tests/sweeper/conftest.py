@@ -104,6 +104,15 @@ class Rows:
         (only,) = row.values()
         return only
 
+    async def many(self, n: int) -> None:
+        """Pending rows without triggers and foreign keys: only there to be planned for."""
+        await self.unguarded(QUEUED, n=n, key="k", operation="o", provider="p", start=3600, marks=False)
+
+    async def unguarded(self, sql: str, **parameters: Any) -> None:
+        async with self.database.connection() as connection, connection.transaction():
+            await connection.execute("SET LOCAL session_replication_role = replica")
+            await connection.execute(sql, parameters)
+
     async def queued(
         self,
         n: int = 1,

@@ -17,7 +17,7 @@ from idem.outbox.outcomes import Absent, Seen, Succeeded, name
 from idem.outbox.proofs import change_one
 from idem.outbox.reports import Report, settle
 from idem.outbox.rows import read_locked
-from idem.sweeper.daemon import Sweeper
+from idem.sweeper.daemon import Sweeper, SweeperSettings
 from idem.sweeper.expired import sweep_expired
 
 SECONDS = "SELECT extract(epoch FROM quiet_after - %(until)s)::float8 FROM idem.outbox WHERE intent_id = %(i)s"
@@ -212,7 +212,7 @@ async def test_a_batch_that_others_hold_does_not_hide_the_row_behind_it(
     (last,) = await rows.claimed(key="last")
     with psycopg.connect(db_url) as other:
         other.execute("SELECT id FROM idem.outbox WHERE intent_id <> %s FOR UPDATE", [last])
-        assert (await Sweeper(database, known).run_once()).swept == 1
+        assert (await Sweeper(database, known, SweeperSettings(batch=100)).run_once()).swept == 1
         assert (await rows.row(last))["status"] == "unknown"
         async with database.connection() as connection:
             assert await sweep_expired(connection, known, batch=100) == []
@@ -227,7 +227,7 @@ async def test_a_row_that_cannot_be_written_stops_no_other(
     await rows.run("ALTER TABLE idem.outbox ADD CONSTRAINT no CHECK (operation <> 'bad' OR status <> 'unknown')")
     await rows.claimed(bad, key="bad", operation="bad", left=-60)
     await rows.claimed(120, key="good")
-    sweeper = Sweeper(database, known)
+    sweeper = Sweeper(database, known, SweeperSettings(batch=100))
     if bad == 100:
         with pytest.raises(psycopg.errors.CheckViolation):
             await sweeper.run_once()

@@ -102,7 +102,7 @@ async def test_the_walk_passes_by_what_must_be_kept(rows: Any, database: Databas
     assert (gone, pages) == (25, 6)
 
 
-async def test_webhooks_go_after_their_retention_bodies_first(rows: Any, database: Database, known: Catalogue) -> None:
+async def test_webhooks_go_after_their_retention(rows: Any, database: Database, known: Catalogue) -> None:
     """Hazard 37: an event is kept for as long as its provider may send it again, and while an operator needs it."""
     settled = (await rows.completed(key="settled", left=60))[0]
     lettered = (await rows.completed(key="lettered", left=60))[0]
@@ -120,11 +120,11 @@ async def test_webhooks_go_after_their_retention_bodies_first(rows: Any, databas
         "INSERT INTO idem.dead_letters (webhook_event_id, reason)"
         " SELECT id, 'unmatched_webhook' FROM idem.webhook_events WHERE event_id = 'unmatched'"
     )
-    keeps = SweeperSettings(webhook_retention=600 * DAY, webhook_body_retention=400 * DAY)
+    keeps = SweeperSettings(webhook_retention=600 * DAY)
     done = await Sweeper(database, known, keeps).run_once()
-    assert (done.webhook_bodies, done.webhook_events) == (3, 0)
+    assert (done.webhook_bodies, done.webhook_events) == (0, 0)
     done = await Sweeper(database, known).run_once()
-    assert (done.webhook_bodies, done.webhook_events) == (0, 2)
+    assert (done.webhook_bodies, done.webhook_events) == (3, 2)
     kept = await rows.all("SELECT event_id FROM idem.webhook_events ORDER BY event_id")
     assert [row["event_id"] for row in kept] == ["l", "u", "unmatched"]
 

@@ -13,7 +13,7 @@ import pytest
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import LaneName, claim
 from idem.outbox.database import Database
-from idem.sweeper.daemon import Sweeper
+from idem.sweeper.daemon import Sweeper, SweeperSettings
 from idem.sweeper.too_old import hold_too_old
 
 
@@ -75,7 +75,7 @@ async def test_rows_that_others_hold_do_not_hide_the_ones_behind_them(
     await rows.queued(30, key="free", start=-1)
     with psycopg.connect(db_url) as other:
         other.execute("SELECT id FROM idem.outbox ORDER BY start_before LIMIT 100 FOR UPDATE")
-        assert (await Sweeper(database, known).run_once()).too_old == 30
+        assert (await Sweeper(database, known, SweeperSettings(batch=100)).run_once()).too_old == 30
 
 
 async def test_a_claim_and_the_holding_of_a_row_have_one_winner(

@@ -1,0 +1,93 @@
+"""How far a demo is: counts from the database and the clients, and whether it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+from psycopg import AsyncConnection
+
+from idem.cli.demo.clients import Clients
+
+COUNT = """
+SELECT (SELECT count(*) FROM idem.intents), (SELECT count(*) FROM idem.intents WHERE state = 'completed'),
+       (SELECT count(*) FROM idem.outbox WHERE status = 'unknown'),
+       (SELECT count(*) FROM idem.outbox WHERE status = 'awaiting'),
+       (SELECT count(*) FROM idem.outbox WHERE status IN ('pending', 'claimed')),
+       (SELECT count(*) FROM idem.outbox o WHERE status = 'held' AND redrive_at IS NULL),
+       (SELECT count(*) FROM idem.outbox o WHERE status = 'held' AND redrive_at IS NOT NULL),
+       (SELECT count(*) FROM idem.dead_letters WHERE resolved_at IS NULL)
+"""
+INTERVAL = 0.5
+GIVE_UP = 12.0
+"""Seconds after which clients are not waited for when nothing is open any more: their answer will not come."""
+
+
+@dataclass
+class Progress:
+    """What is known of a demo while it runs."""
+
+    intents: int = 0
+    completed: int = 0
+    unknown: int = 0
+    awaiting: int = 0
+    queued: int = 0
+    held: int = 0
+    redriving: int = 0
+    letters: int = 0
+    away: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def open(self) -> int:
+        """Rows that somebody still works on."""
+        return self.unknown + self.awaiting + self.queued + self.redriving
+
+
+class Monitor:
+    """Looks every half second; never fails for a database that is away."""
+
+    def __init__(self, url: str, clients: Clients, payments: int) -> None:
+        self.progress = Progress()
+        self._url = url
+        self._clients = clients
+        self._payments = payments
+        self._connection: AsyncConnection | None = None
+
+    async def until_over(self, limit: float, may_end: Path | None = None) -> bool:
+        """Wait until nothing is open and the clients are done, at most `limit` seconds; whether that was so."""
+        loop = asyncio.get_running_loop()
+        until, quiet_since = loop.time() + limit, None
+        while loop.time() < until:
+            await self.look()
+            if not self.progress.away and self.progress.open == 0 and self._clients.arrived:
+                quiet_since = quiet_since or loop.time()
+                if self._clients.done >= self._payments or loop.time() - quiet_since > GIVE_UP:
+                    return True
+            else:
+                quiet_since = None
+            await asyncio.sleep(INTERVAL)
+        return False
+
+    async def look(self) -> None:
+        """Count once."""
+        progress = self.progress
+        try:
+            if self._connection is None:
+                self._connection = await AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3)
+            row = await (await self._connection.execute(COUNT)).fetchone()
+            assert row is not None
+            (progress.intents, progress.completed, progress.unknown, progress.awaiting, progress.queued,
+             progress.held, progress.redriving, progress.letters) = row  # fmt: skip
+            progress.away = False
+        except (psycopg.Error, OSError):
+            progress.away = True
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of the database."""
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None

@@ -1,0 +1,80 @@
+"""PostgreSQL taken away in the middle of a demo, and what the daemons do meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from idem.cli.demo.processes import Process, Processes
+from idem.cli.embedded import Embedded, outage
+
+MOST_CPU = 0.05
+"""Of one core, while the database is down."""
+MOST_LINES = 1.0
+"""Log lines a second and process, on average over the outage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calm:
+    """What one daemon did while the database was down. `cpu` None: it was not one process all the while, or the
+    system does not tell."""
+
+    name: str
+    seconds: float
+    cpu: float | None
+    lines: int
+
+    @property
+    def is_calm(self) -> bool:
+        return (self.cpu is None or self.cpu <= MOST_CPU) and self.lines <= max(1.0, MOST_LINES * self.seconds)
+
+
+async def take_away(embedded: Embedded, processes: Processes, seconds: float) -> list[Calm]:
+    """Stop the server for `seconds`; what each daemon used meanwhile. Returns when the server is back."""
+    whole = asyncio.create_task(asyncio.to_thread(outage, embedded, seconds))
+    await _until_down(embedded, whole)
+    began = time.monotonic()
+    before = [_sample(process) for process in processes.daemons]
+    await asyncio.sleep(max(0.0, seconds - 1.0))
+    spent = time.monotonic() - began
+    after = [_sample(process) for process in processes.daemons]
+    await whole
+    return [_calm(a, b, spent) for a, b in zip(before, after, strict=True)]
+
+
+async def _until_down(embedded: Embedded, whole: asyncio.Task[None]) -> None:
+    while not whole.done() and Path(f"/proc/{embedded.server_pid}").exists() and sys.platform == "linux":
+        await asyncio.sleep(0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    name: str
+    pid: int | None
+    cpu: float | None
+    lines: int
+
+
+def _sample(process: Process) -> _Sample:
+    pid = process.pid
+    lines = process.log.read_bytes().count(b"\n")
+    return _Sample(process.name, pid, None if pid is None else _cpu_seconds(pid), lines)
+
+
+def _cpu_seconds(pid: int) -> float | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _calm(before: _Sample, after: _Sample, seconds: float) -> Calm:
+    cpu = None
+    if before.pid == after.pid and before.cpu is not None and after.cpu is not None:
+        cpu = (after.cpu - before.cpu) / seconds
+    return Calm(before.name, seconds, cpu, after.lines - before.lines)

@@ -1,0 +1,89 @@
+"""Where a demo lives: a database of its own and a folder for its files, both gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+from idem.cli.demo.settings import DemoSettings
+from idem.cli.embedded import Embedded, acquire
+from idem.outbox.errors import ConfigError
+
+PREFIX = "idem_demo_"
+LINGER = 0.5
+"""Seconds that the embedded server stays after the demo."""
+
+
+@contextlib.contextmanager
+def server(settings: DemoSettings) -> Iterator[tuple[str, Embedded | None]]:
+    """The URL of a server for the demo, and the embedded one if it is that."""
+    if settings.database_url is not None:
+        yield settings.database_url, None
+        return
+    with acquire(settings.home, linger=LINGER) as embedded:
+        yield embedded.url, embedded
+
+
+@contextlib.contextmanager
+def database(url: str, *, keep: bool) -> Iterator[str]:
+    """The URL of a new database on this server; dropped at the end, as are those of demos that were killed.
+
+    Raises ConfigError if the role may not create one.
+    """
+    name = f"{PREFIX}{os.getpid()}_{int(time.time())}"
+    with psycopg.connect(url, autocommit=True) as admin:
+        _drop_left_overs(admin)
+        try:
+            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        except psycopg.errors.InsufficientPrivilege:
+            raise ConfigError(
+                "the demo makes a database of its own, and this role may not: ALTER ROLE … CREATEDB, or leave "
+                "--database-url out for an embedded server"
+            ) from None
+    try:
+        yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+    finally:
+        if not keep:
+            # A server that is gone takes its databases with it, or the next demo finds them.
+            with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as admin:
+                admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def folder(home: Path) -> Path:
+    """A new folder for the files of one demo."""
+    runs = home / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=runs)).absolute()
+
+
+def clear(work: Path) -> None:
+    """Remove the folder of a demo."""
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _drop_left_overs(admin: psycopg.Connection) -> None:
+    named = admin.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", (PREFIX.replace("_", r"\_") + "%",))
+    for (name,) in named.fetchall():
+        pid = name.removeprefix(PREFIX).partition("_")[0]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            with contextlib.suppress(psycopg.Error):
+                admin.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

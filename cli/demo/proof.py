@@ -1,0 +1,85 @@
+"""The proof: what the clients' log, the database and the bank's log say together. Pure.
+
+Each promise has its own file; this one asks all of them and counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from idem.cli.demo import proof_answers, proof_evidence, proof_lost, proof_sends, proof_settled
+from idem.cli.demo.proof_records import Finding, Records
+from idem.cli.demo.proof_settled import SettleTime
+
+Check = Callable[[Records], Iterator[Finding]]
+
+LOST: tuple[Check, ...] = (proof_lost.lost,)
+FORBIDDEN: tuple[Check, ...] = (proof_sends.forbidden_sends, proof_sends.believed_too_early)
+DUPLICATES: tuple[Check, ...] = (proof_sends.duplicates,)
+STRANGE: tuple[Check, ...] = (proof_lost.never_accepted,)
+ANSWERS: tuple[Check, ...] = (proof_answers.answers, proof_answers.keys)
+EVIDENCE: tuple[Check, ...] = (proof_evidence.chain, proof_evidence.ends)
+UNSETTLED: tuple[Check, ...] = (proof_settled.unsettled,)
+LETTERS: tuple[Check, ...] = (proof_settled.unexpected_letters,)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The numbers of a demo and every broken promise. No finding: every promise held."""
+
+    accepted: int
+    effects_wanted: int
+    effects_made: int
+    refused: int
+    requests_made: int
+    second_sends: int
+    forbidden_sends: int
+    duplicates: int
+    lost: int
+    answers_changed: int
+    answers_compared: int
+    evidence_missing: int
+    unsettled: int
+    letters_expected: int
+    letters_unexpected: int
+    settled: Mapping[str, SettleTime]
+    faults: Mapping[str, int]
+    findings: Sequence[Finding]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every promise held."""
+        return not self.findings
+
+
+def prove(records: Records) -> Proof:
+    """Ask all questions of the three records."""
+    found: dict[tuple[Check, ...], list[Finding]] = {
+        group: [finding for check in group for finding in check(records)]
+        for group in (LOST, FORBIDDEN, DUPLICATES, STRANGE, ANSWERS, EVIDENCE, UNSETTLED, LETTERS)
+    }
+    cases = records.cases
+    refused = [case for case in cases if case.intent.outcome == "refused"]
+    rejected = [case for case in cases if case.intent.key in records.rules.rejected]
+    return Proof(
+        accepted=len({line.key for line in records.clients if line.said == "accepted" and line.committed}),
+        effects_wanted=len(cases) - len(refused) - len(rejected),
+        effects_made=len(records.bank.effects()),
+        refused=len(refused),
+        requests_made=len(records.bank.sends()),
+        second_sends=sum(max(0, len(case.sends) - 1) for case in cases),
+        forbidden_sends=len(found[FORBIDDEN]),
+        duplicates=sum(max(0, len(case.charged) - 1) for case in cases) + len(records.strangers),
+        lost=len(found[LOST]),
+        answers_changed=len(found[ANSWERS]),
+        answers_compared=Counter(line.said for line in records.clients)["replay"],
+        evidence_missing=len(found[EVIDENCE]),
+        unsettled=len(found[UNSETTLED]),
+        letters_expected=len(proof_settled.expected_letters(records)),
+        letters_unexpected=len(found[LETTERS]),
+        settled=proof_settled.settle_times(records),
+        faults=dict(records.bank.faults()),
+        findings=[finding for findings in found.values() for finding in findings],
+    )

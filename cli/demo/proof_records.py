@@ -1,0 +1,168 @@
+"""The three sides of the proof, brought together by intent; and what a broken promise looks like."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias, TypeVar
+
+from idem.cli.demo.client_log import Line
+from idem.cli.demo.database_record import DatabaseRecord, DeadLetterRow, EvidenceRow, FrozenRow, IntentRow
+from idem.testing.bank import Log, Payment, Request
+
+Promise: TypeAlias = Literal["P1", "P2", "P3", "P4", "P5"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A broken promise: what happened, to which intent, and what each side saw of it."""
+
+    promise: Promise
+    what: str
+    intent: str | None
+    key: str | None
+    seen: str
+
+    def __str__(self) -> str:
+        return f"{self.promise} {self.what}: intent {self.intent or '-'}, key {self.key or '-'}: {self.seen}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the contracts of the demo promise, in seconds, and what it has ordered on purpose."""
+
+    flight_limit: float
+    pause_allowance: float
+    horizon: float
+    agree: int
+    retention: float
+    margin: float
+    keyless: frozenset[str]
+    """Providers that know no keys."""
+    rejected: frozenset[str] = frozenset()
+    """Keys whose payment the bank does not take as it is: an operator is needed, on purpose."""
+    clock_ahead: float = 0.0
+    """By how much the clock of the database is ahead of ours."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that the three sides say about one intent. Bank times are given in the database's clock."""
+
+    intent: IntentRow
+    lines: Sequence[Line]
+    evidence: Sequence[EvidenceRow]
+    requests: Sequence[FrozenRow]
+    letters: Sequence[DeadLetterRow]
+    sends: Sequence[Request]
+    payments: Sequence[Payment]
+
+    @property
+    def charged(self) -> list[Payment]:
+        """The payments of this intent that moved money."""
+        return [payment for payment in self.payments if payment.charged]
+
+    @property
+    def told(self) -> str:
+        """What the client was told last, in a few words."""
+        return f"clients: {self.lines[-1].said}" if self.lines else "clients: nothing"
+
+    @property
+    def stored(self) -> str:
+        """What the database says, in a few words."""
+        return f"database: {self.intent.state}, outbox row {self.intent.status or 'none'}"
+
+    @property
+    def made(self) -> str:
+        """What the bank says, in a few words."""
+        return f"bank: {len(self.sends)} requests, {len(self.charged)} charged"
+
+    def finding(self, promise: Promise, what: str, *more: str) -> Finding:
+        """A finding about this intent."""
+        seen = "; ".join((*more, self.told, self.stored, self.made))
+        return Finding(promise, what, self.intent.id, self.intent.key, seen)
+
+
+@dataclass(frozen=True)
+class Records:
+    """The three records. `bank` is its whole log."""
+
+    clients: Sequence[Line]
+    database: DatabaseRecord
+    bank: Log
+    rules: Rules
+
+    @cached_property
+    def cases(self) -> Sequence[Case]:
+        """One for each intent in the database."""
+        lines = _grouped(self.clients, lambda line: line.key)
+        evidence = _grouped(self.database.evidence, lambda row: row.intent)
+        requests = _grouped(self.database.requests, lambda row: row.intent)
+        letters = _grouped(self.database.letters, lambda row: row.intent or "")
+        sends, payments = self._by_provider_key
+        return [
+            Case(
+                intent=intent,
+                lines=lines.get(intent.key, []),
+                evidence=in_order(evidence.get(intent.id, [])),
+                requests=(own := requests.get(intent.id, [])),
+                letters=letters.get(intent.id, []),
+                sends=[s for row in own for s in sends.get((row.provider, row.provider_key), [])],
+                payments=[p for row in own for p in payments.get((row.provider, row.provider_key), [])],
+            )
+            for intent in self.database.intents
+        ]
+
+    @cached_property
+    def strangers(self) -> Sequence[Payment]:
+        """Payments that the bank has made and no frozen request asked for."""
+        ours = {(row.provider, row.provider_key) for row in self.database.requests}
+        return [payment for payment in self.bank.payments() if (payment.account, _name(payment)) not in ours]
+
+    def at_bank(self, moment: float) -> float:
+        """A time of the bank's log on the clock of the database."""
+        return moment + self.rules.clock_ahead
+
+    @cached_property
+    def _by_provider_key(
+        self,
+    ) -> tuple[Mapping[tuple[str, str], list[Request]], Mapping[tuple[str, str], list[Payment]]]:
+        # The old bank knows our key as the reference of the payment, the other one as its idempotency key.
+        sends: dict[tuple[str, str], list[Request]] = defaultdict(list)
+        payments: dict[tuple[str, str], list[Payment]] = defaultdict(list)
+        for send in self.bank.sends():
+            sends[send.account or "", _name(send)].append(send)
+        for payment in self.bank.payments():
+            payments[payment.account, _name(payment)].append(payment)
+        return sends, payments
+
+
+def in_order(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+    """Evidence in the order in which it was written; what the same millisecond holds, so that states fit together."""
+    left = sorted(rows, key=lambda row: row.id)
+    ordered: list[EvidenceRow] = []
+    state: str | None = None
+    while left:
+        together = [row for row in left if row.id[:13] == left[0].id[:13]]
+        fits = [row for row in together if not row.is_change or row.from_state == state]
+        chosen = (fits or together)[0]
+        left.remove(chosen)
+        ordered.append(chosen)
+        state = chosen.to_state if chosen.is_change else state
+    return ordered
+
+
+def _name(made: Request | Payment) -> str:
+    return made.key or made.reference or ""
+
+
+T = TypeVar("T")
+
+
+def _grouped(rows: Sequence[T], key: Callable[[T], str]) -> dict[str, list[T]]:
+    grouped: dict[str, list[T]] = defaultdict(list)
+    for row in rows:
+        grouped[key(row)].append(row)
+    return grouped

@@ -1,0 +1,103 @@
+"""P2: no blind second call. Every second sending is held against the contract, by the evidence and by the bank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from idem.cli.demo.database_record import EvidenceRow
+from idem.cli.demo.proof_records import Case, Finding, Records, Rules
+from idem.testing.bank import Request
+
+TOLERANCE = 0.01
+"""Seconds by which two clocks of one machine, read one after the other, may seem to disagree."""
+
+QUEUES = frozenset({"pending", "waiting"})
+
+
+def duplicates(records: Records) -> Iterator[Finding]:
+    """Intents that were charged more than once, and refusals that were charged."""
+    for case in records.cases:
+        if len(case.charged) > 1:
+            yield case.finding("P2", "a duplicate effect", f"payments {', '.join(p.id for p in case.charged)}")
+        if case.intent.outcome in ("refused", "cancelled") and case.charged:
+            yield case.finding("P2", "answered as refused, and charged")
+
+
+def forbidden_sends(records: Records) -> Iterator[Finding]:
+    """Second sendings that the contract forbids, and sendings that no attempt stands for."""
+    for case in records.cases:
+        if case.intent.provider in records.rules.keyless:
+            yield from _without_keys(case, records)
+        else:
+            yield from _with_keys(case, records)
+        attempts = max((row.attempt or 0 for row in case.evidence), default=0)
+        attempts = max(attempts, case.intent.attempt or 0)
+        if len(case.sends) > attempts:
+            yield case.finding("P2", "more requests than attempts", f"database: {attempts} attempts")
+
+
+def believed_too_early(records: Records) -> Iterator[Finding]:
+    """Absences that were taken for a proof before the rules allow it."""
+    for case in records.cases:
+        for place, row in enumerate(case.evidence):
+            if row.outcome == "absent" and row.from_status == "unknown" and row.to_status == "held":
+                yield from _verdict(case, case.evidence[:place], row, records.rules)
+
+
+def proven_not_executed(before: Sequence[EvidenceRow]) -> bool:
+    """Whether the evidence up to a moment says that nothing sent so far can have acted."""
+    changes = [row for row in before if row.is_change]
+    return bool(changes) and changes[-1].to_status in QUEUES
+
+
+def _without_keys(case: Case, records: Records) -> Iterator[Finding]:
+    for earlier, later in zip(case.sends, case.sends[1:], strict=False):
+        at = records.at_bank(later.at)
+        before = [row for row in case.evidence if row.at <= at + TOLERANCE]
+        between = [row for row in before if row.at >= records.at_bank(earlier.at) - TOLERANCE]
+        how = _how(earlier, later)
+        if not between or not proven_not_executed(before):
+            last = between[-1] if between else "nothing in between"
+            yield case.finding("P2", "a forbidden second send, without proof that nothing had happened", how, str(last))
+        elif acted := [send for send in case.sends if send.id < later.id and send.effect == "made"]:
+            yield case.finding("P2", "a forbidden second send, after one that acted", how, _how(acted[0], later))
+
+
+def _with_keys(case: Case, records: Records) -> Iterator[Finding]:
+    rules = records.rules
+    frozen = {(row.provider_key, row.body_sha256) for row in case.requests}
+    for send in case.sends:
+        if (send.key, send.body_sha256) not in frozen:
+            yield case.finding("P2", "a request that is not the frozen one", f"bank: request {send.id}")
+    for send in case.sends[1:]:
+        age = send.at - case.sends[0].at
+        if age > rules.retention - rules.margin:
+            seen = f"bank: request {send.id} {age:.1f} s after the first"
+            yield case.finding("P2", "a forbidden second send, when the bank may have forgotten the key", seen)
+
+
+def _verdict(case: Case, before: Sequence[EvidenceRow], verdict: EvidenceRow, rules: Rules) -> Iterator[Finding]:
+    quiet = max((_quiet_after(row, rules) for row in before), default=0.0) + rules.horizon
+    asked = verdict.claimed_at if verdict.claimed_at is not None else verdict.at
+    if asked < quiet - TOLERANCE:
+        early = f"{quiet - asked:.1f} s before the quiet time and horizon had passed"
+        yield case.finding("P2", "an absence was believed too early", f"evidence: {verdict}, {early}")
+    since = max((n for n, row in enumerate(before) if row.is_change and row.from_status != "unknown"), default=-1)
+    looks = 1 + sum(row.outcome == "absent" for row in before[since + 1 :])
+    if looks < rules.agree:
+        yield case.finding("P2", "an absence was believed after too few looks", f"evidence: {verdict}, {looks} looks")
+
+
+def _quiet_after(row: EvidenceRow, rules: Rules) -> float:
+    """Until when something that ended with this row may still act."""
+    if row.kind == "report":
+        return row.at + rules.flight_limit
+    if row.kind == "swept" and row.claimed_until is not None:
+        pause = 0.0 if row.details.get("holder_known") else rules.pause_allowance
+        return row.claimed_until + rules.flight_limit + pause
+    return 0.0
+
+
+def _how(earlier: Request, later: Request) -> str:
+    gap = later.at - earlier.at
+    return f"bank: request {earlier.id} ({earlier.effect or 'no effect'}), then {later.id} {gap:.1f} s later"

@@ -1,0 +1,103 @@
+"""P5: nothing stays unsettled in silence; how each unknown was settled, how fast; dead letters."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from idem.cli.demo.database_record import DeadLetterRow, EvidenceRow
+from idem.cli.demo.proof_records import Case, Finding, Records
+
+OPEN = frozenset({"pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
+
+
+@dataclass(frozen=True, slots=True)
+class SettleTime:
+    """How unknowns of one kind were settled: how many, seconds at the median, at the 99th percentile, at most."""
+
+    count: int
+    p50: float
+    p99: float
+    longest: float
+
+
+def unsettled(records: Records) -> Iterator[Finding]:
+    """What is still open at the end, and proofs that nobody applied."""
+    unapplied = set(records.database.unapplied)
+    for case in records.cases:
+        if case.intent.status in OPEN:
+            yield case.finding("P5", "left unsettled at the end")
+        elif case.intent.status == "held" and not any(letter.open for letter in case.letters):
+            yield case.finding("P5", "at rest without anybody who was told")
+        if case.intent.id in unapplied:
+            yield case.finding("P5", "a proof was stored and applied by nobody")
+
+
+def unexpected_letters(records: Records) -> Iterator[Finding]:
+    """Dead letters that the demo has not ordered, and ordered ones that are missing."""
+    for case in records.cases:
+        rejected = case.intent.key in records.rules.rejected
+        for letter in case.letters:
+            if not (rejected and letter.reason == "rejected"):
+                state = "open" if letter.open else "resolved"
+                yield case.finding("P5", "an unexpected dead letter", f"database: {letter.reason}, {state}")
+        if rejected and not any(letter.reason == "rejected" and letter.open for letter in case.letters):
+            yield case.finding("P5", "a dead letter is missing", "the bank does not take this payment")
+    for letter in records.database.letters:
+        if letter.intent is None:
+            yield Finding("P5", "an unexpected dead letter", None, None, f"database: {letter.reason}")
+
+
+def expected_letters(records: Records) -> list[DeadLetterRow]:
+    """The dead letters that the demo has ordered."""
+    return [
+        letter
+        for case in records.cases
+        for letter in case.letters
+        if case.intent.key in records.rules.rejected and letter.reason == "rejected"
+    ]
+
+
+def settle_times(records: Records) -> Mapping[str, SettleTime]:
+    """How long each unknown stayed one, by how it was settled."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for case in records.cases:
+        for how, spent in _episodes(case):
+            seconds[how].append(spent)
+    return {how: _summed(sorted(values)) for how, values in sorted(seconds.items())}
+
+
+def _episodes(case: Case) -> Iterator[tuple[str, float]]:
+    since: float | None = None
+    for row in case.evidence:
+        if not row.is_change:
+            continue
+        if row.to_state == "unknown" and row.from_state != "unknown":
+            since = row.at
+        elif row.from_state == "unknown" and row.to_state != "unknown" and since is not None:
+            yield _how(row), row.at - since
+            since = None
+
+
+def _how(row: EvidenceRow) -> str:
+    match row.kind, row.outcome:
+        case "look", "absent":
+            return "absent"
+        case "look", _:
+            return "found"
+        case "replay", _:
+            return "replay"
+        case "late_result" | "late_not_executed", _:
+            return "late result"
+        case kind, _:
+            return f"{row.source} {kind}"
+
+
+def _summed(values: Sequence[float]) -> SettleTime:
+    return SettleTime(len(values), _percentile(values, 0.5), _percentile(values, 0.99), values[-1])
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return values[max(0, math.ceil(share * len(values)) - 1)]

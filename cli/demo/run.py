@@ -1,0 +1,73 @@
+"""The demo as a command's body: header, play, closing words, exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import typer
+
+from idem.cli.demo import place, report, stage
+from idem.cli.demo.constants import SMALLEST_FACTOR, Constants
+from idem.cli.demo.scenario import sabotage_needs
+from idem.cli.demo.settings import DemoSettings
+from idem.outbox.errors import ConfigError
+
+HELD: Final = 0
+BROKE: Final = 1
+NO_VICTIM: Final = 3
+"""A sabotage that did not take place, or was not caught: nothing is proven."""
+INTERRUPTED: Final = 130
+
+
+def run(settings: DemoSettings) -> int:
+    """Play the demo and say what came of it: 0 if every promise held, 1 if one broke.
+
+    Raises ConfigError for settings that cannot work, EmbeddedError where no server can be had.
+    """
+    if settings.factor < SMALLEST_FACTOR:
+        raise ConfigError(
+            f"--factor: {settings.factor:g} makes times so short that a busy machine breaks the bank's contract; "
+            f"use {SMALLEST_FACTOR:g} or more"
+        )
+    times = Constants(settings.factor)
+    typer.echo(report.header(settings, times), err=settings.json)
+    try:
+        with _signals():
+            result = stage.play(settings, times)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; every process of the demo has ended", err=True)
+        return INTERRUPTED
+    typer.echo(report.to_json(result) if settings.json else report.closing(result))
+    if settings.sabotage is not None and result.victim is None:
+        typer.echo(f"it needs {sabotage_needs(settings.sabotage)}: try another seed", err=True)
+    return _leave(settings, result)
+
+
+def _leave(settings: DemoSettings, result: report.Result) -> int:
+    if settings.keep or not result.holds:
+        typer.echo(f"the records are in {result.folder}", err=True)
+    else:
+        place.clear(Path(result.folder))
+    if settings.sabotage is not None and not result.caught:
+        return NO_VICTIM
+    return HELD if result.holds else BROKE
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end the demo as Ctrl-C does, with everything put away."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

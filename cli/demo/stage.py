@@ -1,0 +1,222 @@
+"""One demo from its first process to its proof."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from idem.cli.demo import client_log, database_record, installation, place, report, scenario
+from idem.cli.demo.client_log import ClientLog
+from idem.cli.demo.clients import Clients
+from idem.cli.demo.constants import Constants
+from idem.cli.demo.display import Display
+from idem.cli.demo.kills import Killer
+from idem.cli.demo.monitor import Monitor
+from idem.cli.demo.outage import Calm, take_away
+from idem.cli.demo.processes import Processes
+from idem.cli.demo.proof import prove
+from idem.cli.demo.proof_records import Records, Rules
+from idem.cli.demo.report import Result
+from idem.cli.demo.sabotage import Saboteur
+from idem.cli.demo.scenario import PlannedPayment
+from idem.cli.demo.settings import DemoSettings
+from idem.cli.embedded import Embedded
+from idem.migrations import runner
+from idem.outbox.accept import Acceptor
+from idem.outbox.configuration import load
+from idem.outbox.errors import ConfigError
+from idem.outbox.wakeup import Nudge
+from idem.testing.bank import read_log
+
+TIDY_UP = 60.0
+"""Seconds beyond the longest way of one payment after which a demo ends, whatever is still open."""
+
+REAP = """
+UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'reaped', tokens = '{}'
+ WHERE host = %s AND pid = %s AND ended_at IS NULL
+"""
+
+
+def play(settings: DemoSettings, times: Constants) -> Result:
+    """Run the whole demo. Whatever happens, no process of it is left afterwards."""
+    work = place.folder(settings.home)
+    with place.server(settings) as (url, embedded), place.database(url, keep=settings.keep) as database:
+        runner.upgrade(database, environment=installation.ENVIRONMENT)
+        result = asyncio.run(_Stage(settings, times, work, database, embedded).play())
+    (work / "proof.json").write_text(report.to_json(result) + "\n")
+    return result
+
+
+class _Stage:
+    def __init__(
+        self, settings: DemoSettings, times: Constants, work: Path, database: str, embedded: Embedded | None
+    ) -> None:
+        if settings.outage and embedded is None:
+            raise ConfigError("--outage stops the embedded server; leave --database-url out")
+        self._settings = settings
+        self._times = times
+        self._work = work
+        self._database = database
+        self._embedded = embedded
+        self._away = False
+        self._calm: list[Calm] = []
+        self._plan = scenario.plan(settings, times)
+
+    async def play(self) -> Result:
+        began = time.monotonic()
+        environment = self._environment()
+        with Processes(self._work, environment, self._reaped) as processes:
+            self._write_files(processes)
+            processes.start_daemons(self._settings.workers)
+            over, saboteur = await self._until_over(processes, environment)
+            ahead = _clock_ahead(self._database)
+            processes.stop()
+            records = self._records(ahead)
+            return Result(
+                settings=self._settings,
+                proof=prove(records),
+                seconds=time.monotonic() - began,
+                kills=len(processes.kills),
+                ended_alone=processes.ended_alone.total(),
+                over=over,
+                folder=str(self._work),
+                victim=saboteur.victim if saboteur is not None else None,
+                calm=self._calm,
+            )
+
+    async def _until_over(self, processes: Processes, environment: Mapping[str, str]) -> tuple[bool, Saboteur | None]:
+        settings = self._settings
+        found = load(self._work / "idem.toml", environment)
+        nudge = Nudge(self._database)
+        log = ClientLog(self._work / "clients.jsonl")
+        clients = Clients(
+            self._database, Acceptor(found.operations, found.providers, nudge), log, self._plan, settings.seed
+        )
+        monitor = Monitor(self._database, clients, len(self._plan))
+        display = Display(monitor.progress, clients, processes, len(self._plan))
+        saboteur = None
+        if settings.sabotage is not None:
+            saboteur = Saboteur(settings.sabotage, self._database, self._work / "bank.jsonl", clients)
+        async with _background(
+            processes.tend(),
+            clients.run(),
+            display.run(),
+            Killer(processes, settings, lambda: self._away).run(),
+            *([saboteur.run()] if saboteur is not None else []),
+            *([self._outage(processes, monitor)] if settings.outage else []),
+        ):
+            try:
+                over = await monitor.until_over(self._limit())
+            finally:
+                await monitor.close()
+                nudge.close()
+        log.close()
+        return over, saboteur
+
+    def _limit(self) -> float:
+        # A payment that came last, was claimed by a worker that was killed, and again after its redrive.
+        times = self._times
+        one_way = times["worker.lease"] + times["flight_limit"] + times["pause_allowance"] + times["horizon"]
+        return self._settings.arrival + 3 * one_way + TIDY_UP + self._settings.outage
+
+    async def _outage(self, processes: Processes, monitor: Monitor) -> None:
+        assert self._embedded is not None
+        await asyncio.sleep(self._settings.arrival * 0.5)
+        self._away = True
+        try:
+            await asyncio.sleep(1.5)  # a daemon that was killed just now is started again before, not meanwhile
+            monitor.progress.notes.append(f"PostgreSQL is stopped for {self._settings.outage:g} s")
+            self._calm = await take_away(self._embedded, processes, self._settings.outage)
+            monitor.progress.notes.append("PostgreSQL is back")
+        finally:
+            self._away = False
+
+    def _environment(self) -> dict[str, str]:
+        # Nothing of the user's own installation may reach the demo's daemons.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
+        ours = {"IDEM_CONFIG": str(self._work / "idem.toml"), "IDEM_DATABASE_URL": self._database}
+        return inherited | ours | dict(installation.TOKENS)
+
+    def _write_files(self, processes: Processes) -> None:
+        bank = installation.bank_settings(self._times, self._work / "bank.jsonl", self._settings.seed)
+        settings = self._work / "bank.json"
+        settings.write_text(bank.to_json())
+        origin = processes.start_bank(settings)
+        (self._work / "idem.toml").write_text(installation.idem_toml(self._times, origin))
+
+    def _reaped(self, host: str, pid: int) -> None:
+        # Who started a daemon and has seen it dead may say so: it can send nothing any more.
+        if self._away:
+            return
+        with contextlib.suppress(psycopg.Error), psycopg.connect(self._database, connect_timeout=3) as connection:
+            connection.execute(REAP, (host, pid))
+
+    def _records(self, clock_ahead: float) -> Records:
+        times = self._times
+        return Records(
+            clients=client_log.read(self._work / "clients.jsonl"),
+            database=database_record.read(self._database),
+            bank=read_log(self._work / "bank.jsonl"),
+            rules=Rules(
+                flight_limit=times["flight_limit"],
+                pause_allowance=times["pause_allowance"],
+                horizon=times["horizon"],
+                agree=2,
+                retention=times["retention"],
+                margin=times.margin,
+                keyless=frozenset({scenario.KEYLESS}),
+                rejected=_rejected(self._plan),
+                clock_ahead=clock_ahead,
+            ),
+        )
+
+
+def _rejected(plan: list[PlannedPayment]) -> frozenset[str]:
+    return frozenset(payment.key for payment in plan if payment.rejected)
+
+
+def _clock_ahead(url: str) -> float:
+    """By how many seconds the clock of the database is ahead of ours; 0 for less than what reading it takes."""
+    with psycopg.connect(url) as connection:
+        before = time.time()
+        row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+        after = time.time()
+    assert row is not None
+    ahead = float(row[0]) - (before + after) / 2
+    return ahead if abs(ahead) > after - before else 0.0
+
+
+@contextlib.asynccontextmanager
+async def _background(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run these beside the body. One that fails ends the demo; those that still run are cancelled at its end."""
+    body = asyncio.current_task()
+    assert body is not None
+    failed: list[BaseException] = []
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failed.append(error)
+            body.cancel()
+
+    tasks = [asyncio.create_task(work) for work in works]
+    for task in tasks:
+        task.add_done_callback(ended)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if failed:
+            body.uncancel()
+            raise failed[0] from None
+        raise
+    finally:
+        for task in tasks:
+            task.remove_done_callback(ended)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

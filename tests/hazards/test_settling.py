@@ -1,0 +1,420 @@
+"""Hazards of settling, each named by its number: the shortest interleaving that breaks without its rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fix_spine import KEYED, Spine
+from races_help import claim_one
+
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Replay
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Pending, Succeeded
+from idem.outbox.proofs import apply
+from idem.sweeper.daemon import Sweeper
+
+
+async def prove(spine: Spine, row: UUID, proof: Succeeded | Pending, operation: str = "pay.keyed") -> str:
+    answer = Answer(201, b"{}") if isinstance(proof, Succeeded) else None
+    async with spine.database.connection() as connection:
+        return await apply(
+            connection, row, StoredProof(uuid4(), "webhook", proof, answer), Evidence("webhook", "webhook"),
+            spine.catalogue.require(operation),
+        )  # fmt: skip
+
+
+async def row_of(spine: Spine, intent: UUID) -> dict[str, Any]:
+    row = await spine.row(intent)
+    assert row is not None
+    return row
+
+
+async def test_hazard_3_a_proof_about_an_earlier_attempt_stops_the_queued_one(spine: Spine) -> None:
+    """(a): redriven, queued again; then the webhook says that attempt 1 happened."""
+    intent = spine.accepted()
+    assert await prove(spine, (await row_of(spine, intent))["id"], Succeeded("pay_1")) == "applied"
+    assert (await spine.work()).claimed == 0
+    assert isinstance(spine.accept(), Replay)
+
+
+async def test_hazard_52_pending_is_a_proof_of_existence(spine: Spine) -> None:
+    """The object exists and is being worked on: the queued row is not sent, it is awaited."""
+    intent = spine.accepted()
+    assert await prove(spine, (await row_of(spine, intent))["id"], Pending("pay_1")) == "applied"
+    row = await row_of(spine, intent)
+    assert (row["status"], row["provider_reference"]) == ("awaiting", "pay_1")
+    assert (await spine.work()).claimed == 0
+
+
+async def test_hazard_52_a_resting_key_goes_back_to_work_when_the_provider_has_it(spine: Spine) -> None:
+    intent = spine.accepted(amount=-1)
+    await spine.work()
+    assert (await spine.key(intent))["state"] == "failed_retryable"
+    await prove(spine, (await row_of(spine, intent))["id"], Pending("pay_1"))
+    assert (await spine.key(intent))["state"] == "in_progress"
+    assert await spine.letters(intent) == []
+
+
+async def test_hazard_4_a_refusal_of_our_credentials_settles_nothing(spine: Spine) -> None:
+    """(a), (d): 401, and a proxy's page. The row waits behind the others, the key stays in progress."""
+    intent = spine.accepted()
+    for fault in ("401", "html_403"):
+        spine.bank.script(None, [fault])
+        await spine.work()
+        row = await row_of(spine, intent)
+        assert row["status"] == "pending"
+        assert isinstance(spine.accept(), InProgress)
+        await spine.advance(100)
+    await spine.work()
+    assert isinstance(spine.accept(), Replay)
+    assert spine.effects() == 1
+
+
+async def test_hazard_4_a_401_on_a_replay_proves_nothing_about_the_first_attempt(spine: Spine) -> None:
+    """(b): charged, answer lost; the replay meets a proxy. Only the bank's own answer settles."""
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop", "401", "html_403"])
+    await spine.work()
+    for _ in range(2):
+        await spine.advance(400)
+        spine.catalogue = no_lookup(spine)
+        await spine.reconcile()
+        assert (await row_of(spine, intent))["status"] == "unknown"
+    await spine.advance(400)
+    await spine.reconcile()
+    assert isinstance(spine.accept(), Replay)
+    assert len(spine.bank.log.sends()) == 4
+    assert spine.effects() == 1
+
+
+def no_lookup(spine: Spine) -> Any:
+    """The keyed provider as one that can only be asked by a replay."""
+    provider = spine.catalogue.providers["keyed"]
+    without = dataclasses.replace(provider, lookups=())  # type: ignore[type-var]
+    return dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": without})
+
+
+async def test_hazard_7_no_replay_outside_the_retention_guard(spine: Spine) -> None:
+    """After floor less margin the key may be forgotten: the row is only looked up."""
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await spine.advance(KEYED.key.retention - KEYED.key.margin + 1)
+    done = await spine.reconcile()
+    assert dict(done.settled) == {"look:succeeded": 1}
+    assert len(spine.bank.log.sends()) == 1
+    assert isinstance(spine.accept(), Replay)
+    assert await spine.letters(intent) == []
+
+
+async def test_hazard_7_a_floor_lowered_in_the_configuration_holds_at_once(spine: Spine) -> None:
+    spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await spine.advance(1000)
+    provider = spine.catalogue.providers["keyed"]
+    key = dataclasses.replace(KEYED.key, retention=600, margin=180)
+    lowered = dataclasses.replace(provider, contract=dataclasses.replace(KEYED, key=key))  # type: ignore[type-var]
+    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": lowered})
+    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    assert len(spine.bank.log.sends()) == 1
+
+
+async def test_hazard_7_days_of_not_reaching_it_do_not_use_up_the_window(spine: Spine) -> None:
+    """(c): `first_sent_at` is cleared while every attempt is proven not executed."""
+    intent = spine.accepted()
+    spine.bank.script(None, ["401"])
+    await spine.work()
+    assert (await row_of(spine, intent))["first_sent_at"] is None
+
+
+async def test_hazard_8_credentials_of_another_account_prove_no_absence(spine: Spine) -> None:
+    """They find nothing, consistently; a payment that is known to exist shows that they cannot be believed."""
+    spine.accepted("settled-before", operation="pay.keyless")
+    await spine.work()
+    await spine.advance(100)
+    async with spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.intents SET settled_at = settled_at - interval '1 hour'")
+    intent = spine.accepted("lost", operation="pay.keyless")
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    provider = spine.catalogue.providers["keyless"]
+    account = dataclasses.replace(provider.accounts["keyless"], credentials={"authorization": "Bearer keyed-token"})
+    swapped = dataclasses.replace(provider, accounts={"keyless": account})  # type: ignore[type-var]
+    right, wrong = spine.catalogue, dataclasses.replace(
+        spine.catalogue, providers={**spine.catalogue.providers, "keyless": swapped}
+    )  # fmt: skip
+    spine.catalogue = wrong
+    for _ in range(4):
+        await spine.advance(400)
+        await spine.reconcile(hasten=True)
+    row = await row_of(spine, intent)
+    assert (row["status"], row["absents"]) == ("unknown", 0)
+    spine.catalogue = right
+    await spine.reconcile(hasten=True)
+    assert isinstance(spine.accept("lost", operation="pay.keyless"), Replay)
+    assert spine.effects() == 2
+
+
+async def test_hazard_8_a_row_of_another_origin_is_left_alone(spine: Spine) -> None:
+    spine.accepted()
+    async with spine.database.connection() as connection:
+        await connection.execute("ALTER TABLE idem.outbox DISABLE TRIGGER outbox_row_keeps_its_identity")
+        await connection.execute("UPDATE idem.outbox SET origin = 'https://elsewhere.example'")
+    assert (await spine.work()).claimed == 0
+
+
+async def test_hazard_15_a_verdict_without_a_redrive_tells_somebody(spine: Spine) -> None:
+    """Accepted by SQL or by a library, no client ever retries: a dead letter, not a silence."""
+    for retry, letters in (("operator", ["too_late"]), ("client", [])):
+        known = dataclasses.replace(spine.catalogue.operations["pay.keyless"], redrive="none", retry=retry)
+        spine.catalogue = dataclasses.replace(
+            spine.catalogue, operations={**spine.catalogue.operations, "pay.keyless": known}
+        )
+        intent = spine.accepted(retry, operation="pay.keyless")
+        spine.bank.script(None, ["drop_before_acting"])
+        await spine.work()
+        for _ in range(2):
+            await spine.advance(200)
+            await spine.reconcile(hasten=True)
+        assert (await row_of(spine, intent))["status"] == "held"
+        assert await spine.letters(intent) == letters
+        events = await spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s", i=intent)
+        assert [e["type"] for e in events] == ["rested"]
+
+
+async def test_hazard_16_a_polling_client_does_not_make_a_waiting_row_unknown(spine: Spine) -> None:
+    intent = spine.accepted()
+    for _ in range(3):
+        assert isinstance(spine.accept(), InProgress)
+    assert (await row_of(spine, intent))["status"] == "pending"
+
+
+async def test_hazard_27_what_could_not_be_asked_counts_as_nothing(spine: Spine) -> None:
+    """IB-094: the look-up answers 503 for longer than the schedule; nothing is escalated, all is settled afterwards."""
+    intent = spine.accepted(operation="pay.keyless")
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    spine.bank.script({"method": "GET"}, ["503"] * 20)
+    for _ in range(10):
+        await spine.advance(4000)
+        async with spine.database.connection() as connection:
+            await connection.execute("UPDATE idem.outbox SET start_before = start_before + interval '4000 s'")
+        await spine.reconcile(hasten=True)
+    row = await row_of(spine, intent)
+    assert (row["status"], row["looks"], row["absents"]) == ("unknown", 0, 0)
+    assert row["misses"] >= 5
+    assert await spine.letters(intent) == []
+    spine.bank.forget_script()
+    await spine.advance(4000)
+    await spine.reconcile(hasten=True)
+    assert isinstance(spine.accept(operation="pay.keyless"), Replay)
+
+
+async def test_hazard_27_a_cached_failure_uses_up_the_schedule_and_ends_with_an_operator(spine: Spine) -> None:
+    """IB-089: the provider gives the same stored 500 for ever; the key is never changed, no payment is made anew."""
+    intent = spine.accepted()
+    spine.bank.script(None, ["500_before_acting", *["500_before_acting"] * 20])
+    spine.catalogue = no_lookup(spine)
+    await spine.work()
+    for _ in range(6):
+        await spine.advance(4000)
+        await spine.reconcile(hasten=True)
+    assert await spine.letters(intent) == ["reconcile_exhausted"]
+    assert isinstance(spine.accept(), NeedsOperator)
+    keys = {r.key for r in spine.bank.log.sends()}
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize("start_within", [None, 900.0])
+async def test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts(
+    spine: Spine, start_within: float | None
+) -> None:
+    known = dataclasses.replace(spine.catalogue.operations["pay.keyed"], start_within=start_within)
+    operations = {**spine.catalogue.operations, "pay.keyed": known}
+    spine.catalogue = dataclasses.replace(spine.catalogue, operations=operations)
+    spine.acceptor._operations = operations
+    intent = spine.accepted()
+    spine.bank.script(None, ["401"] * 40)
+    for _ in range(8):
+        await spine.work()
+        await spine.advance(100)
+    row = await row_of(spine, intent)
+    assert (row["status"], row["attempt"]) == ("pending", 8)
+    await spine.advance((start_within or 86400) - 100)
+    assert (await spine.work()).claimed == 0, "too old: not claimed"
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    assert (await row_of(spine, intent))["status"] == "held"
+    assert await spine.letters(intent) == ["too_late"]
+    assert spine.effects() == 0
+
+
+async def test_hazard_33_a_newer_format_is_left_to_a_newer_worker(spine: Spine) -> None:
+    intent = spine.accepted()
+    async with spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.outbox SET format_version = 2")
+    assert (await spine.work()).claimed == 0
+    assert (await row_of(spine, intent))["status"] == "pending"
+    assert await spine.letters(intent) == []
+
+
+async def test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_the_effect(spine: Spine) -> None:
+    def broken(outcome: object, intent: str) -> Answer:
+        raise RuntimeError("a template is missing")
+
+    known = dataclasses.replace(spine.catalogue.operations["pay.keyed"], answer=broken)
+    spine.catalogue = dataclasses.replace(
+        spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": known}
+    )
+    intent = spine.accepted()
+    await spine.work()
+    replay = spine.accept()
+    assert isinstance(replay, Replay)
+    assert replay.answer.status == 201
+    assert b"provider_reference" in replay.answer.body
+    assert await spine.letters(intent) == ["handler_failed"]
+
+
+async def test_hazard_35_the_same_answer_whoever_settled(spine: Spine) -> None:
+    """Rendered from the outcome: by the worker, by a replay, by a look-up."""
+    bodies = set()
+    for n, faults in enumerate((["none"], ["act_then_drop"], ["act_then_drop"])):
+        spine.accepted(f"k{n}")
+        spine.bank.script(None, faults)
+        await spine.work()
+        if n == 2:
+            await spine.advance(KEYED.key.retention)
+        await spine.advance(10)
+        await spine.reconcile()
+        replay = spine.accept(f"k{n}")
+        assert isinstance(replay, Replay), n
+        bodies.add((replay.answer.status, tuple(sorted(json.loads(replay.answer.body)))))
+    assert len(bodies) == 1
+
+
+async def test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim(spine: Spine) -> None:
+    provider = spine.catalogue.providers["keyed"]
+    limited = dataclasses.replace(provider, contract=dataclasses.replace(KEYED, concurrency=3))  # type: ignore[type-var]
+    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": limited})
+    for n in range(8):
+        spine.accepted(f"k{n}")
+    assert (await spine.work()).claimed == 3
+
+
+async def test_hazard_48_a_paused_lane_claims_and_asks_nothing(spine: Spine) -> None:
+    spine.accepted()
+    async with spine.database.connection() as connection:
+        await connection.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', 'keyed', true)")
+    assert (await spine.work()).claimed == 0
+
+
+async def test_hazard_54_an_earlier_holder_may_still_be_frozen(spine: Spine) -> None:
+    """Attempt 1 swept, attempt 2 a replay that reports: the allowance of attempt 1 still applies."""
+    intent = spine.accepted()
+    await claim_one(spine, "keyed")
+    await spine.advance(31)
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    quiet = (await row_of(spine, intent))["quiet_after"]
+    spine.bank.script(None, ["401"])
+    await spine.advance(5)
+    await spine.reconcile()
+    row = await row_of(spine, intent)
+    assert row["attempt"] == 2
+    left = await spine.one(
+        "SELECT extract(epoch FROM quiet_after - statement_timestamp())::float AS s FROM idem.outbox"
+    )
+    assert left["s"] > KEYED.flight_limit + KEYED.pause_allowance - 60
+    assert quiet is not None
+
+
+async def test_hazards_14_68_absent_for_what_the_provider_had_accepted_is_a_conflict(spine: Spine) -> None:
+    intent = spine.accepted(operation="pay.keyless")
+    row = await row_of(spine, intent)
+    await prove(spine, row["id"], Pending("pay_unknown_there"), "pay.keyless")
+    for _ in range(4):
+        await spine.advance(1000)
+        await spine.reconcile(hasten=True)
+    row = await row_of(spine, intent)
+    assert row["status"] == "awaiting"
+    assert await spine.letters(intent) == ["conflict"]
+    assert isinstance(spine.accept(operation="pay.keyless"), InProgress)
+
+
+async def test_hazard_14_pending_for_too_long_tells_an_operator_and_polling_goes_on(spine: Spine) -> None:
+    intent = spine.accepted()
+    spine.bank.script(None, ["pending"])
+    await spine.work()
+    async with spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.outbox SET status_since = status_since - interval '11 days'")
+    await spine.advance(100)
+    await spine.reconcile(hasten=True)
+    assert await spine.letters(intent) == ["pending_too_long"]
+    assert (await row_of(spine, intent))["status"] == "awaiting"
+    spine.bank.shift_clock(60)
+    await spine.reconcile(hasten=True)
+    assert isinstance(spine.accept(), Replay)
+    assert await spine.letters(intent) == []
+
+
+async def test_hazard_74_the_version_is_the_intents_and_every_proof_raises_it(spine: Spine) -> None:
+    intent = spine.accepted()
+    before = (await spine.one("SELECT version FROM idem.intents"))["version"]
+    await prove(spine, (await row_of(spine, intent))["id"], Pending("pay_1"))
+    assert (await spine.one("SELECT version FROM idem.intents"))["version"] == before + 1
+
+
+async def test_hazard_10_a_redrive_keeps_the_key_and_the_bytes(spine: Spine) -> None:
+    """Hazard 6, IB-091, IB-092: id, frozen bytes, provider key and attempt survive every redrive."""
+    intent = spine.accepted(operation="pay.keyless")
+    before = await spine.one("SELECT id, provider_key FROM idem.outbox")
+    spine.bank.script(None, ["drop_before_acting"])
+    await spine.work()
+    for _ in range(2):
+        await spine.advance(200)
+        await spine.reconcile(hasten=True)
+    await spine.advance(100)
+    await spine.reconcile()
+    row = await row_of(spine, intent)
+    assert (row["id"], row["provider_key"], row["status"], row["attempt"], row["redrives"]) == (
+        before["id"], before["provider_key"], "pending", 1, 1,
+    )  # fmt: skip
+    await spine.work()
+    assert len({r.body_sha256 for r in spine.bank.log.sends()}) == 1
+    assert isinstance(spine.accept(operation="pay.keyless"), Replay)
+
+
+async def test_hazard_19_settling_extends_the_life_of_the_answer(spine: Spine) -> None:
+    """Unknown for longer than the key's time: whoever polls hourly still sees the answer."""
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await spine.advance(spine.catalogue.operations["pay.keyed"].key_ttl + 10)
+    await spine.reconcile(hasten=True)
+    left = await spine.one(
+        "SELECT extract(epoch FROM expires_at - statement_timestamp())::float AS s FROM idem.idempotency_keys"
+    )
+    assert left["s"] > 86000
+    assert (await spine.key(intent))["state"] == "completed"
+
+
+async def test_hazard_19_a_late_proof_after_the_key_was_used_anew(spine: Spine) -> None:
+    first = spine.accepted(amount=-1)
+    await spine.work()
+    row = await row_of(spine, first)
+    async with spine.database.connection() as connection:
+        await connection.execute(
+            "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
+        )
+    for _ in range(2):
+        await spine.advance(400 * 86400)
+        await Sweeper(spine.database, spine.catalogue).run_once()
+    assert isinstance(spine.accept(amount=100), Accepted)
+    assert await prove(spine, row["id"], Succeeded("pay_late")) == "applied"
+    assert await spine.letters(first) == ["conflict"]
+    state = await spine.one("SELECT state FROM idem.intents WHERE id = %(i)s", i=first)
+    assert state["state"] == "completed"

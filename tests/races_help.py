@@ -1,0 +1,22 @@
+"""A claim whose worker never comes back."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from fix_spine import Spine
+
+from idem.outbox import claim as claims
+from idem.outbox import clock
+from idem.outbox.claim import Claimed
+from idem.outbox.lane_worker import lane_names
+
+
+async def claim_one(spine: Spine, kind: str, lease: float = 30) -> Claimed:
+    """Claim one row as a worker would, and do nothing with it."""
+    name, _ = lane_names(spine.catalogue)[kind, kind]
+    async with spine.database.connection() as connection:
+        (row,) = await claims.claim(
+            connection, name, token=uuid4(), holder="test", lease=lease, limit=1, now=clock.boottime()
+        )
+    return row

@@ -1,0 +1,157 @@
+"""Each CHECK, unique and foreign key of the schema, violated on purpose, by its name; none may lack its violation."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import psycopg
+import pytest
+from schema import shapes
+from schema.shapes import ANSWER, CLAIM, NO_CLAIM, NOW, row_columns
+
+Connection = psycopg.Connection[Any]
+OTHER = uuid.UUID(int=9)
+T, I, K, O, R = "installation", "intents", "idempotency_keys", "outbox", "requests"  # noqa: E741
+
+CHECKS: list[tuple[str, str, dict[str, Any]]] = [
+    ("installation_only_one_check", T, {"only_one": False}),
+    ("installation_secret_check", T, {"secret": b"short"}),
+    ("intent_state_is_known", I, {"state": "expired"}),
+    ("intent_outcome_is_known", I, {"state": "completed", "settled_at": NOW, "outcome": "lost"}),
+    ("completed_intent_says_how", I, {"state": "completed", "settled_at": NOW}),
+    ("completed_intent_says_how", I, {"outcome": "refused"}),
+    ("completed_intent_has_time", I, {"state": "completed", "outcome": "refused"}),
+    ("completed_intent_has_time", I, {"settled_at": NOW}),
+    ("key_length", K, {"idempotency_key": ""}),
+    ("key_length", K, {"idempotency_key": "k" * 256}),
+    ("key_state_is_known", K, {"state": "running"}),
+    ("final_key_has_time", K, {"completed_at": NOW}),
+    ("final_key_has_time", K, {"state": "completed", **ANSWER, "completed_at": None}),
+    ("final_key_has_time", K, {"state": "expired"}),
+    *(
+        ("completed_key_has_answer", K, {"state": "completed", **ANSWER, missing: None})
+        for missing in ("response_status", "response_headers", "response_body")
+    ),
+    *(
+        ("completed_key_has_answer", K, {"state": state, "completed_at": NOW if state == "expired" else None,
+                                         "response_body": b"old"})
+        for state in ("in_progress", "failed_retryable", "unknown", "expired")
+    ),
+    ("outbox_status_is_known", O, {"status": "done"}),
+    ("claimed_row_has_claim", O, {"status": "claimed"}),
+    *(("claim_is_whole", O, {"status": "claimed", **CLAIM, part: None}) for part in CLAIM if part != "claim_token"),
+    *(("claim_only_where_it_may_be", O, {"status": s, **CLAIM}) for s in ("pending", "waiting", "unfrozen", "held")),
+    *(("inline_rows_are_not_queued", O, {"status": s, "inline": True}) for s in ("pending", "waiting", "unfrozen")),
+    *(("queued_row_was_never_sent", O, {"status": s, "first_sent_at": NOW})
+      for s in ("pending", "waiting", "unfrozen", "held")),
+    *(("redrive_waits_in_held", O, row_columns(s) | {"redrive_at": NOW})
+      for s in ("pending", "waiting", "unfrozen", "claimed", "unknown", "awaiting")),
+    ("waiting_row_has_order", O, {"status": "waiting", "ordering_key": None}),
+    *(("counters_do_not_go_below_zero", O, {counter: -1})
+      for counter in ("attempt", "looks", "absents", "misses", "redrives", "sweeps", "retention")),
+    ("proofs_outcome_check", "proofs", {"outcome": "ambiguous", "answer_status": 201, "answer_headers": "{}",
+                                        "answer_body": b"{}"}),
+    *(("final_proof_has_answer", "proofs", {"outcome": o}) for o in ("succeeded", "refused")),
+    ("final_proof_has_answer", "proofs", {"outcome": "succeeded", "answer_status": 201, "answer_headers": "{}"}),
+    ("event_type_is_known", "events", {"type": "created"}),
+    ("dead_letter_reason_is_known", "dead_letters", {"reason": "bored"}),
+    ("dead_letter_is_about_something", "dead_letters", {"intent_id": None}),
+    ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW}),
+    ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW, "resolution": "completed"}),
+    ("resolved_dead_letter_says_how", "dead_letters", {"resolved_by": "somebody"}),
+    ("lanes_concurrency_check", "lanes", {"concurrency": 0}),
+    ("daemons_ended_how_check", "daemons", {"ended_how": "kaput"}),
+    ("api_tokens_token_sha256_check", "api_tokens", {"token_sha256": b"a token in clear"}),
+]  # fmt: skip
+
+# A second row beside the one of `shapes.ROWS`; it differs in the given columns, and still meets the first.
+TWICE: list[tuple[str, str, dict[str, Any]]] = [
+    ("installation_pkey", T, {}),
+    ("operations_pkey", "operations", {}),
+    ("intents_pkey", I, {}),
+    ("idempotency_keys_pkey", K, {"intent_id": OTHER, "fingerprint": "v1:1"}),
+    ("outbox_pkey", O, {"intent_id": OTHER}),
+    ("one_open_row_an_intent", O, {"id": OTHER, "step": 2}),
+    ("requests_pkey", R, {"provider_key": OTHER}),
+    ("proofs_pkey", "proofs", {}),
+    ("evidence_pkey", "evidence", {"kind": "swept"}),
+    ("evidence_is_written_once", "evidence", {"id": OTHER}),
+    ("events_pkey", "events", {"id": OTHER, "type": "corrected"}),
+    ("webhook_events_pkey", "webhook_events", {"event_id": "other"}),
+    ("one_row_an_event", "webhook_events", {"id": OTHER}),
+    ("webhook_bodies_pkey", "webhook_bodies", {}),
+    ("dead_letters_pkey", "dead_letters", {"reason": "discrepancy"}),
+    ("one_open_dead_letter_an_intent_and_reason", "dead_letters", {"id": OTHER}),
+    ("one_open_dead_letter_a_subject_and_reason", "dead_letters", {"id": OTHER}),
+    ("lanes_pkey", "lanes", {}),
+    ("daemons_pkey", "daemons", {}),
+    ("api_tokens_pkey", "api_tokens", {}),
+    ("handled_events_pkey", "handled_events", {}),
+]
+FOREIGN = [
+    ("idempotency_keys_intent_id_fkey", K, {}),
+    ("outbox_intent_id_fkey", O, {}),
+    ("proofs_intent_id_fkey", "proofs", {}),
+    ("evidence_intent_id_fkey", "evidence", {}),
+    ("events_aggregateid_fkey", "events", {}),
+    ("dead_letters_intent_id_fkey", "dead_letters", {}),
+]
+RULES = """
+SELECT conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid
+ WHERE t.relnamespace = 'idem'::regnamespace AND c.contype IN ('c', 'u', 'p', 'f') AND t.relname <> 'alembic_version'
+UNION
+SELECT i.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid
+ WHERE t.relnamespace = 'idem'::regnamespace AND x.indisunique AND t.relname <> 'alembic_version'
+"""
+
+
+def test_every_rule_of_the_schema_has_a_violation_here(rolled_back: Connection) -> None:
+    rules = {name for (name,) in rolled_back.execute(RULES)}
+    assert rules == {name for name, _, _ in [*CHECKS, *TWICE, *FOREIGN]}
+
+
+def test_the_rows_that_are_changed_here_are_valid(rolled_back: Connection) -> None:
+    rolled_back.execute("DELETE FROM idem.installation")
+    shapes.plant(rolled_back, *shapes.ROWS)
+
+
+@pytest.mark.parametrize(("name", "table", "wrong"), CHECKS, ids=lambda x: x if isinstance(x, str) else "")
+def test_check(rolled_back: Connection, name: str, table: str, wrong: dict[str, Any]) -> None:
+    if table == T:
+        rolled_back.execute("DELETE FROM idem.installation")
+    with pytest.raises(psycopg.errors.CheckViolation) as caught:
+        shapes.plant(rolled_back, table, **{table: wrong})
+    assert caught.value.diag.constraint_name == name
+
+
+@pytest.mark.parametrize(("name", "table", "other"), TWICE, ids=lambda x: x if isinstance(x, str) else "")
+def test_unique(rolled_back: Connection, name: str, table: str, other: dict[str, Any]) -> None:
+    rolled_back.execute("DELETE FROM idem.installation")
+    first: dict[str, Any] = {}
+    if name == "one_open_dead_letter_a_subject_and_reason":
+        first = {"intent_id": None, "subject": "bank: pay_1"}
+    shapes.plant(rolled_back, table, **{table: first})
+    with pytest.raises(psycopg.errors.UniqueViolation) as caught:
+        shapes.plant(rolled_back, table, **{table: first | other})
+    assert caught.value.diag.constraint_name == name
+
+
+@pytest.mark.parametrize(("name", "table", "wrong"), FOREIGN, ids=lambda x: x if isinstance(x, str) else "")
+def test_foreign_key(rolled_back: Connection, name: str, table: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(psycopg.errors.ForeignKeyViolation) as caught:
+        shapes.insert(rolled_back, table, **wrong)
+    assert caught.value.diag.constraint_name == name
+
+
+def test_a_resolved_dead_letter_makes_room_for_the_next(rolled_back: Connection) -> None:
+    closed = {"resolved_at": NOW, "resolution": "completed", "resolved_by": "anna"}
+    shapes.plant(rolled_back, "dead_letters", dead_letters=closed)
+    shapes.plant(rolled_back, "dead_letters", dead_letters={"id": OTHER})
+
+
+def test_every_claim_column_is_in_the_whole(rolled_back: Connection) -> None:
+    """A claim without its token leaves three columns behind that would look like one."""
+    with pytest.raises(psycopg.errors.CheckViolation) as caught:
+        shapes.plant(rolled_back, "outbox", outbox={"status": "unknown", **NO_CLAIM, "claimed_by": "w"})
+    assert caught.value.diag.constraint_name == "claim_is_whole"

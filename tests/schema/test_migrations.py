@@ -1,0 +1,243 @@
+"""Upgrades: several at once, behind a lock, by hand, by an ordinary owner, of a newer database."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from alembic.config import Config
+from schema.databases import ENVIRONMENT, Installed, as_role, new_database
+
+from idem.migrations import grants, runner
+
+UPGRADE = "import sys; from idem.migrations import runner; runner.upgrade(sys.argv[1], environment='test')"
+CATALOG = {
+    "columns": """
+        SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, co.collname,
+               pg_get_expr(d.adbin, d.adrelid), a.attnum
+          FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+          LEFT JOIN pg_collation co ON co.oid = a.attcollation
+          LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+         WHERE c.relnamespace = 'idem'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped""",
+    "relations": """
+        SELECT c.relname, c.relkind, c.reloptions FROM pg_class c
+         WHERE c.relnamespace = 'idem'::regnamespace""",
+    "constraints": """
+        SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+         WHERE connamespace = 'idem'::regnamespace""",
+    "indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'idem'",
+    "triggers": """
+        SELECT tgrelid::regclass::text, tgname, tgenabled, pg_get_triggerdef(oid) FROM pg_trigger
+         WHERE NOT tgisinternal AND tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'idem'::regnamespace)""",
+    "functions": "SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'idem'::regnamespace",
+    "revision": "SELECT version_num FROM idem.alembic_version",
+}
+
+
+def dump(url: str) -> dict[str, set[tuple[Any, ...]]]:
+    """The schema as the catalog tells it."""
+    with psycopg.connect(url) as connection:
+        return {
+            name: {tuple(map(str, row)) for row in connection.execute(query)}  # type: ignore[call-overload]
+            for name, query in CATALOG.items()
+        }
+
+
+def test_ib_158_five_upgrades_of_an_empty_database_at_once(empty_database: str, db_url: str) -> None:
+    """All succeed, and leave one schema with one installation."""
+    starters = [
+        subprocess.Popen([sys.executable, "-c", UPGRADE, empty_database], stderr=subprocess.PIPE, text=True)
+        for _ in range(5)
+    ]
+    ends = [(starter.communicate()[1], starter.returncode) for starter in starters]
+    assert ends == [("", 0)] * 5
+    assert dump(empty_database) == dump(db_url)
+    with psycopg.connect(empty_database) as connection:
+        assert connection.execute("SELECT count(*), min(environment) FROM idem.installation").fetchone() == (1, "test")
+
+
+def test_the_sql_to_run_by_hand_makes_the_same_schema(empty_database: str, db_url: str) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(runner.offline_sql())  # type: ignore[arg-type]
+    assert dump(empty_database) == dump(db_url)
+    # The installation has a secret of its own, which no printed text may hold: the upgrade adds it.
+    runner.upgrade(empty_database, environment=ENVIRONMENT)
+    with psycopg.connect(empty_database) as connection:
+        assert connection.execute("SELECT octet_length(secret) FROM idem.installation").fetchone() == (32,)
+
+
+def test_an_upgrade_that_has_nothing_to_do_keeps_the_installation(db_url: str) -> None:
+    with psycopg.connect(db_url) as connection:
+        before = connection.execute("SELECT * FROM idem.installation").fetchall()
+    assert runner.upgrade(db_url, environment="another").up_to_date
+    with psycopg.connect(db_url) as connection:
+        assert connection.execute("SELECT * FROM idem.installation").fetchall() == before
+
+
+@pytest.fixture
+def next_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A migration of tomorrow that takes the strong lock of each table."""
+    tmp_path.joinpath("0002_tomorrow.py").write_text(
+        "from alembic import op\n"
+        "revision, down_revision, branch_labels, depends_on = '0002', '0001', None, None\n"
+        "def upgrade():\n"
+        "    for table in ('intents', 'idempotency_keys', 'outbox', 'requests', 'evidence'):\n"
+        "        op.execute(f'ALTER TABLE idem.{table} ADD COLUMN tomorrow integer')\n"
+    )
+    made = runner._config
+
+    def config(*arguments: Any, **named: Any) -> Config:
+        one = made(*arguments, **named)
+        versions = Path(runner.__file__).parent / "versions"
+        one.set_main_option("path_separator", "newline")
+        one.set_main_option("version_locations", f"{versions}\n{tmp_path}")
+        return one
+
+    monkeypatch.setattr(runner, "_config", config)
+    yield
+
+
+@pytest.mark.parametrize("table", ["intents", "idempotency_keys", "outbox", "requests", "evidence"])
+def test_ib_157_an_upgrade_behind_a_long_reader_gives_up_whole(db_url: str, next_revision: None, table: str) -> None:
+    """Within its lock timeout, with a text that says what to do; a second run succeeds."""
+    before = dump(db_url)
+    with psycopg.connect(db_url) as reader:
+        reader.execute(f"SELECT count(*) FROM idem.{table}")
+        with pytest.raises(runner.MigrationError) as caught:
+            runner.upgrade(db_url, environment=ENVIRONMENT, lock_timeout=0.05, attempts=2)
+        assert "nothing was changed" in str(caught.value)
+        assert "pg_stat_activity" in str(caught.value)
+        assert dump(db_url) == before
+        with psycopg.connect(db_url) as api:
+            assert api.execute("SET lock_timeout = '5s'") is not None
+            assert api.execute(f"SELECT count(*) FROM idem.{table}").fetchone() == (0,)
+    assert runner.upgrade(db_url, environment=ENVIRONMENT).current == "0002"
+
+
+WAITING_FOR_OUTBOX = """
+SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'idem.outbox'::regclass)
+"""
+
+
+def test_ib_160_an_upgrade_that_is_a_deadlocks_victim_runs_again(db_url: str, next_revision: None) -> None:
+    """Live traffic takes outbox then intents, the migration intents then outbox: one of them is rolled back."""
+    first_lock = threading.Event()
+
+    def traffic() -> None:
+        with psycopg.connect(db_url) as connection:
+            # The one that looks for deadlocks first is the victim: not this one.
+            connection.execute("SET deadlock_timeout = '100s'")
+            connection.execute("LOCK TABLE idem.outbox IN ROW EXCLUSIVE MODE")
+            first_lock.set()
+            with psycopg.connect(db_url, autocommit=True) as look:
+                waiting = (
+                    "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'idem.outbox'::regclass)"
+                )
+                while look.execute(waiting).fetchone() == (False,):
+                    pass
+            connection.execute("LOCK TABLE idem.intents IN ROW EXCLUSIVE MODE")
+
+    thread = threading.Thread(target=traffic)
+    thread.start()
+    first_lock.wait()
+    done = runner.upgrade(db_url, environment=ENVIRONMENT, lock_timeout=60)
+    thread.join()
+    assert done.current == "0002"
+
+
+def test_a_database_of_a_newer_version_is_left_alone(db_url: str) -> None:
+    with psycopg.connect(db_url, autocommit=True) as connection:
+        connection.execute("UPDATE idem.alembic_version SET version_num = '9999'")
+    with pytest.raises(runner.MigrationError, match=r"does not know .*9999"):
+        runner.upgrade(db_url, environment=ENVIRONMENT)
+    with psycopg.connect(db_url) as connection:
+        assert connection.execute("SELECT version_num FROM idem.alembic_version").fetchone() == ("9999",)
+
+
+def test_a_server_that_is_away_is_said_to_be(server: str) -> None:
+    with pytest.raises(runner.MigrationError, match="could not be reached"):
+        runner.upgrade("postgresql://nobody@127.0.0.1:1/none?connect_timeout=2", environment=ENVIRONMENT)
+
+
+def test_an_ordinary_owner_installs_all_of_it(installed: Installed, db_url: str) -> None:
+    assert dump(installed.superuser_url) == dump(db_url)
+    with psycopg.connect(installed.superuser_url) as connection:
+        owners = connection.execute(
+            "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'idem'::regnamespace"
+        ).fetchall()
+        assert owners == [(installed.owner,)]
+    assert runner.upgrade(installed.url("owner"), environment=ENVIRONMENT).up_to_date
+
+
+def test_an_owner_of_the_schema_alone_needs_no_right_to_make_schemas(server: str, roles: tuple[str, str, str]) -> None:
+    owner = roles[0]
+    with new_database(server) as url:
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute(f"CREATE SCHEMA idem AUTHORIZATION {owner}")
+        assert runner.upgrade(as_role(url, owner), environment=ENVIRONMENT).up_to_date
+        with psycopg.connect(url) as connection:
+            connection.execute("DROP SCHEMA idem CASCADE")
+
+
+def test_a_schema_of_anothers_is_refused_in_words(empty_database: str, roles: tuple[str, str, str]) -> None:
+    with pytest.raises(runner.MigrationError, match="permission denied"):
+        runner.upgrade(as_role(empty_database, roles[1]), environment=ENVIRONMENT)
+
+
+def test_grants_are_idempotent_and_take_any_name(installed: Installed) -> None:
+    odd = f'{installed.daemon} "100%" :x'
+    with psycopg.connect(installed.superuser_url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {grants.quoted(odd)}")
+        try:
+            for _ in range(2):
+                runner.grant(installed.url("owner"), odd, "daemon")
+            sees = admin.execute("SELECT has_table_privilege(%s, 'idem.outbox', 'DELETE')", [odd]).fetchone()
+            assert sees == (True,)
+        finally:
+            admin.execute(f"DROP OWNED BY {grants.quoted(odd)}")
+            admin.execute(f"DROP ROLE {grants.quoted(odd)}")
+    with pytest.raises(runner.MigrationError, match="does not exist"):
+        runner.grant(installed.url("owner"), "nobody at all", "daemon")
+    with pytest.raises(ValueError, match="must not be empty"):
+        grants.quoted("")
+
+
+PRIVILEGES = """
+SELECT c.relname, p.privilege FROM pg_class c
+ CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) AS p (privilege)
+ WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind IN ('r', 'p')
+   AND has_table_privilege(%s, c.oid, p.privilege)
+"""
+
+
+def rights(pristine: Installed, role: str) -> dict[str, set[str]]:
+    with psycopg.connect(pristine.superuser_url) as connection:
+        found: dict[str, set[str]] = {}
+        for table, privilege in connection.execute(PRIVILEGES, [role]):
+            found.setdefault(table, set()).add(privilege)
+        return found
+
+
+def test_the_daemons_rights_end_at_history(pristine: Installed) -> None:
+    found = rights(pristine, pristine.daemon)
+    assert not {"TRUNCATE", "REFERENCES", "TRIGGER"} & set().union(*found.values())
+    for table in ("evidence", "events", "requests"):
+        assert found[table] == {"SELECT", "INSERT", "DELETE"}, table
+    assert "DELETE" not in found["intents"] | found["dead_letters"] | found["api_tokens"] | found["installation"]
+    assert found["alembic_version"] == {"SELECT"}
+    everything = {name for name, kind, _ in dump(pristine.superuser_url)["relations"] if kind == "r"}
+    assert everything - found.keys() == set()
+
+
+def test_a_producer_deletes_nothing_and_reads_no_answer_but_its_keys(pristine: Installed) -> None:
+    found = rights(pristine, pristine.producer)
+    assert not {"DELETE", "TRUNCATE", "UPDATE"} & set().union(*found.values())
+    assert {"api_tokens", "evidence", "events", "requests", "webhook_bodies", "lanes", "daemons"}.isdisjoint(
+        {table for table, privileges in found.items() if "SELECT" in privileges}
+    )

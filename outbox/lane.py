@@ -120,7 +120,7 @@ class Lane:
                 match ended:
                     case Response():
                         reached = ended.status < 500
-                        look, seen = self._read(ended, question)
+                        look, seen = self._read(ended, question, request)
                         seen = _told(seen, ended, clock.boottime() - began)
                         if not isinstance(look, CouldNotAsk):
                             break
@@ -206,9 +206,9 @@ class Lane:
         except Exception as error:
             return Ambiguous(), Seen(error=type(error).__name__, note="the contract could not read the response")
 
-    def _read(self, response: Response, question: Question) -> tuple[Look, Seen]:
+    def _read(self, response: Response, question: Question, request: FrozenRequest) -> tuple[Look, Seen]:
         try:
-            return self.provider.read_look(response, question)
+            return self.provider.read_look(response, question, request)
         except Exception as error:
             return CouldNotAsk(), Seen(error=type(error).__name__, note="the contract could not read the response")
 

@@ -40,7 +40,7 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
         content = path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(
-            f"{path}: there is no such file. Name another one with {FILE_VARIABLE}, or write one (docs/config.md)"
+            f"{path}: there is no such file. Name another one with {FILE_VARIABLE}, or write one here"
         ) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: it cannot be read: {getattr(error, 'strerror', None) or error}") from None

@@ -23,7 +23,7 @@ from idem.sweeper import history
 from idem.sweeper.expired import sweep_expired
 from idem.sweeper.history import Walk
 from idem.sweeper.pages import Place
-from idem.sweeper.retention import delete_tombstones, expire_keys
+from idem.sweeper.retention import prune_keys
 from idem.sweeper.too_old import hold_too_old
 
 DAY = 86400.0
@@ -161,10 +161,9 @@ class Sweeper:
         loop = asyncio.get_running_loop()
         walk = walk or self._walked is None or loop.time() - self._walked >= settings.history_interval
 
-        async def expire(connection: AsyncConnection[Any]) -> bool:
-            done["expired"] += await expire_keys(
-                connection, batch=batch, tombstone_ttl=settings.tombstone_ttl, place=place
-            )
+        async def keys(connection: AsyncConnection[Any]) -> bool:
+            gone = await prune_keys(connection, batch=batch, tombstone_ttl=settings.tombstone_ttl, place=place)
+            done.update(expired=gone.expired, deleted=gone.deleted)
             return place.over
 
         async def prune(connection: AsyncConnection[Any]) -> bool:
@@ -182,8 +181,7 @@ class Sweeper:
             return step
 
         left: dict[str, Step] = {
-            "expiry": expire,
-            "tombstones": delete("deleted", lambda c: delete_tombstones(c, batch=batch)),
+            "keys": keys,
             "webhook bodies": delete(
                 "webhook_bodies",
                 lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_retention),

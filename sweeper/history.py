@@ -43,8 +43,8 @@ WITH RECURSIVE bound AS MATERIALIZED (
 SELECT o.intent_id,
        (SELECT i.state FROM idem.intents i WHERE i.id = o.intent_id) = 'completed'
        AND (SELECT w.id FROM idem.outbox w WHERE w.intent_id = o.intent_id LIMIT 1) IS NULL
-       AND (SELECT d.id FROM idem.dead_letters d
-             WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL LIMIT 1) IS NULL AS settled
+       AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+             WHERE d.intent_id = o.intent_id) IS NOT TRUE AS settled
   FROM old o WHERE o.intent_id IS NOT NULL
  LIMIT %(batch)s
 """
@@ -140,10 +140,10 @@ WITH bound AS MATERIALIZED (
                SELECT w.ctid FROM idem.webhook_events w
                 WHERE w.id < (SELECT b.before FROM bound b) AND w.received_at < (SELECT b.at FROM bound b)
                   AND coalesce((SELECT i.state FROM idem.intents i WHERE i.id = w.intent_id), 'completed') = 'completed'
-                  AND (SELECT d.id FROM idem.dead_letters d
-                        WHERE d.webhook_event_id = w.id AND d.resolved_at IS NULL LIMIT 1) IS NULL
-                  AND (SELECT d.id FROM idem.dead_letters d
-                        WHERE d.intent_id = w.intent_id AND d.resolved_at IS NULL LIMIT 1) IS NULL
+                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                        WHERE d.webhook_event_id = w.id) IS NOT TRUE
+                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                        WHERE d.intent_id = w.intent_id) IS NOT TRUE
                 ORDER BY w.id
                 LIMIT %(batch)s
                   FOR UPDATE OF w SKIP LOCKED))
@@ -173,12 +173,11 @@ WITH bound AS MATERIALIZED (
                SELECT y.ctid FROM idem.webhook_bodies y
                 WHERE y.webhook_event_id < (SELECT b.before FROM bound b)
                   AND y.received_at < (SELECT b.at FROM bound b)
-                  AND (SELECT d.id FROM idem.dead_letters d
-                        WHERE d.webhook_event_id = y.webhook_event_id AND d.resolved_at IS NULL LIMIT 1) IS NULL
-                  AND (SELECT d.id FROM idem.dead_letters d
+                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                        WHERE d.webhook_event_id = y.webhook_event_id) IS NOT TRUE
+                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
                         WHERE d.intent_id = (SELECT w.intent_id FROM idem.webhook_events w
-                                              WHERE w.id = y.webhook_event_id)
-                          AND d.resolved_at IS NULL LIMIT 1) IS NULL
+                                              WHERE w.id = y.webhook_event_id)) IS NOT TRUE
                 ORDER BY y.webhook_event_id
                 LIMIT %(batch)s
                   FOR UPDATE OF y SKIP LOCKED))

@@ -2,10 +2,16 @@
 
 Keys that are `in_progress` or `unknown`, and keys whose intent has an open dead letter, are never touched. The intent
 keeps its own state: a late proof still settles it. Rows that somebody else holds are skipped, so nobody waits.
+
+Statements are written so that every plan reads the rows it is about and no others, with statistics of any age: what
+could tempt the planner to read a whole partial index, or to join by hashing a table, stands in a CASE or in a subquery
+that gives one value.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -13,40 +19,46 @@ from psycopg import AsyncConnection
 
 from idem.sweeper.pages import Place
 
-# A key at rest goes only with an outbox row that waits for nothing: no redrive of ours, no proof, no step done before.
-# Subqueries that give one value, and not EXISTS, so that no plan of any size reads a table whole to join it.
-EXPIRED_KEYS = """
+# All three states of the index's own condition, so that no estimate of one of them can cost the order.
+PAST_KEYS = """
 SELECT k.intent_id, k.expires_at, k.state
   FROM idem.idempotency_keys k
- WHERE k.state IN ('completed', 'failed_retryable') AND k.expires_at <= statement_timestamp()
+ WHERE k.state IN ('completed', 'failed_retryable', 'expired') AND k.expires_at <= statement_timestamp()
    AND (k.expires_at, k.intent_id) > (%(at)s, %(row)s)
-   AND (SELECT d.id FROM idem.dead_letters d
-         WHERE d.intent_id = k.intent_id AND d.resolved_at IS NULL LIMIT 1) IS NULL
-   AND (k.state = 'completed' OR (SELECT o.status = 'held' AND o.redrive_at IS NULL AND o.step = 1
-                                    FROM idem.outbox o WHERE o.intent_id = k.intent_id))
  ORDER BY k.expires_at, k.intent_id
  LIMIT %(batch)s
 """
 
 
-async def expire_keys(
-    connection: AsyncConnection[Any], *, batch: int, tombstone_ttl: float, place: Place | None = None
-) -> int:
-    """Empty the answers of up to `batch` keys whose time has passed; how many. They answer `expired` from then on.
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Keys that lost their answer, and tombstones that went."""
 
-    A tombstone stays for `tombstone_ttl` seconds.
+    expired: int = 0
+    deleted: int = 0
+
+
+async def prune_keys(
+    connection: AsyncConnection[Any], *, batch: int, tombstone_ttl: float, place: Place | None = None
+) -> Pruned:
+    """Take the next `batch` keys whose time has passed one step further, as far as they may go.
+
+    A settled key, or one at rest, loses its answer and says `expired` for `tombstone_ttl` seconds; a tombstone goes,
+    and its key is new from then on.
     """
     place = place or Place()
-    due = await (await connection.execute(EXPIRED_KEYS, place.parameters(batch))).fetchall()
-    place.move(due, batch)
-    if not due:
-        return 0
+    past = await (await connection.execute(PAST_KEYS, place.parameters(batch))).fetchall()
+    place.move(past, batch)
+    by_state: dict[str, list[UUID]] = defaultdict(list)
+    for intent, _, state in past:
+        by_state[state].append(intent)
     async with connection.transaction():
-        intents = [intent for intent, _, state in due if state == "completed"]
-        intents += await _hold_rows(connection, [intent for intent, _, state in due if state != "completed"])
-        return await _expire(connection, intents, tombstone_ttl)
+        at_rest = await _hold_rows(connection, by_state["failed_retryable"])
+        expired = await _expire(connection, by_state["completed"] + at_rest, tombstone_ttl)
+    return Pruned(expired, await _delete(connection, by_state["expired"]))
 
 
+# A key at rest goes only with a row that waits for nothing: no redrive of ours, no proof, no step done before.
 ROWS_AT_REST = """
 SELECT o.intent_id
   FROM idem.outbox o
@@ -69,10 +81,10 @@ EXPIRE = """
 WITH due AS MATERIALIZED (
     SELECT k.ctid AS place, k.intent_id, k.state
       FROM idem.idempotency_keys k
-     WHERE k.intent_id = ANY (%(intents)s) AND k.state IN ('completed', 'failed_retryable')
-       AND k.expires_at <= statement_timestamp()
-       AND (SELECT d.id FROM idem.dead_letters d
-             WHERE d.intent_id = k.intent_id AND d.resolved_at IS NULL LIMIT 1) IS NULL
+     WHERE k.intent_id = ANY (%(intents)s)
+       AND CASE WHEN k.state IN ('completed', 'failed_retryable') THEN k.expires_at <= statement_timestamp() END
+       AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+             WHERE d.intent_id = k.intent_id) IS NOT TRUE
      ORDER BY k.intent_id
        FOR UPDATE OF k SKIP LOCKED
 ), expired AS (
@@ -93,8 +105,9 @@ SELECT count(*) FROM expired
 
 
 async def _expire(connection: AsyncConnection[Any], intents: list[UUID], tombstone_ttl: float) -> int:
-    cursor = await connection.execute(EXPIRE, {"intents": intents, "ttl": tombstone_ttl})
-    record = await cursor.fetchone()
+    if not intents:
+        return 0
+    record = await (await connection.execute(EXPIRE, {"intents": intents, "ttl": tombstone_ttl})).fetchone()
     return int(record[0]) if record else 0
 
 
@@ -103,11 +116,11 @@ WITH gone AS (
     DELETE FROM idem.idempotency_keys k
      WHERE k.ctid = ANY (ARRAY(
                SELECT t.ctid FROM idem.idempotency_keys t
-                WHERE t.state = 'expired' AND t.expires_at <= statement_timestamp()
-                  AND (SELECT d.id FROM idem.dead_letters d
-                        WHERE d.intent_id = t.intent_id AND d.resolved_at IS NULL LIMIT 1) IS NULL
-                ORDER BY t.expires_at
-                LIMIT %(batch)s
+                WHERE t.intent_id = ANY (%(intents)s)
+                  AND CASE WHEN t.state = 'expired' THEN t.expires_at <= statement_timestamp() END
+                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                        WHERE d.intent_id = t.intent_id) IS NOT TRUE
+                ORDER BY t.intent_id
                   FOR UPDATE OF t SKIP LOCKED))
     RETURNING k.intent_id
 ), seen AS (
@@ -118,8 +131,8 @@ SELECT count(*) FROM gone
 """
 
 
-async def delete_tombstones(connection: AsyncConnection[Any], *, batch: int) -> int:
-    """Delete up to `batch` tombstones whose time has passed; how many. Their keys are new from then on."""
-    cursor = await connection.execute(DELETE_TOMBSTONES, {"batch": batch})
-    record = await cursor.fetchone()
+async def _delete(connection: AsyncConnection[Any], intents: list[UUID]) -> int:
+    if not intents:
+        return 0
+    record = await (await connection.execute(DELETE_TOMBSTONES, {"intents": intents})).fetchone()
     return int(record[0]) if record else 0

@@ -42,6 +42,11 @@ class Line:
     note: str | None = None
 
     @property
+    def is_acceptance(self) -> bool:
+        """Whether the client knows from this line that its intent is committed."""
+        return self.committed is True and self.intent is not None and self.said not in ("mismatch", "error")
+
+    @property
     def answer(self) -> tuple[int | None, str, str | None]:
         """The answer as something that can be compared."""
         return self.status, json.dumps(dict(self.headers or {}), sort_keys=True), self.body_sha256

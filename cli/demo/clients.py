@@ -84,7 +84,7 @@ class Clients:
             case Manner.TWICE:
                 await asyncio.gather(*(self._ask(payment, "twice") for _ in range(3)))
             case Manner.LEAVES:
-                await self._ask_until_committed(payment)
+                await self._ask_surely(payment, "pay")
                 self.done += 1
                 return
             case Manner.PATIENT | Manner.EARLY | Manner.OTHER_BODY:
@@ -118,12 +118,11 @@ class Clients:
         asked = decision.retry_after if isinstance(decision, InProgress | Unknown) else 1.0
         return self._some(0.8, 1.2) * min(max(asked, 1.0), 2.5)
 
-    async def _ask_until_committed(self, payment: PlannedPayment) -> None:
-        while await self._ask(payment, "pay") is None:
-            await asyncio.sleep(self._some(0.5, 1.5))
-
     async def _ask_surely(self, payment: PlannedPayment, asked: Asked) -> None:
-        while await self._ask(payment, asked) is None:
+        """Ask until the database answers."""
+        while True:
+            if await self._ask(payment, asked) is not None:
+                return
             await asyncio.sleep(self._some(0.5, 1.5))
 
     async def _ask(
@@ -144,7 +143,9 @@ class Clients:
                     committed = True
         except (SQLAlchemyError, IdemError, OSError, TimeoutError) as raised:
             error = f"{type(raised).__name__}: {raised}"[:200]
-        self._write(payment, asked, decision, committed, error)
+        line = self._line(payment, asked, decision, committed, error)
+        self._log.write(line)
+        self._count(line)
         return decision if error is None else None
 
     async def _decide(
@@ -152,37 +153,36 @@ class Clients:
     ) -> Decision:
         return await self._acceptor.accept_async(connection, TENANT, payment.operation, payment.key, dict(params))
 
-    def _write(
+    def _line(
         self,
         payment: PlannedPayment,
         asked: Asked,
         decision: Decision | None,
         committed: bool | None,
         error: str | None,
-    ) -> None:
-        said = said_of(decision) if decision is not None else "error"
-        intent = str(decision.intent_id) if decision is not None and decision.intent_id is not None else None
-        answer = decision.answer if isinstance(decision, Replay) else None
-        self._log.write(
-            Line(
-                at=client_log.now(),
-                key=payment.key,
-                operation=payment.operation,
-                asked=asked,
-                said=said,
-                committed=committed,
-                intent=intent,
-                status=answer.status if answer else None,
-                headers=dict(answer.headers) if answer else None,
-                body_sha256=client_log.digest(answer.body) if answer else None,
-                note=error,
-            )
+    ) -> Line:
+        answer = decision.answer if isinstance(decision, Replay) and error is None else None
+        intent = decision.intent_id if decision is not None else None
+        return Line(
+            at=client_log.now(),
+            key=payment.key,
+            operation=payment.operation,
+            asked=asked,
+            said=said_of(decision) if decision is not None and error is None else "error",
+            committed=committed,
+            intent=str(intent) if intent is not None else None,
+            status=answer.status if answer else None,
+            headers=dict(answer.headers) if answer else None,
+            body_sha256=client_log.digest(answer.body) if answer else None,
+            note=error,
         )
-        self.said["error" if error else said] += 1
-        if committed and intent is not None and said not in ("mismatch", "error"):
-            self.accepted[payment.key] = intent
-            if answer is not None:
-                self.answered[payment.key] = intent
+
+    def _count(self, line: Line) -> None:
+        self.said[line.said] += 1
+        if line.is_acceptance and line.intent is not None:
+            self.accepted[line.key] = line.intent
+            if line.said == "replay":
+                self.answered[line.key] = line.intent
 
     def _some(self, least: float, most: float) -> float:
         return self._chance.uniform(least, most)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from idem.cli.demo.processes import Process, Processes
 from idem.cli.embedded import Embedded, outage
 
+RETURN = 30.0
+"""Seconds that the server may take to come back: recovery on a loaded disk."""
 MOST_CPU = 0.05
 """Of one core, while the database is down."""
 MOST_LINES = 1.0
@@ -35,20 +39,22 @@ class Calm:
 
 async def take_away(embedded: Embedded, processes: Processes, seconds: float) -> list[Calm]:
     """Stop the server for `seconds`; what each daemon used meanwhile. Returns when the server is back."""
-    whole = asyncio.create_task(asyncio.to_thread(outage, embedded, seconds))
-    await _until_down(embedded, whole)
+    await asyncio.to_thread(outage, embedded, seconds, wait=False)
     began = time.monotonic()
     before = [_sample(process) for process in processes.daemons]
     await asyncio.sleep(max(0.0, seconds - 1.0))
     spent = time.monotonic() - began
     after = [_sample(process) for process in processes.daemons]
-    await whole
+    await asyncio.to_thread(_until_back, embedded, seconds + RETURN)
     return [_calm(a, b, spent) for a, b in zip(before, after, strict=True)]
 
 
-async def _until_down(embedded: Embedded, whole: asyncio.Task[None]) -> None:
-    while not whole.done() and Path(f"/proc/{embedded.server_pid}").exists() and sys.platform == "linux":
-        await asyncio.sleep(0.05)
+def _until_back(embedded: Embedded, patience: float) -> None:
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(embedded.url, connect_timeout=3):
+            return
+        time.sleep(0.1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def prove(records: Records) -> Proof:
     refused = [case for case in cases if case.intent.outcome == "refused"]
     rejected = [case for case in cases if case.intent.key in records.rules.rejected]
     return Proof(
-        accepted=len({line.key for line in records.clients if line.said == "accepted" and line.committed}),
+        accepted=len({line.key for line in records.clients if line.is_acceptance}),
         effects_wanted=len(cases) - len(refused) - len(rejected),
         effects_made=len(records.bank.effects()),
         refused=len(refused),

@@ -10,7 +10,7 @@ from idem.cli.demo.proof_records import Case, Finding, Records
 def lost(records: Records) -> Iterator[Finding]:
     """Accepted intents that are gone, that nobody works on, or whose answer stands for nothing."""
     known = {case.intent.id: case for case in records.cases}
-    accepted = {line.intent: line for line in records.clients if line.said == "accepted" and line.committed}
+    accepted = {line.intent: line for line in records.clients if line.is_acceptance}
     for intent, line in accepted.items():
         if intent not in known:
             seen = "clients: accepted and committed; database: no such intent"

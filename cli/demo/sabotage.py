@@ -22,7 +22,6 @@ from idem.cli.demo.settings import Sabotage
 from idem.testing.bank import Request, read_log
 
 POLL = 0.1
-LOCK_TIMEOUT = "2s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Saboteur:
         while self.victim is None:
             try:
                 async with await AsyncConnection.connect(self._url, row_factory=dict_row) as connection:
-                    await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")  # noqa: S608 (a constant)
+                    await connection.execute("SET LOCAL lock_timeout = '2s'")
                     victim = await self._strike(connection)
                 self.victim = victim
             except psycopg.Error:

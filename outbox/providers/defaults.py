@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Final
 
 from idem.outbox.contract import Contract
@@ -28,6 +29,9 @@ REQUEST: Final = frozenset({400, 403, 404, 413, 414, 417, 422})
 NO_PROOF: Final = frozenset({408, 409, 423, 424, 429})
 """Another attempt may be in flight, or something behind the provider failed; 408 also comes from load balancers
 whose upstream was slow. 429 unless the contract says that the limiter stands before execution."""
+
+REGISTERED: Final = frozenset(int(status) for status in HTTPStatus)
+"""A proxy's own codes (444, 460, 499 ...) say that a line broke, perhaps after the request was handed on."""
 
 DECLINED: Final = 402
 
@@ -84,6 +88,8 @@ def by_status(answer: Document, contract: Contract, errors: ErrorShape) -> tuple
     if not 400 <= status < 500 or status in NO_PROOF:
         return Ambiguous(), _why_ambiguous(answer)
     if not errors.fits(answer):
+        if status not in REGISTERED:
+            return Ambiguous(), "a status that no standard knows"
         return NotExecuted("config"), "not in the provider's error shape"
     if status == DECLINED:
         return errors.refusal(answer), "declined"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from fix_desk import Desk
 
 from idem.outbox import letters
 from idem.outbox.errors import ConfigError, Refusal
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Refused, Succeeded
-
-if TYPE_CHECKING:
-    from conftest import Desk
 
 ACTIONS = ("cancel", "redrive", "resolve_failed", "resolve_completed")
 LEGAL = {

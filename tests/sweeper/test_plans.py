@@ -59,9 +59,27 @@ def check(url: str, when: str) -> None:
                 if node["Node Type"] == "Hash":
                     (side,) = node["Plans"]
                     assert side["Node Type"] == "CTE Scan", f"{when}: {name} hashes {side}"
-                assert node["Node Type"] != "Sort" or name not in ("EXPIRED", "TOO_OLD", "EXPIRED_KEYS"), (when, name)
+                assert node["Node Type"] != "Sort" or name not in (
+                    "EXPIRED",
+                    "TOO_OLD",
+                    "EXPIRED_KEYS",
+                    "OLD_TOMBSTONES",
+                ), (when, name)
 
 
+HISTORY = """
+WITH intents AS MATERIALIZED (SELECT intent_id AS i, id AS o, idem.uuid7() AS w FROM idem.outbox LIMIT %(n)s),
+     events AS (INSERT INTO idem.events (aggregateid, number, type, payload)
+                SELECT i, 1, 'completed', '{}' FROM intents),
+     marks AS (INSERT INTO idem.handled_events (event_id, handler) SELECT w, 'h' FROM intents),
+     letters AS (INSERT INTO idem.dead_letters (intent_id, reason, webhook_event_id)
+                 SELECT i, 'conflict', w FROM intents),
+     webhooks AS (INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id)
+                  SELECT w, 'p', 'a', w, 'applied', i FROM intents),
+     proofs AS (INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome)
+                SELECT o, i, 'webhook', 'pending' FROM intents)
+INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) SELECT w, '{}', '' FROM intents
+"""
 BUSY = """
 WITH claimed AS (
     UPDATE idem.outbox SET status = 'claimed', claim_token = gen_random_uuid(), claimed_by = 'w', claimed_at = now(),
@@ -80,6 +98,7 @@ async def test_no_statement_reads_a_table_whole(rows: Any, db_url: str) -> None:
     for table in ("outbox", "idempotency_keys", "evidence", "requests", "intents"):
         await rows.run(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
     await rows.many(N)
+    await rows.unguarded(HISTORY, n=N // 5)
     check(db_url, "never analyzed")
     await rows.run("ANALYZE")
     check(db_url, "analyzed while idle")

@@ -26,7 +26,7 @@ from idem.outbox.rows import read_locked
 from idem.sweeper import pages
 from idem.sweeper.daemon import Sweeper, SweeperSettings
 from idem.sweeper.expired import sweep_expired
-from idem.sweeper.retention import delete_tombstones, expire_keys
+from idem.sweeper.retention import Pruned, prune_keys
 
 ROUNDS = 150
 DONE = """
@@ -229,13 +229,13 @@ async def test_a_key_that_is_accepted_while_its_tombstone_goes(
         first = await asyncio.to_thread(accept, engine, acceptor, key)
         await rows.run(DONE, i=first.intent_id)
         async with database.connection() as connection:
-            assert await expire_keys(connection, batch=10, tombstone_ttl=0) == 1
+            assert await prune_keys(connection, batch=10, tombstone_ttl=0) == Pruned(expired=1)
             deleted, *decisions = await asyncio.gather(
-                delete_tombstones(connection, batch=10),
+                prune_keys(connection, batch=10, tombstone_ttl=0),
                 asyncio.to_thread(accept, engine, acceptor, key),
                 asyncio.to_thread(accept, engine, acceptor, key),
             )
-        assert deleted == 1
+        assert deleted == Pruned(deleted=1)
         names = sorted(type(d).__name__ for d in decisions)
         assert set(names) <= {"Expired", "Accepted", "InProgress"}, names
         assert names.count("Accepted") <= 1
@@ -257,11 +257,11 @@ async def test_a_client_that_retries_while_its_key_expires(
         intent = (await asyncio.to_thread(accept, engine, acceptor, key)).intent_id
         await rows.run(RESTS, i=intent)
         async with database.connection() as connection:
-            expired, decision = await asyncio.gather(
-                expire_keys(connection, batch=10, tombstone_ttl=60), asyncio.to_thread(accept, engine, acceptor, key)
+            pruned, decision = await asyncio.gather(
+                prune_keys(connection, batch=10, tombstone_ttl=60), asyncio.to_thread(accept, engine, acceptor, key)
             )
         state, status = (await rows.key(intent))["state"], (await rows.row(intent))["status"]
-        if expired:
+        if pruned.expired:
             assert (state, status) == ("expired", "held")
             assert isinstance(decision, Expired | InProgress)
         else:

@@ -1,0 +1,70 @@
+"""Every command explains itself, with an example; and does so quickly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+from fix_desk import run
+
+from idem.cli.main import app
+from idem.cli.options import Config
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+ALL = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_has_an_example_that_begins_with_the_command(path: tuple[str, ...]) -> None:
+    result = run([*path, "--help"], {})
+    assert result.code == 0
+    assert "Examples:" in result.out
+    examples = result.out.split("Examples:")[1]
+    assert " ".join(("idem", *path)) in examples
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("path", [path for path, command in ALL.items() if not hasattr(command, "commands")])
+def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
+    silent = [option.name for option in ALL[path].params if not getattr(option, "help", "x")]
+    assert silent == []
+
+
+def test_exit_codes_are_in_the_help() -> None:
+    text = run(["--help"], {}).out
+    assert all(f"  {code}  " in text for code in (0, 1, 2, 3))
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = ("psycopg", "sqlalchemy", "alembic", "pydantic", "httpx", "rich", "prometheus_client", "structlog")
+    code = (
+        "import sys; from idem.cli.main import main; main(['--help']);"
+        f"sys.stderr.write(repr([m for m in {heavy!r} if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]"
+
+
+def test_version_and_a_name_that_is_none() -> None:
+    assert run(["--version"], {}).out.strip()
+    wrong = run(["dlq", "lst"], {})
+    assert wrong.code == 2
+    assert "list" in wrong.err
+
+
+def test_the_configuration_option_is_the_same_everywhere() -> None:
+    assert Config.__args__[0] is not None  # type: ignore[attr-defined]
+    without = {path for path, command in ALL.items() if not hasattr(command, "commands")} - {
+        path for path, command in ALL.items() if any(option.name == "config" for option in command.params)
+    }
+    assert {" ".join(path) for path in without} <= {"db sql", "bank run"}

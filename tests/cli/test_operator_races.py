@@ -1,0 +1,162 @@
+"""An operator against everybody else, on two real connections: one winner each, and the loser hears why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fix_desk import Desk
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from idem.outbox import claim as claims
+from idem.outbox import clock
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.decisions import InProgress, Retrying
+from idem.outbox.errors import Refusal
+from idem.outbox.lane_worker import lane_names
+from idem.outbox.operation import Answer
+from idem.outbox.operator import Done
+from idem.outbox.outcomes import Succeeded
+from idem.outbox.proofs import apply
+
+ROUNDS = 12
+
+
+async def race(*runners: Awaitable[Any]) -> list[Any]:
+    """Start all at one barrier; results in order, a Refusal as a value."""
+    barrier = asyncio.Barrier(len(runners))
+
+    async def run(runner: Awaitable[Any]) -> Any:
+        await barrier.wait()
+        try:
+            return await runner
+        except Refusal as refusal:
+            return refusal
+
+    return await asyncio.gather(*(run(runner) for runner in runners))
+
+
+async def claim(desk: Desk) -> int:
+    name, _ = lane_names(desk.spine.catalogue)["keyed", "keyed"]
+    async with desk.spine.database.connection() as connection:
+        rows = await claims.claim(
+            connection, name, token=uuid4(), holder="worker-1", lease=30, limit=10, now=clock.boottime()
+        )
+    return len(rows)
+
+
+async def prove(desk: Desk, row: UUID) -> str:
+    proof = StoredProof(uuid4(), "webhook", Succeeded("pay_7", "succeeded"), Answer(201, b"{}"))
+    evidence = Evidence("webhook", "webhook", "succeeded", reference="pay_7")
+    async with desk.spine.database.connection() as connection:
+        return await apply(connection, row, proof, evidence, desk.spine.catalogue.require("pay.keyed"), wait=False)
+
+
+async def test_either_the_claim_or_the_cancellation_has_the_row(desk: Desk) -> None:
+    won = {"claim": 0, "cancel": 0}
+    for number in range(ROUNDS):
+        intent = await desk.pending(f"k{number}")
+        claimed, cancelled = await race(claim(desk), desk.act("cancel", intent))
+        if isinstance(cancelled, Done):
+            won["cancel"] += 1
+            assert claimed == 0
+            assert await desk.state(intent) == ("completed", None)
+        else:
+            won["claim"] += 1
+            assert claimed == 1
+            assert "a call is live" in str(cancelled)
+            assert await desk.state(intent) == ("in_progress", "claimed")
+    assert sum(won.values()) == ROUNDS
+
+
+async def test_of_two_cancellations_one_is_told_that_it_is_done(desk: Desk) -> None:
+    for number in range(ROUNDS):
+        intent = await desk.pending(f"k{number}")
+        results = await race(desk.act("cancel", intent), desk.act("cancel", intent))
+        assert sorted(type(each).__name__ for each in results) == ["Done", "Refusal"]
+        events = await desk.spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s", i=intent)
+        assert [each["type"] for each in events] == ["completed"]
+
+
+async def test_either_the_clients_retry_or_the_redrive_takes_it_up_again(desk: Desk) -> None:
+    for number in range(ROUNDS):
+        intent = await desk.unknown(f"k{number}")
+        await desk.act("resolve_failed", intent)
+        retried, redriven = await race(asyncio.to_thread(desk.spine.accept, f"k{number}"), desk.act("redrive", intent))
+        kinds = [kind for _, kind, _ in await desk.spine.evidence(intent) if kind in ("retried", "redriven")]
+        if isinstance(redriven, Done):
+            assert isinstance(retried, InProgress)
+            assert kinds == ["redriven"]
+        else:
+            assert isinstance(retried, Retrying)
+            assert kinds == ["retried"]
+        assert await desk.state(intent) == ("in_progress", "pending")
+        await desk.spine.all("UPDATE idem.outbox SET available_at = now() + interval '1 d' RETURNING 1")
+
+
+async def test_a_redrive_that_waited_for_the_clients_retry_hears_that_it_moved(desk: Desk) -> None:
+    intent = await desk.unknown("k")
+    await desk.act("resolve_failed", intent)
+    engine = create_engine(desk.spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    with engine.connect() as connection, connection.begin():
+        assert isinstance(desk.spine.acceptor.accept(connection, "t", "pay.keyed", "k", {"amount": 100}), Retrying)
+        waiting = asyncio.create_task(desk.act("redrive", intent))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+    with pytest.raises(Refusal, match="has moved"):
+        await waiting
+
+
+async def test_a_clients_retry_does_not_wait_for_an_operator(desk: Desk) -> None:
+    intent = await desk.unknown("k")
+    await desk.act("resolve_failed", intent)
+    async with desk.spine.database.connection() as connection, connection.transaction():
+        await connection.execute("SELECT FROM idem.outbox WHERE intent_id = %s FOR UPDATE", [intent])
+        decision = await asyncio.wait_for(asyncio.to_thread(desk.spine.accept, "k"), 5)
+    assert isinstance(decision, InProgress)
+
+
+async def test_an_operator_does_not_wait_for_ever_for_a_row_that_somebody_holds(desk: Desk) -> None:
+    intent = await desk.held("k")
+    async with desk.spine.database.connection() as holder, holder.transaction():
+        await holder.execute("SELECT FROM idem.outbox WHERE intent_id = %s FOR UPDATE", [intent])
+        result = await desk.cli("intents", "cancel", intent, "--reason", "r", "--yes")
+    assert result.code == 1
+    assert "is locked by another transaction" in result.err
+    assert await desk.state(intent) == ("failed_retryable", "held")
+
+
+async def test_a_webhook_is_never_lost_to_an_operators_failure(desk: Desk) -> None:
+    """Whoever comes first: the proof ends it, and the operator's word is corrected or refused."""
+    for number in range(ROUNDS):
+        intent = await desk.unknown(f"k{number}")
+        row = await desk.spine.row(intent)
+        assert row is not None
+        proved, failed = await race(prove(desk, row["id"]), desk.act("resolve_failed", intent))
+        if proved == "stored":  # the operator had the row's lock, and the proof waits for the reconciler
+            await desk.spine.reconcile()
+        assert isinstance(failed, Done) or proved == "applied" or "a proof" in str(failed)
+        assert await desk.state(intent) == ("completed", None)
+        assert (await desk.spine.key(intent))["response_status"] == 201
+
+
+async def test_two_operators_who_disagree_leave_one_decision(desk: Desk) -> None:
+    for number in range(ROUNDS):
+        intent = await desk.unknown(f"k{number}")
+        completed, failed = await race(desk.act("resolve_completed", intent), desk.act("resolve_failed", intent))
+        assert isinstance(completed, Done) != isinstance(failed, Done)
+        loser = failed if isinstance(completed, Done) else completed
+        assert "moved" in str(loser) or "already" in str(loser) or "at this moment" in str(loser)
+
+
+async def test_a_redrive_against_a_sweep_of_a_live_lease_sends_nothing_twice(desk: Desk) -> None:
+    """Calls in flight, and an operator who redrives: the lease is live, so nothing is sent again (IB-005)."""
+    intents = [await desk.live(f"k{number}") for number in range(5)]
+    results = [await race(desk.act("redrive", intent, know_it_did_not_happen=True)) for intent in intents]
+    assert all("a call is live" in str(each[0]) for each in results)
+    await desk.spine.work()
+    assert desk.spine.effects() == 0

@@ -1,0 +1,205 @@
+"""The worker as a daemon: lost answers of its database, shutdown, wake-up, an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from urllib.parse import parse_qs, urlsplit
+
+from fix_spine import Spine
+
+from idem.outbox.database import Database, Timeouts
+from idem.outbox.decisions import Replay
+from idem.outbox.settings import WorkerSettings
+from idem.outbox.wakeup import Nudge
+from idem.outbox.worker import Worker
+from idem.testing.proxy import Direction, Proxy, Verdict
+
+
+@contextlib.asynccontextmanager
+async def database_proxy(spine: Spine) -> AsyncIterator[tuple[Proxy, str]]:
+    """A proxy in front of this test's PostgreSQL, and the URL through it."""
+    parts = urlsplit(spine.url)
+    query = parse_qs(parts.query)
+    target: tuple[str, int] | str = (parts.hostname or "127.0.0.1", parts.port or 5432)
+    if "host" in query:
+        target = f"{query['host'][0]}/.s.PGSQL.{query.get('port', ['5432'])[0]}"
+    async with Proxy(target) as proxy:
+        yield proxy, f"postgresql://{parts.username}@127.0.0.1:{proxy.port}{parts.path}"
+
+
+@contextlib.asynccontextmanager
+async def running(
+    spine: Spine, url: str | None = None, **settings: float
+) -> AsyncIterator[tuple[Worker, asyncio.Event]]:
+    """A worker that runs in this loop; stopped and waited for at the end."""
+    database = Database(url or spine.url, name="idem-test-worker", size=4, timeouts=Timeouts(statement=3, connect=2))
+    await database.open()
+    given = {"lease": 30.0, "margin": 1.0, "slots": 4, "poll": 0.1, **settings}
+    worker = Worker(database, spine.catalogue, WorkerSettings(**given))  # type: ignore[arg-type]
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker.run(stop))
+    try:
+        yield worker, stop
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 30)
+        await database.close()
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+    """Wait for something to become true."""
+    ends = time.monotonic() + seconds
+    while not await condition():
+        assert time.monotonic() < ends, "it did not happen"
+        await asyncio.sleep(0.05)
+
+
+async def done(spine: Spine) -> bool:
+    return await spine.all("SELECT FROM idem.idempotency_keys WHERE state <> 'completed'") == []
+
+
+async def test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back(spine: Spine) -> None:
+    """The claim committed, the worker never heard of it: it finds its own token, and nothing becomes unknown."""
+    intents = [spine.accepted(f"k{n}", operation="pay.keyless") for n in range(3)]
+    async with database_proxy(spine) as (proxy, url):
+        cut: list[bool] = []
+
+        def watch(_number: int, direction: Direction, data: bytes) -> Verdict:
+            if direction == "to_client" and b"/payments" in data and not cut:
+                cut.append(True)
+                return "cut"
+            return "pass"
+
+        proxy.watch = watch
+        async with running(spine, url):
+            await until(lambda: done(spine))
+    assert cut
+    for intent in intents:
+        kinds = [(kind, outcome) for source, kind, outcome in await spine.evidence(intent) if source == "worker"]
+        assert kinds == [("report", "not_executed:given_back"), ("report", "succeeded")]
+    assert spine.effects() == 3
+    assert await spine.all("SELECT FROM idem.evidence WHERE source = 'sweeper'") == []
+
+
+async def test_a_settle_whose_answer_is_lost_is_written_once(spine: Spine) -> None:
+    """Hazard 21 (b)."""
+    intent = spine.accepted()
+    async with database_proxy(spine) as (proxy, url):
+        settling: set[int] = set()
+        cut: list[bool] = []
+
+        def watch(number: int, direction: Direction, data: bytes) -> Verdict:
+            if direction == "to_server" and b"json_to_recordset" in data:
+                settling.add(number)
+            elif direction == "to_client" and number in settling and not cut:
+                cut.append(True)
+                return "cut"
+            return "pass"
+
+        proxy.watch = watch
+        async with running(spine, url) as (worker, _):
+            await until(lambda: done(spine))
+            await worker.settler.drain()
+            assert worker.settler.fates == {"already": 1}
+    assert cut
+    reports = [e for e in await spine.evidence(intent) if e[0] == "worker"]
+    assert reports == [("worker", "report", "succeeded")]
+
+
+async def test_sigterm_finishes_what_runs_and_claims_nothing_more(spine: Spine) -> None:
+    """IB-168, IB-169: the running call is recorded; what has not begun is still pending, not unknown."""
+    for n in range(12):
+        spine.accepted(f"k{n}")
+    began = asyncio.Event()
+    release = asyncio.Event()
+
+    async def hold(_: object) -> None:
+        began.set()
+        await release.wait()
+
+    spine.bank.when("received", None, hold)
+    async with running(spine, slots=4) as (_, stop):
+        await asyncio.wait_for(began.wait(), 10)
+        stop.set()
+        await asyncio.sleep(0.3)
+        release.set()
+    states = await spine.all("SELECT state, count(*) AS n FROM idem.idempotency_keys GROUP BY state")
+    counted = {s["state"]: s["n"] for s in states}
+    assert set(counted) == {"completed", "in_progress"}
+    assert 1 <= counted["completed"] <= 4
+    assert {r["status"] for r in await spine.all("SELECT status FROM idem.outbox")} == {"pending"}
+    assert [d["ended_how"] for d in await spine.all("SELECT ended_how FROM idem.daemons")] == ["clean"]
+    assert len(spine.bank.log.sends()) == counted["completed"]
+
+
+async def test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back(spine: Spine, db_url: str) -> None:
+    """Hazard 42, IB-056: the hint is sent after the commit; a killed listener is set up again by itself."""
+    nudge = Nudge(db_url)
+    spine.acceptor._nudge = nudge
+    async with running(spine, poll=30.0) as (worker, _):
+        await asyncio.sleep(0.5)
+        for n in range(2):
+            await asyncio.to_thread(spine.accepted, f"k{n}")
+            await until(lambda: done(spine), 10)
+            if n == 0:
+                async with spine.database.connection() as connection:
+                    await connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE query = 'LISTEN idem_outbox' OR (query = 'SELECT 1' AND datname = current_database()"
+                        " AND pid <> pg_backend_pid())"
+                    )
+                await asyncio.sleep(2.5)
+        assert worker.settler.fates["settled"] == 2
+    nudge.close()
+
+
+async def test_the_listener_holds_no_transaction_open(spine: Spine) -> None:
+    """IB-063."""
+    async with running(spine):
+        await asyncio.sleep(0.5)
+        for _ in range(10):
+            rows = await spine.all(
+                "SELECT state FROM pg_stat_activity WHERE application_name = 'idem-test-worker'"
+                " AND state LIKE 'idle in transaction%%' AND datname = current_database()"
+            )
+            assert rows == []
+            await asyncio.sleep(0.05)
+
+
+async def test_an_outage_of_the_database_loses_nothing(spine: Spine) -> None:
+    """IB-058, IB-066, IB-142: lines are cut and refused for a while, in the middle of calls; it recovers by itself."""
+    async with database_proxy(spine) as (proxy, url), running(spine, url):
+        for n in range(5):
+            spine.accepted(f"k{n}")
+        await until(lambda: done(spine))
+        await proxy.stop()
+        for n in range(5, 10):
+            spine.accepted(f"k{n}")
+        await asyncio.sleep(3)
+        await proxy.listen()
+        await until(lambda: done(spine), 30)
+    for n in range(10):
+        assert isinstance(spine.accept(f"k{n}"), Replay)
+    assert spine.effects() == 10
+
+
+async def test_hazard_32_no_transaction_is_open_while_a_call_runs(spine: Spine) -> None:
+    """IB-072: as many slow calls as slots, a pool of one connection would do."""
+    for n in range(4):
+        spine.accepted(f"k{n}")
+    seen: list[list[object]] = []
+
+    async def look(_: object) -> None:
+        rows = await spine.all(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'idem-test-worker'"
+            " AND datname = current_database() AND xact_start IS NOT NULL AND state LIKE 'idle in%%'"
+        )
+        seen.append(list(rows))
+
+    spine.bank.when("received", None, look)
+    async with running(spine, slots=4):
+        await until(lambda: done(spine))
+    assert seen == [[]] * 4

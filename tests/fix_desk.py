@@ -1,0 +1,212 @@
+"""A desk: intents in every state that an operator meets, and the command line, called as a person calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import UUID, uuid4
+
+import pytest
+from fix_spine import Spine
+
+from idem.cli.main import main
+from idem.outbox import claim as claims
+from idem.outbox import clock, operator, reports
+from idem.outbox.answers import Renderer
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.claim import Claimed
+from idem.outbox.lane_worker import lane_names
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Proof, Refused, Seen, Succeeded
+from idem.outbox.proofs import store
+from idem.outbox.reports import Report
+
+CONFIGURATION = """
+environment = "test"
+
+[providers.keyed]
+flight_limit = "60s"
+pause_allowance = "2m"
+deadline = "2s"
+connect_timeout = "2s"
+key = { carrier = "header", name = "idempotency-key", replay = "stored", retention = "24h" }
+lookup = { horizon = "10s", agree = 2, by_id = { path = "/payments/{idem.reference}" } }
+errors = { shape = "/error/code", code = "/error/code", message = "/error/message" }
+object = { reference = "/id", status = "/status" }
+outcome = [{ says = "final", when = { "/status" = "succeeded" } }]
+accounts.keyed = { origin = "ORIGIN", authorization = { env = "BANK_TOKEN", prefix = "Bearer " } }
+
+[operations."pay.keyed"]
+provider = "keyed"
+account = "keyed"
+path = "/payments"
+body = { amount = "{amount}", currency = "eur" }
+params = { type = "object" }
+answer.succeeded = { status = 201, body = { payment = "{idem.reference}", status = "{idem.status}" } }
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Desk:
+    """An operator's handles over the whole path."""
+
+    spine: Spine
+    environment: dict[str, str]
+
+    async def claim(self, *, lease: float = 30) -> Claimed:
+        name, _ = lane_names(self.spine.catalogue)["keyed", "keyed"]
+        async with self.spine.database.connection() as connection:
+            (row,) = await claims.claim(
+                connection, name, token=uuid4(), holder="worker-1", lease=lease, limit=1, now=clock.boottime()
+            )
+        return row
+
+    async def settle(self, claimed: Claimed, outcome: Outcome) -> None:
+        answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
+        terms = self.spine.catalogue.terms("pay.keyed")
+        assert terms is not None
+        async with self.spine.database.connection() as connection:
+            await reports.settle(connection, [Report(claimed.row, outcome, Seen(500), terms, answer)])
+
+    async def pending(self, key: str) -> UUID:
+        return await asyncio.to_thread(self.spine.accepted, key)
+
+    async def after(self, key: str, outcome: Outcome) -> UUID:
+        """An intent whose first attempt ended so."""
+        intent = await self.pending(key)
+        await self.settle(await self.claim(), outcome)
+        return intent
+
+    async def unknown(self, key: str, *, quiet: bool = True) -> UUID:
+        """Bytes may have left; `quiet`: so long ago that nothing of it can act any more."""
+        intent = await self.after(key, Ambiguous())
+        if quiet:
+            await self.spine.advance(200)
+        return intent
+
+    async def held(self, key: str) -> UUID:
+        """The provider refused the request as it is: at rest, with the dead letter `rejected`."""
+        return await self.after(key, NotExecuted("request"))
+
+    async def awaiting(self, key: str) -> UUID:
+        return await self.after(key, Pending("pay_9"))
+
+    async def live(self, key: str) -> UUID:
+        intent = await self.pending(key)
+        await self.claim()
+        return intent
+
+    async def completed(self, key: str) -> UUID:
+        return await self.after(key, Succeeded("pay_1"))
+
+    async def bury(self, intent: UUID | None, reason: str, subject: str | None = None) -> UUID:
+        row = await self.spine.one(
+            "INSERT INTO idem.dead_letters (intent_id, subject, reason) VALUES (%(i)s, %(s)s, %(r)s) RETURNING id",
+            i=intent, s=subject, r=reason,
+        )  # fmt: skip
+        return UUID(str(row["id"]))
+
+    async def letter(self, intent: UUID, reason: str) -> UUID:
+        row = await self.spine.one(
+            "SELECT id FROM idem.dead_letters WHERE intent_id = %(i)s AND reason = %(r)s", i=intent, r=reason
+        )
+        return UUID(str(row["id"]))
+
+    async def store_proof(self, intent: UUID, proof: Proof) -> None:
+        """A proof that nobody could apply yet."""
+        row = await self.spine.row(intent)
+        assert row is not None
+        found = StoredProof(uuid4(), "webhook", proof, Answer(201, b"{}"))
+        async with self.spine.database.connection() as connection:
+            assert await store(connection, row["id"], found, Evidence("webhook", "webhook", "succeeded")) == "stored"
+
+    async def version(self, intent: UUID) -> int:
+        row = await self.spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent)
+        return int(row["version"])
+
+    async def act(self, action: str, intent: UUID, *, by: str = "ada", reason: str = "ticket 7", **options: Any) -> Any:
+        """One act of an operator's on a connection of its own, about the version that is there now."""
+        arguments: dict[str, Any] = {"version": await self.version(intent)} | options
+        async with self.spine.database.connection() as connection:
+            if action == "resolve_completed":
+                outcome = arguments.pop("outcome", Succeeded("pay_7", "succeeded"))
+                renderer = Renderer(threads=1)
+                try:
+                    return await operator.resolve_completed(
+                        connection, self.spine.catalogue, renderer, intent, outcome, by=by, reason=reason, **arguments
+                    )
+                finally:
+                    renderer.close()
+            return await getattr(operator, action)(
+                connection, self.spine.catalogue, intent, by=by, reason=reason, **arguments
+            )
+
+    async def state(self, intent: UUID) -> tuple[str, str | None]:
+        """The intent's state and its row's status."""
+        row = await self.spine.row(intent)
+        found = await self.spine.one("SELECT state FROM idem.intents WHERE id = %(i)s", i=intent)
+        return found["state"], row["status"] if row else None
+
+    async def cli(self, *arguments: object, answer: str = "") -> Result:
+        """Run a command in this process; `answer` is what the person types."""
+        return await asyncio.to_thread(run, [str(each) for each in arguments], self.environment, answer)
+
+
+def run(arguments: list[str], environment: dict[str, str], answer: str = "") -> Result:
+    """A command with this environment, called as the entry point calls it."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, environment),
+        mock.patch("sys.stdin", io.StringIO(answer)),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = main(arguments)
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Iterator[Path]:
+    """An idem.toml of the test's bank; its address is filled in by `desk`."""
+    file = tmp_path / "idem.toml"
+    file.write_text(CONFIGURATION.replace("ORIGIN", "http://127.0.0.1:9"))
+    yield file
+
+
+@pytest.fixture
+def environment(db_url: str, configuration: Path) -> dict[str, str]:
+    """The variables that a person has set."""
+    return {
+        "IDEM_DATABASE_URL": db_url,
+        "IDEM_CONFIG": str(configuration),
+        "BANK_TOKEN": "keyed-token",
+        "IDEM_OPERATOR": "grace",
+    }
+
+
+@pytest.fixture
+async def desk(spine: Spine, configuration: Path, environment: dict[str, str]) -> Desk:
+    """An operator's desk over this test's database and bank."""
+    configuration.write_text(CONFIGURATION.replace("ORIGIN", spine.bank.url))
+    return Desk(spine, environment)

@@ -1,0 +1,129 @@
+"""The statements of the daemons by name, and parameters under which they find the work of `backlog`."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+from schema.backlog import TOKEN
+
+from idem.outbox.change import Change, Evidence, Letter
+from idem.outbox.operation import Answer
+from idem.outbox.settle import parameters
+from idem.outbox.states import KeyState, OutboxStatus, Reason
+
+MODULES = (
+    "outbox.claim", "outbox.settle", "outbox.rows", "outbox.proofs", "outbox.reports", "outbox.recovery",
+    "reconciler.due", "reconciler.stored",
+    "sweeper.expired", "sweeper.history", "sweeper.pages", "sweeper.retention", "sweeper.too_old",
+)  # fmt: skip
+SMALL = frozenset({"BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT"})
+"""Statements that touch no hot table."""
+WHOLE = frozenset({"HASTEN", "QUEUED", "QUARANTINED", "LEFT"})
+"""Commands of an operator and of recovery, which are about every open row; still they read no ledger to its end."""
+BATCH = 100
+
+
+def statements() -> dict[str, str]:
+    """Every SQL constant of the daemons' modules."""
+    found: dict[str, str] = {}
+    for module in MODULES:
+        for name, value in vars(importlib.import_module(f"idem.{module}")).items():
+            if isinstance(value, str) and re.match(r"\s*(SELECT|WITH|UPDATE|INSERT|DELETE)\b", value):
+                if name.isupper() and name not in SMALL:
+                    found[f"{module.rpartition('.')[2]}.{name}"] = value
+    return found
+
+
+Values = Mapping[str, Any]
+LANE = {"provider": "p0", "account": "a0", "origin": "https://bank.test", "operations": ["pay", "ship"],
+        "formats": [1], "environment": "test"}  # fmt: skip
+HOLD = {"token": uuid4(), "holder": "w", "lease": 30.0, "limit": BATCH}
+LONG_AGO = datetime.now(UTC) - timedelta(days=5)
+
+
+def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
+    """Parameters by the name of a statement. Raises KeyError for one that has none yet."""
+
+    def ids(query: str) -> list[UUID]:
+        return [row[0] for row in connection.execute(query)]  # type: ignore[call-overload]
+
+    claimed = ids(f"SELECT id FROM idem.outbox WHERE claim_token = '{TOKEN}' ORDER BY id LIMIT {BATCH}")
+    assert len(claimed) == BATCH
+    row, intent = connection.execute(
+        "SELECT id, intent_id FROM idem.outbox WHERE status = 'unknown' ORDER BY id LIMIT 1 OFFSET 5000"
+    ).fetchone() or (None, None)
+    old = ids("SELECT id FROM idem.intents WHERE state = 'completed' ORDER BY id LIMIT 100")
+    held = ids("SELECT intent_id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 100 OFFSET 2000")
+    proof = ids("SELECT id FROM idem.proofs ORDER BY id LIMIT 1 OFFSET 500")[0]
+    gone = ids("SELECT outbox_id FROM idem.proofs ORDER BY stored_at DESC LIMIT 1")[0]
+    page = {"at": LONG_AGO, "row": UUID(int=0), "batch": BATCH}
+    proven = {
+        "id": uuid4(), "row": row, "intent": intent, "source": "webhook", "attempt": 1, "outcome": "pending",
+        "reference": "pay_x", "status": "processing", "fields": "{}", "http_status": 200, "answer_status": 200,
+        "answer_headers": "{}", "answer_body": b"{}", "kind": "look", "token": uuid4(), "details": "{}",
+        "reason": "conflict",
+    }  # fmt: skip
+    by_name: dict[str, Values] = {
+        "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
+        "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
+        "claim.OWN_CLAIMS": {"token": TOKEN, **LANE},
+        "settle.WRITE": {"changes": json.dumps(changes(claimed, proof)), "ids": claimed},
+        "rows.LOCK": {"id": row}, "rows.LOCK_OR_SKIP": {"id": row},
+        "rows.READ": {"ids": claimed}, "rows.STORED": {"ids": claimed},
+        "proofs.IS_GONE": {"id": row}, "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.BURY": proven,
+        "proofs.CORRECT": proven, "proofs.DROP": {"id": proof}, "proofs.NOTE": proven,
+        "reports.IS_WRITTEN": {**proven, "row": row, "intent": intent},
+        "recovery.QUEUED": {"after": UUID(int=0), "limit": 500},
+        "recovery.QUARANTINED": {"after": UUID(int=0), "limit": 500},
+        "due.TAKE": {**LANE, **HOLD, "replays": True, "retention": 86400.0, "margin": 200.0, "quiet": 180.0},
+        "due.HASTEN": {"since": LONG_AGO}, "due.LEFT": {"since": LONG_AGO},
+        "stored.WAITING": {"limit": BATCH}, "stored.ROW_IS_GONE": {"id": row},
+        "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH},
+        "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.EXPIRED_KEYS": page,
+        "pages.LOCK": {"ids": claimed},
+        "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0},
+        "retention.DELETE_TOMBSTONES": page,
+        "history.OLD_INTENTS": {"after": UUID(int=0), "batch": BATCH},
+        "history.DELETE_EVENTS": {"intents": old}, "history.DELETE_REQUESTS": {"intents": old},
+        "history.DELETE_EVIDENCE": {"intents": old},
+        "history.DELETE_WEBHOOK_EVENTS": {"batch": BATCH, "age": 86400.0 * 200},
+        "history.DELETE_WEBHOOK_BODIES": {"batch": BATCH, "age": 86400.0 * 200},
+        "history.DELETE_DAEMONS": {"batch": BATCH, "age": 3600.0},
+    }  # fmt: skip
+    return by_name.__getitem__
+
+
+def changes(claimed: list[UUID], proof: UUID) -> list[dict[str, Any]]:
+    """The ends of a batch of claims: done, back to the queue, unknown, held, each with what goes with it."""
+    made: list[Change] = []
+    for number, row in enumerate(claimed):
+        change = Change(
+            row, TOKEN, 1, OutboxStatus.PENDING, KeyState.IN_PROGRESS, Evidence("worker", "report"),
+            alone=True, answer_ttl=60.0, quiet_for=60.0, due_in=1.0,
+        )  # fmt: skip
+        match number % 4:
+            case 0:
+                change = Change(
+                    row, TOKEN, 1, None, KeyState.COMPLETED, Evidence("worker", "report"), ended="succeeded",
+                    answer=Answer(201, b"{}"), answer_ttl=60.0, reference=f"pay_{number}", event="completed",
+                    closes=frozenset({Reason.TOO_LATE, Reason.REJECTED}), folds=(proof,), quiet_for=60.0,
+                )  # fmt: skip
+            case 1:
+                change = Change(
+                    row, TOKEN, 1, OutboxStatus.UNKNOWN, KeyState.UNKNOWN, Evidence("worker", "report"), alone=True,
+                    quiet_for=60.0, answer_ttl=60.0, letters=(Letter(Reason.NOT_SETTLEABLE),),
+                )  # fmt: skip
+            case 2:
+                change = Change(
+                    row, TOKEN, 1, OutboxStatus.HELD, KeyState.FAILED_RETRYABLE, Evidence("worker", "report"),
+                    alone=True, quiet_for=60.0, answer_ttl=60.0, letters=(Letter(Reason.REJECTED),), event="rested",
+                )  # fmt: skip
+        made.append(change)
+    return [parameters(change) for change in made]

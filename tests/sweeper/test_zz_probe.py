@@ -1,0 +1,129 @@
+"""Plans over 100,000 rows: no statement of the sweeper reads a hot table whole, whatever the statistics say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from idem.sweeper import expired, history, pages, retention, too_old
+
+N = 100_000
+SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
+OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events")
+STATEMENTS = {
+    name: getattr(module, name)
+    for module in (expired, too_old, pages, retention, history)
+    for name, value in vars(module).items()
+    if name.isupper() and isinstance(value, str) and re.search(r"\b(SELECT|UPDATE|DELETE)\b", value)
+}
+VALUES = {
+    "at": "'2020-01-01'", "row": "gen_random_uuid()", "batch": "500", "ids": "ARRAY[gen_random_uuid()]",
+    "intents": "ARRAY[gen_random_uuid()]", "ttl": "60", "after": "gen_random_uuid()", "age": "86400",
+}  # fmt: skip
+TYPES = {
+    "at": "timestamptz", "row": "uuid", "batch": "bigint", "ids": "uuid[]", "intents": "uuid[]",
+    "ttl": "float8", "after": "uuid", "age": "float8",
+}  # fmt: skip
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def explained(connection: psycopg.Connection[Any], statement: str) -> dict[str, Any]:
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    prepared = re.sub(r"%\((\w+)\)s", lambda m: f"${names.index(m[1]) + 1}", statement)
+    connection.execute(f"PREPARE one ({', '.join(TYPES[n] for n in names)}) AS {prepared}".replace(" () ", " "))
+    values = f"({', '.join(VALUES[n] for n in names)})" if names else ""
+    (plan,) = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE one {values}").fetchone() or ()
+    connection.execute("DEALLOCATE one")
+    found: dict[str, Any] = plan[0]["Plan"]
+    return found
+
+
+def show(p, d=0):
+    r = (
+        "  " * d
+        + " ".join(
+            str(p.get(k, ""))
+            for k in (
+                "Node Type",
+                "Relation Name",
+                "Index Name",
+                "Plan Rows",
+                "Total Cost",
+                "Index Cond",
+                "Filter",
+                "Sort Key",
+                "Subplan Name",
+            )
+        )
+        + "\n"
+    )
+    for c in p.get("Plans", []):
+        r += show(c, d + 1)
+    return r
+
+
+def check(url: str, when: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        for name, statement in STATEMENTS.items():
+            plan = explained(connection, statement)
+            open("/tmp/plans.txt", "a").write(f"== {when} {name}\n" + show(plan))
+            for node in nodes(plan):
+                relation = node.get("Relation Name")
+                scans = node["Node Type"] == "Seq Scan" and relation in SPINE + OTHERS
+                assert not scans, f"{when}: {name} reads {relation} whole"
+                # A hash join would read one side whole as soon as the tables are big enough; CTEs are small.
+                if node["Node Type"] == "Hash":
+                    (side,) = node["Plans"]
+                    assert side["Node Type"] == "CTE Scan", f"{when}: {name} hashes {side}"
+                pass
+
+
+HISTORY = """
+WITH intents AS MATERIALIZED (SELECT intent_id AS i, id AS o, idem.uuid7() AS w FROM idem.outbox LIMIT %(n)s),
+     events AS (INSERT INTO idem.events (aggregateid, number, type, payload)
+                SELECT i, 1, 'completed', '{}' FROM intents),
+     marks AS (INSERT INTO idem.handled_events (event_id, handler) SELECT w, 'h' FROM intents),
+     letters AS (INSERT INTO idem.dead_letters (intent_id, reason, webhook_event_id)
+                 SELECT i, 'conflict', w FROM intents),
+     webhooks AS (INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id)
+                  SELECT w, 'p', 'a', w, 'applied', i FROM intents),
+     proofs AS (INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome)
+                SELECT o, i, 'webhook', 'pending' FROM intents)
+INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) SELECT w, '{}', '' FROM intents
+"""
+BUSY = """
+WITH claimed AS (
+    UPDATE idem.outbox SET status = 'claimed', claim_token = gen_random_uuid(), claimed_by = 'w', claimed_at = now(),
+           claimed_until = now()
+     WHERE id IN (SELECT id FROM idem.outbox LIMIT 10000))
+UPDATE idem.idempotency_keys SET state = 'completed', response_status = 201, response_headers = '{}',
+       response_body = '', completed_at = now(), expires_at = now()
+ WHERE intent_id IN (SELECT intent_id FROM idem.outbox OFFSET 50000)
+"""
+
+
+@pytest.mark.slow
+async def test_no_statement_reads_a_table_whole(rows: Any, db_url: str) -> None:
+    """perf.md, trap 2: generic plans, without statistics, with fresh ones, and with those of an idle queue."""
+    assert len(STATEMENTS) >= 12
+    for table in ("outbox", "idempotency_keys", "evidence", "requests", "intents"):
+        await rows.run(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
+    await rows.many(N)
+    await rows.unguarded(HISTORY, n=N // 5)
+    check(db_url, "never analyzed")
+    await rows.run("ANALYZE")
+    check(db_url, "analyzed while idle")
+    await rows.unguarded(BUSY)
+    check(db_url, "busy, analyzed while idle")
+    await rows.run("ANALYZE")
+    check(db_url, "analyzed while busy")

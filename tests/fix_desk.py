@@ -206,7 +206,7 @@ def environment(db_url: str, configuration: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-async def desk(spine: Spine, configuration: Path, environment: dict[str, str]) -> Desk:
+def desk(spine: Spine, configuration: Path, environment: dict[str, str]) -> Desk:
     """An operator's desk over this test's database and bank."""
     configuration.write_text(CONFIGURATION.replace("ORIGIN", spine.bank.url))
     return Desk(spine, environment)

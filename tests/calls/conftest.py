@@ -220,7 +220,9 @@ class Bank:
     def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
         return tuple(FrozenRequest("GET", path, {}, b"") for path in self.paths)
 
-    def read_look(self, response: Response, question: Question) -> tuple[Look, Seen]:
+    def read_look(
+        self, response: Response, question: Question, request: FrozenRequest | None = None
+    ) -> tuple[Look, Seen]:
         if response.status == 404:
             return Absent(), Seen()
         if response.status == 201:

@@ -164,7 +164,7 @@ async def test_a_redrive_of_an_operation_that_is_not_configured_is_a_mistake_in_
 @pytest.mark.parametrize("action", ["resolve_failed", "redrive"])
 async def test_it_did_not_happen_waits_for_the_quiet_time(desk: Desk, action: str) -> None:
     intent = await desk.unknown("k", quiet=False)
-    with pytest.raises(Refusal, match="may still act at the provider for .*i-know-it-did-not-happen"):
+    with pytest.raises(Refusal, match=r"may still act at the provider for .*i-know-it-did-not-happen"):
         await desk.act(action, intent)
     await desk.act(action, intent, know_it_did_not_happen=True)
     evidence = await desk.spine.one(
@@ -259,7 +259,7 @@ async def test_an_answer_that_cannot_be_rendered_must_be_given(desk: Desk) -> No
     intent = await desk.unknown("k")
     known = desk.spine.catalogue.operations["pay.keyed"]
     object.__setattr__(known, "answer", lambda outcome, intent: 1 / 0)
-    with pytest.raises(Refusal, match="ZeroDivisionError.*--answer"):
+    with pytest.raises(Refusal, match=r"ZeroDivisionError.*--answer"):
         await desk.act("resolve_completed", intent)
     assert await desk.state(intent) == ("unknown", "unknown")
 

@@ -1,0 +1,270 @@
+"""`idem dlq` and `idem intents cancel` as a person uses them: preview, question, act, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from unittest import mock
+from uuid import UUID, uuid4
+
+import pytest
+from fix_desk import Desk, Result
+
+from idem.cli import deciding
+
+WHY = ("--reason", "ticket 4711")
+
+
+def refused(result: Result, *words: str) -> None:
+    assert result.code == 1, result
+    assert result.out == ""
+    assert all(word in result.err for word in words), result.err
+    assert "Traceback" not in result.err
+
+
+async def test_list_shows_open_entries_and_filters_them(desk: Desk) -> None:
+    first, second = await desk.held("k1"), await desk.held("k2")
+    stray = await desk.bury(None, "unmatched_webhook", "bank/evt_1")
+    found = (await desk.cli("dlq", "list", "--json")).data
+    assert [d["intent_id"] for d in found["dead_letters"]] == [str(first), str(second), None]
+    assert found["next"] is None
+    page = (await desk.cli("dlq", "list", "--limit", 2, "--json")).data
+    rest = (await desk.cli("dlq", "list", "--limit", 2, "--after", page["next"], "--json")).data
+    assert [d["id"] for d in rest["dead_letters"]] == [str(stray)]
+    for option, value, count in (
+        ("--provider", "keyed", 2), ("--provider", "other", 0), ("--reason-code", "rejected", 2),
+        ("--since", "1h", 3), ("--since", "2099-01-01", 0),
+    ):  # fmt: skip
+        rows = (await desk.cli("dlq", "list", option, value, "--json")).data["dead_letters"]
+        assert len(rows) == count, (option, value)
+    await desk.act("redrive", first)
+    assert len((await desk.cli("dlq", "list", "--json")).data["dead_letters"]) == 2
+    assert len((await desk.cli("dlq", "list", "--all", "--json")).data["dead_letters"]) == 3
+    text = await desk.cli("dlq", "list")
+    assert str(second) in text.out and "rejected" in text.out
+
+
+async def test_show_tells_everything_and_what_can_be_done(desk: Desk) -> None:
+    intent = await desk.unknown("key-1")
+    letter = await desk.bury(intent, "reconcile_exhausted")
+    data = (await desk.cli("dlq", "show", letter, "--json")).data
+    assert data["intent"]["idempotency_key"] == "key-1"
+    assert data["intent"]["row"]["quiet_left"] < 0
+    assert data["intent"]["requests"][0]["path"] == "/payments"
+    assert [entry["kind"] for entry in data["intent"]["timeline"]] == ["accepted", "report"]
+    actions = {each["command"]: each["possible"] for each in data["actions"]}
+    assert actions == {
+        "resolve --as completed": True, "resolve --as failed_retryable": True, "redrive": True, "cancel": False,
+    }  # fmt: skip
+    text = (await desk.cli("dlq", "show", letter)).out
+    for word in ("reconcile_exhausted", "key-1", "quiet time left", "what you can do", "POST /payments"):
+        assert word in text
+
+
+async def test_show_has_neither_credentials_nor_params_unless_asked(desk: Desk) -> None:
+    intent = await desk.held("k")
+    letter = await desk.letter(intent, "rejected")
+    plain = (await desk.cli("dlq", "show", letter, "--json")).out
+    assert "keyed-token" not in plain and "amount" not in plain and "params" not in plain
+    asked = (await desk.cli("dlq", "show", letter, "--params", "--json")).data
+    assert asked["intent"]["params"] == {"amount": 100}
+
+
+async def test_integers_keep_every_digit(desk: Desk) -> None:
+    intent = await desk.held("k")
+    await desk.spine.all(
+        "UPDATE idem.intents SET result = '{\"id\": 9007199254740993123}' WHERE id = %(i)s RETURNING 1", i=intent
+    )
+    out = (await desk.cli("intents", "show", intent, "--json")).out
+    assert "9007199254740993123" in out
+
+
+async def test_the_preview_comes_before_the_question_and_names_the_database(desk: Desk) -> None:
+    intent = await desk.held("k")
+    letter = await desk.letter(intent, "rejected")
+    result = await desk.cli("dlq", "redrive", letter, *WHY, answer="n\n")
+    refused(result, "environment test, database", "goes back to work", "Do it?", "nothing was changed")
+    assert await desk.state(intent) == ("failed_retryable", "held")
+    result = await desk.cli("dlq", "redrive", letter, *WHY, answer="y\n")
+    assert result.code == 0
+    assert await desk.state(intent) == ("in_progress", "pending")
+
+
+async def test_where_nobody_can_answer_nothing_is_done(desk: Desk) -> None:
+    intent = await desk.held("k")
+    letter = await desk.letter(intent, "rejected")
+    refused(await desk.cli("dlq", "redrive", letter, *WHY), "--yes")
+    assert await desk.state(intent) == ("failed_retryable", "held")
+
+
+async def test_resolve_as_completed_renders_the_answer_of_the_configured_operation(desk: Desk) -> None:
+    intent = await desk.unknown("k")
+    letter = await desk.bury(intent, "reconcile_exhausted")
+    result = await desk.cli(
+        "dlq", "resolve", letter, "--as", "completed", "--reference", "pay_7", "--provider-status", "succeeded", *WHY,
+        "--yes", "--json",
+    )  # fmt: skip
+    assert result.data == {
+        "dead_letter": str(letter), "intent": str(intent), "action": "resolved_completed", "state": "completed",
+        "status": None,
+    }  # fmt: skip
+    body = json.loads(bytes((await desk.spine.key(intent))["response_body"]))
+    assert body == {"payment": "pay_7", "status": "succeeded"}
+    row = await desk.spine.one("SELECT * FROM idem.dead_letters WHERE id = %(l)s", l=letter)
+    assert row["resolved_by"].endswith(" / grace")
+
+
+async def test_resolve_takes_an_answer_from_a_file(desk: Desk, tmp_path: Path) -> None:
+    intent = await desk.unknown("k")
+    letter = await desk.bury(intent, "not_settleable")
+    file = tmp_path / "answer.json"
+    await asyncio.to_thread(file.write_text, '{"by": "hand"}')
+    options = ("--as", "completed", "--outcome", "refused", "--answer", file, "--answer-status", "422")
+    assert (await desk.cli("dlq", "resolve", letter, *options, *WHY, "--yes")).code == 0
+    key = await desk.spine.key(intent)
+    assert (key["response_status"], bytes(key["response_body"])) == (422, b'{"by": "hand"}')
+    wrong = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "x", "--answer", "no", *WHY)
+    assert (wrong.code, wrong.err) == (1, "idem: no: No such file or directory\n")
+
+
+async def test_resolve_as_failed_retryable_obeys_the_quiet_time(desk: Desk) -> None:
+    intent = await desk.unknown("k", quiet=False)
+    letter = await desk.bury(intent, "reconcile_exhausted")
+    order = ("dlq", "resolve", letter, "--as", "failed_retryable", *WHY, "--yes")
+    refused(await desk.cli(*order), "may still act", "--i-know-it-did-not-happen")
+    done = await desk.cli(*order, "--i-know-it-did-not-happen")
+    assert done.code == 0
+    assert "YOU OVERRIDE" in done.err
+    assert await desk.state(intent) == ("failed_retryable", "held")
+    assert await desk.spine.letters(intent) == []
+
+
+async def test_a_resolved_entry_still_leads_to_its_redrive(desk: Desk) -> None:
+    intent = await desk.unknown("k")
+    letter = await desk.bury(intent, "reconcile_exhausted")
+    await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY, "--yes")
+    again = await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY, "--yes")
+    refused(again, "is resolved already: resolved_failed", "grace")
+    assert (await desk.cli("dlq", "redrive", letter, *WHY, "--yes")).code == 0
+    assert await desk.state(intent) == ("in_progress", "pending")
+
+
+async def test_closing_and_discarding(desk: Desk) -> None:
+    intent = await desk.completed("k")
+    conflict, stray = await desk.bury(intent, "conflict"), await desk.bury(None, "unmatched_webhook", "bank/evt_1")
+    completed = await desk.cli("dlq", "resolve", conflict, "--as", "completed", "--reference", "p", *WHY, "--yes")
+    refused(completed, "not for a dead letter `conflict` of a completed intent", "Possible now: resolve --as closed")
+    refused(await desk.cli("dlq", "discard", conflict, *WHY, "--yes"), "Possible now: resolve --as closed")
+    refused(await desk.cli("dlq", "resolve", stray, "--as", "closed", *WHY, "--yes"), "Possible now: discard")
+    assert (await desk.cli("dlq", "resolve", conflict, "--as", "closed", *WHY, "--yes")).code == 0
+    assert (await desk.cli("dlq", "discard", stray, *WHY, "--yes", "--json")).data["action"] == "discarded"
+    assert (await desk.cli("dlq", "list", "--json")).data["dead_letters"] == []
+
+
+async def test_what_moved_between_preview_and_answer_is_refused(desk: Desk) -> None:
+    """The person reads the preview while the client's retry takes the intent up again."""
+    intent = await desk.unknown("k")
+    letter = await desk.bury(intent, "reconcile_exhausted")
+    other = {"version": await desk.version(intent)}
+
+    def meanwhile(question: str, *, yes: bool) -> None:
+        asyncio.run_coroutine_threadsafe(desk.act("resolve_failed", intent, **other), loop).result()
+
+    loop = asyncio.get_running_loop()
+    with mock.patch.object(deciding, "confirm", meanwhile):
+        result = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "p", *WHY)
+    refused(result, "has moved since you looked")
+    assert await desk.state(intent) == ("failed_retryable", "held")
+
+
+async def test_a_live_lease_is_refused(desk: Desk) -> None:
+    intent = await desk.live("k")
+    letter = await desk.bury(intent, "handler_failed")
+    refused(await desk.cli("dlq", "redrive", letter, *WHY, "--yes"), "a call is live", "worker-1")
+    refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "a call is live")
+
+
+@pytest.mark.parametrize("command", ["show", "resolve", "redrive", "discard"])
+async def test_an_id_that_is_none_or_unknown(desk: Desk, command: str) -> None:
+    options = {"show": (), "resolve": ("--as", "closed", *WHY)}.get(command, WHY)
+    unknown = uuid4()
+    refused(await desk.cli("dlq", command, unknown, *options), f"there is no dead letter {unknown}", "idem dlq list")
+    wrong = await desk.cli("dlq", command, "x1", *options)
+    assert wrong.code == 2
+    assert "UUID" in wrong.err
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("dlq", "resolve", uuid4(), "--as", "completed", "--reference", "x"),
+        ("dlq", "resolve", uuid4(), *WHY),
+        ("dlq", "resolve", uuid4(), "--as", "done", *WHY),
+        ("dlq", "resolve", uuid4(), "--as", "completed", *WHY),
+        ("dlq", "redrive", uuid4()),
+        ("dlq", "redrive", *WHY),
+        ("dlq", "redrive", uuid4(), "--provider", "keyed", *WHY),
+        ("dlq", "redrive", "--provider", "keyed", "--i-know-it-did-not-happen", *WHY),
+        ("dlq", "discard", uuid4()),
+        ("intents", "cancel", uuid4()),
+        ("dlq", "list", "--since", "yesterday"),
+        ("dlq", "list", "--reason-code", "late"),
+    ],
+)
+async def test_wrong_usage_is_told_with_exit_code_2(desk: Desk, order: tuple[object, ...]) -> None:
+    result = await desk.cli(*order)
+    assert result.code == 2
+    assert "Usage:" in result.err and "Error:" in result.err
+    assert "Traceback" not in result.err
+
+
+async def bulk(desk: Desk) -> tuple[list[UUID], UUID, list[UUID]]:
+    """Two at rest, one unknown, three with a call in flight: all with an open dead letter."""
+    rest = [await desk.held(f"r{n}") for n in range(2)]
+    unknown = await desk.unknown("u")
+    await desk.bury(unknown, "reconcile_exhausted")
+    live = [await desk.live(f"l{n}") for n in range(3)]
+    for intent in live:
+        await desk.bury(intent, "handler_failed")
+    return rest, unknown, live
+
+
+async def test_many_at_once_need_the_count_and_leave_out_what_is_unknown_or_live(desk: Desk) -> None:
+    rest, unknown, live = await bulk(desk)
+    order = ("dlq", "redrive", "--provider", "keyed", *WHY, "--yes", "--json")
+    refused(await desk.cli(*order), "6 intents match: 2 will be redriven", "--expect 6")
+    refused(await desk.cli(*order, "--expect", 5), "6 intents match, and you expect 5")
+    assert [await desk.state(each) for each in rest] == [("failed_retryable", "held")] * 2
+    result = await desk.cli(*order, "--expect", 6)
+    assert result.code == 3
+    assert [each["intent"] for each in result.data["redriven"]] == [str(each) for each in rest]
+    skipped = {each["intent"]: each["why"] for each in result.data["skipped"]}
+    assert "it is unknown" in skipped.pop(str(unknown))
+    assert set(skipped) == {str(each) for each in live}
+    assert all("a call is live" in why for why in skipped.values())
+    await desk.spine.work()
+    assert desk.spine.effects() == 2
+
+
+async def test_many_at_once_are_released_at_a_rate(desk: Desk) -> None:
+    for number in range(3):
+        await desk.held(f"k{number}")
+    order = ("dlq", "redrive", "--reason-code", "rejected", "--expect", 3, "--rate", "0.5", *WHY, "--yes")
+    assert (await desk.cli(*order)).code == 0
+    rows = await desk.spine.all(
+        "SELECT extract(epoch FROM available_at - now())::float8 AS due, start_before > available_at AS time"
+        " FROM idem.outbox ORDER BY available_at"
+    )
+    assert [round(row["due"] / 2) for row in rows] == [0, 1, 2]
+    assert all(row["time"] for row in rows)
+
+
+async def test_intents_cancel_previews_and_cancels(desk: Desk) -> None:
+    intent = await desk.pending("k")
+    result = await desk.cli("intents", "cancel", intent, *WHY, answer="y\n")
+    assert result.code == 0
+    assert "409 `cancelled`" in result.err
+    assert await desk.state(intent) == ("completed", None)
+    refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "completed already")
+    refused(await desk.cli("intents", "cancel", uuid4(), *WHY, "--yes"), "there is no intent")

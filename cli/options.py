@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -89,9 +90,10 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     from idem.outbox.errors import Refusal
 
-    try:
-        agreed = typer.confirm(question, err=True)
-    except typer.Abort:
-        raise Refusal("nothing was changed: nobody answered. Use --yes where nobody can") from None
-    if not agreed:
+    # typer.confirm would write to standard output, where the JSON goes.
+    typer.echo(f"{question} [y/N] ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        raise Refusal("nothing was changed: nobody answered. Use --yes where nobody can")
+    if answer.strip().lower() not in ("y", "yes"):
         raise Refusal("nothing was changed")

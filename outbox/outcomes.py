@@ -91,7 +91,7 @@ class Seen:
     """The observation behind an outcome, for the evidence: never bodies, never credentials.
 
     `error` is the class of an exception, `note` a short text for people; `started` is whether bytes of the request
-    may have left. `elapsed` is in seconds.
+    may have left. `elapsed` is in seconds. `copies`: how many objects a look-up showed for one call.
     """
 
     http_status: int | None = None
@@ -100,6 +100,7 @@ class Seen:
     code: str | None = None
     started: bool = False
     elapsed: float | None = None
+    copies: int = 0
 
 
 def name(outcome: Outcome | Look) -> str:

@@ -27,7 +27,7 @@ from idem.outbox.outcomes import (
 )
 from idem.outbox.proofs import apply, change_one, note
 from idem.outbox.rows import Found
-from idem.outbox.states import OutboxStatus
+from idem.outbox.states import OutboxStatus, Reason
 from idem.outbox.terms import Terms
 from idem.reconciler import verdict
 from idem.reconciler.control import ControlQuestion
@@ -111,6 +111,10 @@ async def settle(
             assert_never(unlisted)
     if proof is not None:
         evidence = dataclasses.replace(evidence, reference=proof.proof.reference)
+        if seen.copies > 1:
+            # One call, several objects: whatever made them, nobody else will notice (hazard 17).
+            twice = {"copies": seen.copies, "reference": proof.proof.reference, "provider_key": taken.provider_key}
+            letters = (*letters, Letter(Reason.POSSIBLE_DUPLICATE, twice))
 
     def make(held: Found) -> Change | None:
         row = held.row

@@ -1,25 +1,40 @@
-"""Who is killed when: by the seed, while payments come in."""
+"""Who is killed when: by the seed, while payments come in, and most of them in the middle of a call."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
+
+import psycopg
+from psycopg import AsyncConnection
 
 from idem.cli.demo.processes import Processes
 from idem.cli.demo.settings import DemoSettings
 
 TOGETHER = 0.2
 """How often two are killed at the same moment."""
-WEIGHTS = {"worker": 6.0, "reconciler": 3.0, "sweeper": 2.0}
+WEIGHTS = {"worker": 6.0, "reconciler": 3.0, "sweeper": 1.0}
 """By kind, however many of it run."""
+AIMED = 0.75
+"""The share of kills that wait for a daemon which holds a claim; the others take whoever there is."""
+PATIENCE = 1.5
+"""Seconds that they wait for one."""
+POLL = 0.01
+
+HOLDING = """
+SELECT d.pid FROM idem.outbox o JOIN idem.daemons d ON d.id = o.claimed_by
+ WHERE d.kind = %s AND d.ended_at IS NULL AND o.claimed_until > statement_timestamp()
+"""
 
 
 class Killer:
     """Kills `settings.kills` daemons. `paused` holds it back (while the database is away)."""
 
-    def __init__(self, processes: Processes, settings: DemoSettings, paused: Callable[[], bool]) -> None:
+    def __init__(self, processes: Processes, url: str, settings: DemoSettings, paused: Callable[[], bool]) -> None:
         self._processes = processes
+        self._url = url
         self._paused = paused
         self._chance = random.Random(f"idem kills {settings.seed}")
         span = settings.arrival
@@ -36,13 +51,29 @@ class Killer:
                 continue
             together = 2 if len(left) > 1 and self._chance.random() < TOGETHER else 1
             for _ in range(together):
-                if self._kill_one():
+                if await self._kill_one():
                     left.pop(0)
 
-    def _kill_one(self) -> bool:
-        running = [process.name for process in self._processes.daemons if process.pid is not None]
+    async def _kill_one(self) -> bool:
+        kind = self._chance.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
+        at_work = None
+        if self._chance.random() < AIMED and kind != "sweeper":
+            at_work = await self._holding(kind)
+        running = {p.pid: p.name for p in self._processes.daemons if p.pid is not None and p.name.startswith(kind)}
         if not running:
             return False
-        kinds = [name.partition("-")[0] for name in running]
-        weights = [WEIGHTS[kind] / kinds.count(kind) for kind in kinds]
-        return self._processes.kill(self._chance.choices(running, weights)[0])
+        name = running.get(at_work) or self._chance.choice(sorted(running.values()))
+        return self._processes.kill(name)
+
+    async def _holding(self, kind: str) -> int | None:
+        """The pid of a daemon of this kind that is in the middle of a call, if one is soon."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE
+        with contextlib.suppress(psycopg.Error):
+            async with await AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3) as connection:
+                while loop.time() < until and not self._paused():
+                    rows = await (await connection.execute(HOLDING, (kind,))).fetchall()
+                    if rows:
+                        return int(self._chance.choice(rows)[0])
+                    await asyncio.sleep(POLL)
+        return None

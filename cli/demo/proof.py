@@ -44,6 +44,7 @@ class Proof:
     unsettled: int
     letters_expected: int
     letters_unexpected: int
+    claims_lost: int
     settled: Mapping[str, SettleTime]
     faults: Mapping[str, int]
     findings: Sequence[Finding]
@@ -79,6 +80,7 @@ def prove(records: Records) -> Proof:
         unsettled=len(found[UNSETTLED]),
         letters_expected=len(proof_settled.expected_letters(records)),
         letters_unexpected=len(found[LETTERS]),
+        claims_lost=sum(row.kind in ("swept", "take_expired") for row in records.database.evidence),
         settled=proof_settled.settle_times(records),
         faults=dict(records.bank.faults()),
         findings=[finding for findings in found.values() for finding in findings],

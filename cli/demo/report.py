@@ -69,7 +69,7 @@ def closing(result: Result) -> str:
         ("effects wanted", proof.effects_wanted),
         ("effects made", proof.effects_made),
         ("refused by the bank", proof.refused),
-        ("requests made", f"{proof.requests_made} ({proof.second_sends} of them allowed or forbidden second sends)"),
+        ("requests made", f"{proof.requests_made} ({proof.second_sends} of them second sends)"),
         ("forbidden second sends", proof.forbidden_sends),
         ("duplicates", proof.duplicates),
         ("lost", proof.lost),
@@ -77,7 +77,7 @@ def closing(result: Result) -> str:
         ("changes without evidence", proof.evidence_missing),
         ("unsettled at the end", proof.unsettled),
         ("dead letters", f"{proof.letters_expected} expected, {proof.letters_unexpected} unexpected"),
-        ("SIGKILLs", f"{result.kills} ({result.ended_alone} daemons ended by themselves)"),
+        ("SIGKILLs", f"{result.kills} ({proof.claims_lost} claims in flight; {result.ended_alone} daemons ended by themselves)"),
     ]
     lines = ["", "The proof, from the clients' log, the database and the bank's log:"]
     lines += [f"  {name:<26} {value}" for name, value in rows]

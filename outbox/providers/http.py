@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Question, Response
@@ -89,7 +89,8 @@ class HttpProvider:
             look, note = agree(
                 [lookup.read(answer, question, self.outcome, self.errors, self.contract) for lookup in asked]
             )
-            return look, seen(answer, self.errors, note)
+            copies = max((lookup.copies(answer, question) for lookup in asked), default=0)
+            return look, replace(seen(answer, self.errors, note), copies=copies)
         except Exception as error:
             return CouldNotAsk(), Seen(
                 response.status, type(error).__name__, "the answer could not be read", None, True

@@ -76,9 +76,14 @@ class Lookup:
         note = f"{how_many} objects carry this key" if how_many > 1 else "found"
         return self._conclude(Document(answer.status, answer.headers, found), question, outcome, failed, note)
 
+    def copies(self, answer: Document, question: Question) -> int:
+        """How many objects of the answer are this row's: more than one is a duplicate that somebody must see."""
+        return self._ours(answer, question)[1] if answer.readable and answer.status in rules.SUCCESS else 0
+
     def _ours(self, answer: Document, question: Question) -> tuple[Any, int]:
         if self.match is None:
-            return answer.find(self.object), 1
+            found = answer.find(self.object)
+            return found, int(found is not MISSING)
         wanted = question.reference if self.by == "id" else question.provider_key
         candidates: Any = [answer.find(self.object)]
         # An object that is an item of a list: ours may be another one of that list.

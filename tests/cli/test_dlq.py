@@ -243,6 +243,7 @@ async def test_many_at_once_need_the_count_and_leave_out_what_is_unknown_or_live
     assert "it is unknown" in skipped.pop(str(unknown))
     assert set(skipped) == {str(each) for each in live}
     assert all("a call is live" in why for why in skipped.values())
+    await desk.spine.advance(1)
     await desk.spine.work()
     assert desk.spine.effects() == 2
 

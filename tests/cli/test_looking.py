@@ -128,5 +128,5 @@ async def test_config_show_has_no_secret_and_check_finds_mistakes(desk: Desk) ->
     wrong = await desk.cli("config", "check", "--json")
     assert wrong.code == 2
     assert wrong.data["ok"] is False
-    assert "worker.lease" in wrong.data["findings"][0]["where"]
+    assert wrong.data["findings"][0]["where"] == "IDEM_WORKER_LEASE"
     assert (await desk.cli("config", "show")).code == 2

@@ -7,6 +7,7 @@ import json
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 from fix_spine import KEYED, Spine
 from races_help import claim_one
@@ -418,3 +419,18 @@ async def test_hazard_19_a_late_proof_after_the_key_was_used_anew(spine: Spine) 
     assert await spine.letters(first) == ["conflict"]
     state = await spine.one("SELECT state FROM idem.intents WHERE id = %(i)s", i=first)
     assert state["state"] == "completed"
+
+
+async def test_hazard_17_two_payments_under_one_reference_are_seen(spine: Spine) -> None:
+    """Somebody sent it twice: the key is completed by one of them, and an operator hears of the other."""
+    intent = spine.accepted(operation="pay.keyless")
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    reference = (await row_of(spine, intent))["provider_key"]
+    async with httpx.AsyncClient(base_url=spine.bank.url, headers={"authorization": "Bearer keyless-token"}) as client:
+        again = await client.post("/payments", json={"amount": 100, "currency": "eur", "reference": str(reference)})
+    assert again.status_code == 201
+    await spine.advance(10)
+    await spine.reconcile()
+    assert isinstance(spine.accept(operation="pay.keyless"), Replay)
+    assert await spine.letters(intent) == ["possible_duplicate"]

@@ -20,13 +20,13 @@ HOT = frozenset({
 })  # fmt: skip
 
 FUNCTIONS = """
-CREATE FUNCTION public.made(n integer) RETURNS timestamptz LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN n <= 100000 THEN now() - (100010 - n) * interval '9 s'
-                ELSE now() - interval '450 days' + (n - 100000) * interval '1000 s' END
+CREATE FUNCTION public.made(n integer) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN n <= 100000 THEN '{now}'::timestamptz - (100010 - n) * interval '9 s'
+                ELSE '{now}'::timestamptz - interval '10800 h' + (n - 100000) * interval '1000 s' END
 $$;
-CREATE FUNCTION public.id(n integer, kind integer) RETURNS uuid LANGUAGE sql STABLE AS $$
-    SELECT (lpad(to_hex((extract(epoch FROM public.made(n)) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(kind), 3, '0')
-            || '8' || lpad(to_hex(n), 15, '0'))::uuid
+CREATE FUNCTION public.id(n integer, kind integer) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+    SELECT (lpad(to_hex((extract(epoch FROM public.made(n)) * 1000)::bigint), 12, '0')
+            || '7' || lpad(to_hex(kind), 3, '0') || '8' || lpad(to_hex(n), 15, '0'))::uuid
 $$;
 """
 HISTORY = """
@@ -83,18 +83,18 @@ INSERT INTO idem.outbox (id, intent_id, available_at, start_before, status_since
                          claimed_at, claimed_until, first_sent_at, quiet_after, provider_key, attempt, retention,
                          status, operation, provider, account, origin, ordering_key)
 SELECT public.id(n, 2), public.id(n, 1),
-       now() + CASE WHEN n > 50000 AND n % 4 > 0 OR n % 97 = 0 THEN -1 ELSE 1 END * (1 + n % 1000) * interval '1 s',
-       now() + CASE WHEN n > 50000 AND n % 40 = 3 THEN -1 ELSE 1 END * (1 + n % 1000) * interval '1 minute',
+       now() + CASE WHEN n > 50000 AND n %% 4 > 0 OR n %% 97 = 0 THEN -1 ELSE 1 END * (1 + n %% 1000) * interval '1 s',
+       now() + CASE WHEN n > 50000 AND n %% 40 = 3 THEN -1 ELSE 1 END * (1 + n %% 1000) * interval '1 minute',
        public.made(n),
        CASE WHEN n <= 1000 THEN now() + (n - 500) * interval '1 s' END,
-       CASE WHEN s = 'claimed' THEN CASE WHEN live AND n % 10 = 0 AND n <= 91000 THEN %(token)s::uuid
+       CASE WHEN s = 'claimed' THEN CASE WHEN live AND n %% 10 = 0 AND n <= 91000 THEN %(token)s::uuid
                                          ELSE public.id(n, 7) END END,
-       CASE WHEN s = 'claimed' THEN 'worker ' || n % 9 END,
+       CASE WHEN s = 'claimed' THEN 'worker ' || n %% 9 END,
        CASE WHEN s = 'claimed' THEN now() END,
        CASE WHEN s = 'claimed' THEN now() + CASE WHEN live THEN 1 ELSE -1 END * interval '1 hour' END,
        CASE WHEN s IN ('claimed', 'unknown', 'awaiting') THEN now() - interval '1 minute' END,
        CASE WHEN s = 'unknown' THEN now() END, public.id(n, 3), 1, 86400,
-       s, 'pay', 'p' || n % 5, 'a' || n % 2, 'https://bank.test', CASE WHEN s = 'waiting' THEN 'order ' || n % 50 END
+       s, 'pay', 'p' || n %% 5, 'a' || n %% 2, 'https://bank.test', CASE WHEN s = 'waiting' THEN 'order ' || n %% 50 END
   FROM (SELECT n, n <= 94000 AS live,
                CASE WHEN n <= 25000 THEN 'held' WHEN n <= 47000 THEN 'unknown' WHEN n <= 50000 THEN 'awaiting'
                     WHEN n <= 90000 THEN 'pending' WHEN n <= 96000 THEN 'claimed' WHEN n <= 99000 THEN 'waiting'
@@ -115,7 +115,8 @@ def load(url: str) -> None:
     """Fill a database that has the schema; its statistics are those of the idle queue."""
     with psycopg.connect(url, autocommit=True) as connection:
         run: Any = connection.execute
-        run(FUNCTIONS)
+        now = run("SELECT now()::text").fetchone()[0]
+        run(FUNCTIONS.format(now=now))
         for (table,) in run("SELECT tablename FROM pg_tables WHERE schemaname = 'idem'").fetchall():
             run(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
         run("SET session_replication_role = replica")

@@ -35,9 +35,10 @@ def statements() -> dict[str, str]:
     found: dict[str, str] = {}
     for module in MODULES:
         for name, value in vars(importlib.import_module(f"idem.{module}")).items():
-            if isinstance(value, str) and re.match(r"\s*(SELECT|WITH|UPDATE|INSERT|DELETE)\b", value):
-                if name.isupper() and name not in SMALL:
-                    found[f"{module.rpartition('.')[2]}.{name}"] = value
+            if not name.isupper() or name in SMALL or not isinstance(value, str):
+                continue
+            if re.match(r"\s*(SELECT|WITH|UPDATE|INSERT|DELETE)\b", value):
+                found[f"{module.rpartition('.')[2]}.{name}"] = value
     return found
 
 

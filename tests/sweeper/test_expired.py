@@ -42,27 +42,30 @@ async def test_a_lease_that_ran_out_becomes_unknown_with_its_holder_on_record(
     assert (await Sweeper(database, known).run_once()).swept == 0
 
 
-@pytest.mark.parametrize(
-    ("daemon", "allowance"),
-    [
-        (None, 120),
-        ("ended_at = statement_timestamp(), ended_how = 'reaped'", 0),
-        ("seen_at = statement_timestamp()", 0),
-        ("seen_at = statement_timestamp(), tokens = (SELECT array_agg(claim_token) FROM idem.outbox)", 120),
-        ("seen_at = statement_timestamp() - interval '1 day'", 120),
-    ],
-)
+HOLDERS = {
+    "nobody": (None, 120),
+    "reaped": ("ended_at = statement_timestamp(), ended_how = 'reaped'", 0),
+    "seen without it": ("seen_at = statement_timestamp()", 0),
+    "seen with it": ("seen_at = statement_timestamp(), tokens = (SELECT array_agg(claim_token) FROM idem.outbox)", 120),
+    "seen before": ("seen_at = statement_timestamp() - interval '1 day'", 120),
+}
+
+
 async def test_the_quiet_time_takes_in_a_pause_unless_the_holder_is_known_to_be_done(
-    rows: Any, database: Database, known: Catalogue, daemon: str | None, allowance: int
+    rows: Any, database: Database, known: Catalogue
 ) -> None:
     """Hazards 1, 54: the holder may be frozen before its first byte."""
-    (intent,) = await rows.claimed(holder="worker-a")
-    if daemon is not None:
-        await rows.run("INSERT INTO idem.daemons (id, kind, host, pid) VALUES ('worker-a', 'worker', 'h', 1)")
-        await rows.run(f"UPDATE idem.daemons SET {daemon}")
-    until = (await rows.row(intent))["claimed_until"]
+    made = {}
+    for holder, (daemon, _) in HOLDERS.items():
+        (intent,) = await rows.claimed(holder=holder, key=holder)
+        made[holder] = intent, (await rows.row(intent))["claimed_until"]
+        if daemon is not None:
+            await rows.run("INSERT INTO idem.daemons (id, kind, host, pid) VALUES (%(h)s, 'worker', 'h', 1)", h=holder)
+            await rows.run(f"UPDATE idem.daemons SET {daemon} WHERE id = %(h)s", h=holder)
     await Sweeper(database, known).run_once()
-    assert await rows.value(SECONDS, until=until, i=intent) == pytest.approx(60 + allowance)
+    for holder, (intent, until) in made.items():
+        quiet = await rows.value(SECONDS, until=until, i=intent)
+        assert quiet == pytest.approx(60 + HOLDERS[holder][1]), holder
 
 
 async def test_only_claimed_rows_whose_lease_is_over_are_swept(rows: Any, database: Database, known: Catalogue) -> None:
@@ -139,30 +142,28 @@ async def test_swept_three_times_before_it_ever_started_it_rests(
     assert (await rows.key(intent))["state"] == "failed_retryable"
 
 
-@pytest.mark.parametrize(("marks", "sweeps"), [(False, 0), (True, 0), (True, 2)])
-@pytest.mark.parametrize("settleable", [True, False])
 async def test_a_stored_proof_is_folded_by_the_sweep_and_nothing_else_is_left(
-    rows: Any, database: Database, known: Catalogue, marks: bool, sweeps: int, settleable: bool
+    rows: Any, database: Database, known: Catalogue
 ) -> None:
-    """Hazard 3e: the row completes; no dead letter of the end that it would have had without the proof."""
-    (intent,) = await rows.claimed(
-        marks=marks, sweeps=sweeps, **({} if settleable else {"operation": "sms", "provider": "sms"})
+    """Hazard 3e: the row completes; no dead letter, event or error of the end that it would have had without it."""
+    sms = {"operation": "sms", "provider": "sms"}
+    known = Catalogue(
+        known.environment,
+        {**known.providers, "sms": replace(known.providers["keyed"], contract=Contract("sms"))},  # type: ignore[type-var]
+        {**known.operations, "sms": replace(known.operations["pay.keyed"], name="sms", provider="sms")},
     )
-    if not settleable:
-        base = known.operations["pay.keyed"]
-        provider = known.providers["keyed"]
-        known = Catalogue(
-            known.environment,
-            {**known.providers, "sms": replace(provider, contract=Contract("sms"))},  # type: ignore[type-var]
-            {**known.operations, "sms": replace(base, name="sms", provider="sms")},
-        )
-    await rows.prove(intent, "succeeded")
+    intents = []
+    for marks, sweeps in ((False, 0), (True, 0), (True, 2)):
+        for where in ({}, sms):
+            intents += await rows.claimed(key=f"{marks}{sweeps}{len(where)}", marks=marks, sweeps=sweeps, **where)
+            await rows.prove(intents[-1], "succeeded")
     done = await Sweeper(database, known).run_once()
-    assert (done.swept, done.settled) == (1, 1)
-    key = await rows.key(intent)
-    assert (key["state"], bytes(key["response_body"]), key["last_error_code"]) == ("completed", b"by proof", None)
-    assert await rows.letters(intent) == []
-    assert [e["type"] for e in await rows.all("SELECT type FROM idem.events")] == ["completed"]
+    assert (done.swept, done.settled) == (6, 6)
+    for intent in intents:
+        key = await rows.key(intent)
+        assert (key["state"], bytes(key["response_body"]), key["last_error_code"]) == ("completed", b"by proof", None)
+        assert await rows.letters(intent) == []
+    assert [e["type"] for e in await rows.all("SELECT type FROM idem.events")] == ["completed"] * 6
     assert await rows.value("SELECT count(*) FROM idem.proofs") == 0
 
 

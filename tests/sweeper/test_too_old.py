@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-import pytest
 
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import LaneName, claim
@@ -17,25 +16,25 @@ from idem.sweeper.daemon import Sweeper, SweeperSettings
 from idem.sweeper.too_old import hold_too_old
 
 
-@pytest.mark.parametrize("status", ["pending", "waiting", "unfrozen"])
-async def test_a_queued_row_that_is_too_old_comes_to_rest(
-    rows: Any, database: Database, known: Catalogue, status: str
-) -> None:
+async def test_a_queued_row_that_is_too_old_comes_to_rest(rows: Any, database: Database, known: Catalogue) -> None:
     """Hazards 44, 62: proven not sent, with a dead letter and the client free to send its request again."""
-    (intent,) = await rows.queued(start=-1)
-    if status != "pending":
-        await rows.run("ALTER TABLE idem.outbox DISABLE TRIGGER outbox_transition_is_listed")
-        await rows.run("UPDATE idem.outbox SET status = %(s)s, ordering_key = 'o'", s=status)
-        await rows.run("ALTER TABLE idem.outbox ENABLE TRIGGER outbox_transition_is_listed")
+    statuses = ("pending", "waiting", "unfrozen")
+    old = {status: (await rows.queued(key=status, start=-1))[0] for status in statuses}
+    await rows.run("ALTER TABLE idem.outbox DISABLE TRIGGER USER")
+    for status, intent in old.items():
+        await rows.run(
+            "UPDATE idem.outbox SET status = %(s)s, ordering_key = 'o' WHERE intent_id = %(i)s", s=status, i=intent
+        )
+    await rows.run("ALTER TABLE idem.outbox ENABLE TRIGGER USER")
     (young,) = await rows.queued(key="young")
     done = await Sweeper(database, known).run_once()
-    assert (done.too_old, done.swept) == (1, 0)
-    key = await rows.key(intent)
-    assert ((await rows.row(intent))["status"], key["state"], key["last_error_code"]) == (
-        "held", "failed_retryable", "too_late",
-    )  # fmt: skip
-    assert await rows.letters(intent) == ["too_late"]
-    assert await rows.kinds(intent) == ["accepted", "too_old"]
+    assert (done.too_old, done.swept) == (3, 0)
+    for intent in old.values():
+        key = await rows.key(intent)
+        assert (await rows.row(intent))["status"] == "held"
+        assert (key["state"], key["last_error_code"]) == ("failed_retryable", "too_late")
+        assert await rows.letters(intent) == ["too_late"]
+        assert await rows.kinds(intent) == ["accepted", "too_old"]
     assert (await rows.row(young))["status"] == "pending"
 
 

@@ -1,0 +1,151 @@
+"""A user's mistake: one clear message, the documented exit code, never a traceback and never a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from uuid import UUID
+
+import psycopg
+import pytest
+from fix_desk import Desk, Result, run
+
+LOOKING = [("status",), ("dlq", "list"), ("intents", "list"), ("unknowns", "list"), ("db", "current"), ("db", "check")]
+WRITING = [
+    ("dlq", "discard", UUID(int=1), "--reason", "r", "--yes"),
+    ("intents", "cancel", UUID(int=1), "--reason", "r", "--yes"),
+    ("dlq", "redrive", "--provider", "keyed", "--reason", "r"),
+]
+DAEMONS = [("worker", "run"), ("sweeper", "run", "--once"), ("reconciler", "run"), ("reconcile", "--now")]
+
+Order = tuple[object, ...]
+
+
+def call(order: Order, environment: dict[str, str], **changes: str) -> Result:
+    result = run([str(each) for each in order], environment | changes)
+    assert "Traceback" not in result.err
+    return result
+
+
+def on(url: str, database: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
+
+
+@pytest.fixture
+def empty(superuser_url: str, db_url: str) -> str:
+    """A database without a schema."""
+    name = f"{urlsplit(db_url).path[1:]}_empty"
+    with psycopg.connect(superuser_url, autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {name}")
+        admin.execute(f"CREATE DATABASE {name}")
+    return on(superuser_url, name)
+
+
+@pytest.mark.parametrize("order", [*LOOKING, *WRITING, *DAEMONS, ("db", "upgrade")], ids=str)
+def test_a_server_that_is_not_there(order: Order, environment: dict[str, str]) -> None:
+    url = "postgresql://ada:hunter2@127.0.0.1:9/idem"
+    result = call(order, environment, IDEM_DATABASE_URL=url)
+    assert result.code == 1
+    assert "cannot be reached" in result.err
+    assert "hunter2" not in result.err + result.out
+
+
+@pytest.mark.parametrize("order", [*LOOKING, *WRITING, *DAEMONS, ("db", "upgrade")], ids=str)
+def test_a_database_that_is_not_there(order: Order, environment: dict[str, str], superuser_url: str) -> None:
+    result = call(order, environment, IDEM_DATABASE_URL=on(superuser_url, "no_such_database"))
+    assert result.code == 1
+    assert "does not exist" in result.err and "IDEM_DATABASE_URL" in result.err
+
+
+@pytest.mark.parametrize("order", [*LOOKING[:4], *WRITING, *DAEMONS], ids=str)
+def test_a_database_without_the_schema(order: Order, environment: dict[str, str], empty: str) -> None:
+    result = call(order, environment, IDEM_DATABASE_URL=empty)
+    assert result.code == 1
+    assert "run `idem db upgrade`" in result.err
+
+
+@pytest.mark.parametrize("order", [*LOOKING, *WRITING, *DAEMONS, ("db", "upgrade")], ids=str)
+@pytest.mark.parametrize("url", ["mysql://ada:hunter2@h/d", "postgresql://ada:hunter%zz2@h/d", "hunter2"])
+def test_a_url_that_is_none(order: Order, environment: dict[str, str], url: str) -> None:
+    result = call(order, environment, IDEM_DATABASE_URL=url)
+    assert result.code in (1, 2)
+    assert "IDEM_DATABASE_URL" in result.err
+    assert "hunter" not in result.err + result.out
+
+
+@pytest.mark.parametrize("order", [*WRITING, *DAEMONS], ids=str)
+def test_a_configuration_that_is_wrong_or_missing(
+    order: Order, environment: dict[str, str], configuration: Path, tmp_path: Path
+) -> None:
+    missing = call(order, environment, IDEM_CONFIG=str(tmp_path / "none.toml"))
+    assert missing.code == 2
+    assert "there is no such file" in missing.err
+    configuration.write_text(configuration.read_text() + "\n[worker]\nleese = 3\n")
+    wrong = call(order, environment)
+    assert wrong.code == 2
+    assert "lease" in wrong.err
+
+
+@pytest.mark.parametrize("order", [*WRITING, *DAEMONS, ("db", "upgrade")], ids=str)
+def test_the_database_of_another_environment(order: Order, environment: dict[str, str], configuration: Path) -> None:
+    configuration.write_text(configuration.read_text().replace('"test"', '"production"'))
+    result = call(order, environment)
+    assert result.code in (1, 2)
+    assert "it is the wrong database, or the wrong idem.toml" in result.err
+
+
+def test_a_role_without_rights(environment: dict[str, str], db_url: str, superuser_url: str) -> None:
+    role = f"idem_nobody_{urlsplit(db_url).path[1:]}"
+    with psycopg.connect(superuser_url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    try:
+        parts = urlsplit(db_url)
+        netloc = f"{role}:x@{parts.netloc.rpartition('@')[2]}"
+        result = call(("status",), environment, IDEM_DATABASE_URL=urlunsplit(parts._replace(netloc=netloc)))
+        assert result.code == 1
+        assert "may not do that" in result.err or "refuses" in result.err
+    finally:
+        with psycopg.connect(superuser_url, autocommit=True) as admin:
+            admin.execute(f"DROP ROLE {role}")
+
+
+def test_upgrade_current_check_and_sql(environment: dict[str, str], empty: str) -> None:
+    environment = environment | {"IDEM_DATABASE_URL": empty}
+    assert call(("db", "check", "--json"), environment).code == 3
+    done = call(("db", "upgrade", "--json"), environment)
+    assert done.data["before"] is None and done.data["environment"] == "test"
+    assert "environment test" in done.err
+    again = call(("db", "upgrade"), environment)
+    assert "is up to date" in again.out
+    assert call(("db", "check", "--json"), environment).data["up_to_date"] is True
+    assert call(("db", "current", "--json"), environment).data["environment"] == "test"
+    sql = call(("db", "sql"), {})
+    assert sql.out.startswith("CREATE SCHEMA IF NOT EXISTS idem;")
+
+
+def test_an_upgrade_needs_no_providers_credentials(environment: dict[str, str], empty: str) -> None:
+    del environment["BANK_TOKEN"]
+    assert call(("db", "upgrade"), environment, IDEM_DATABASE_URL=empty).code == 0
+
+
+def test_a_metrics_port_that_is_taken(environment: dict[str, str]) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = call(("worker", "run", "--metrics-port", taken.getsockname()[1]), environment)
+    assert result.code == 1
+    assert "in use" in result.err
+
+
+async def test_a_fault_of_our_own_keeps_its_traceback(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What explains every error away would hide faults: only known mistakes become a message."""
+    from idem.outbox import listing
+
+    async def broken(*_: object, **__: object) -> None:
+        raise AssertionError("a fault")
+
+    monkeypatch.setattr(listing, "letters", broken)
+    with pytest.raises(AssertionError, match="a fault"):
+        await desk.cli("dlq", "list")

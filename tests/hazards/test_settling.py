@@ -322,7 +322,7 @@ async def test_hazard_54_an_earlier_holder_may_still_be_frozen(spine: Spine) -> 
     await Sweeper(spine.database, spine.catalogue).run_once()
     quiet = (await row_of(spine, intent))["quiet_after"]
     spine.bank.script(None, ["401"])
-    await spine.advance(5)
+    await spine.advance(10)
     await spine.reconcile()
     row = await row_of(spine, intent)
     assert row["attempt"] == 2

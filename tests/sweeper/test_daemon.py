@@ -70,7 +70,7 @@ async def _true(rows: Any, statuses: dict[str, int]) -> bool:
 async def test_an_outage_is_said_once_and_waited_out(
     rows: Any, known: Catalogue, db_url: str, superuser_url: str
 ) -> None:
-    """IB-103 and the like: one line, a back-off instead of a hot loop, and no help needed afterwards."""
+    """IB-058, IB-066, IB-142: one line, a back-off instead of a hot loop, and no help needed afterwards."""
     (intent,) = await rows.claimed(left=60)
     name = await rows.value("SELECT current_database()")
     own = Database(db_url, name="sweeper-outage", size=4, timeouts=Timeouts(connect=0.5))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +50,7 @@ def commands() -> str:
     root = typer.main.get_command(app)
     text = "# Commands\n\n" + NOTE
     for path, command in walk(("idem",), root):
-        context = click.Context(command, info_name=" ".join(path), terminal_width=100, max_content_width=100)
+        context = command.context_class(command, info_name=" ".join(path), terminal_width=100)
         usage = " ".join(command.collect_usage_pieces(context))
         text += f"## `{' '.join(path)}`\n\n{(command.help or '').strip()}\n\n```text\n{' '.join(path)} {usage}\n"
         for parameter in command.params:
@@ -61,12 +61,14 @@ def commands() -> str:
     return text.rstrip() + "\n"
 
 
-def walk(path: tuple[str, ...], command: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    if isinstance(command, click.Group):
-        for name in sorted(command.commands):
-            yield from walk((*path, name), command.commands[name])
-    else:
+def walk(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command below this one, with the words that call it."""
+    below = getattr(command, "commands", None)
+    if below is None:
         yield path, command
+    else:
+        for name in sorted(below):
+            yield from walk((*path, name), below[name])
 
 
 DOCUMENTS = {"docs/states.md": states, "docs/commands.md": commands}

@@ -58,8 +58,9 @@ async def redrive(
     """Redrive every intent of the selection that may be; exit code 3 if some were left out."""
     from idem.outbox import operator
 
-    catalogue = opening.catalogue(opening.configuration(config))
-    async with opening.writing(config, catalogue.environment) as connection:
+    configuration = opening.configuration(config)
+    catalogue = opening.catalogue(configuration)
+    async with opening.writing(config, configuration) as connection:
         candidates = await _candidates(connection, catalogue, selection)
         ready = [each for each in candidates if each.why_not is None]
         say(

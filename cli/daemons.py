@@ -126,8 +126,6 @@ def reconcile(
         from idem.outbox import listing
         from idem.reconciler.daemon import Reconciler
 
-        async with database.connection() as connection:
-            await opening.announce(connection, catalogue.environment)
         daemon = Reconciler(database, catalogue, _reconciler_settings(found))
         try:
             done = await daemon.run_once(hasten=now, since=from_then)
@@ -167,7 +165,8 @@ def _daemon(config: Path | None, name: str, run: Run, *, log: str, level: str, p
 
     async def started() -> Any:
         await _check_environment(config, found)
-        database = Database(url, name=f"idem {name}", timeouts=opening.timeouts(found))
+        timeouts = opening.timeouts(found)
+        database = Database(url, name=f"idem {name}", timeouts=timeouts, on_connect=opening.guard(found))
         await database.open()
         try:
             return await run(database, opening.catalogue(found), found)

@@ -33,7 +33,7 @@ def upgrade(
     from idem.migrations import runner
 
     url, environment = opening.database_url(config), opening.environment(config)
-    say(f"environment {environment}, database {_named(url)}")
+    say(f"environment {environment}, database {opening.named(url)}")
     there = _found(url)
     if there["environment"] not in (None, environment):
         raise Refusal(
@@ -108,15 +108,3 @@ def require_schema(config: Path | None) -> None:
             f"the schema of this database is at {found['revision'] or 'nothing'}, this program wants {found['head']}: "
             "run `idem db upgrade`"
         )
-
-
-def _named(url: str) -> str:
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except (ArgumentError, ValueError):
-        raise Refusal(
-            "IDEM_DATABASE_URL cannot be read: write postgresql://user:password@host:5432/name, percent-encoded"
-        ) from None

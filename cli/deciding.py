@@ -81,8 +81,9 @@ def prospects_of(case: Case, catalogue: Catalogue, *, sure: bool = False) -> lis
 
 async def resolve(config: Path | None, letter: UUID, wish: Wish, *, yes: bool, as_data: bool) -> None:
     """Show what the wish would do, ask, and do it. Raises Refusal."""
-    catalogue = opening.catalogue(opening.configuration(config))
-    async with opening.writing(config, catalogue.environment) as connection:
+    configuration = opening.configuration(config)
+    catalogue = opening.catalogue(configuration)
+    async with opening.writing(config, configuration) as connection:
         case = await read(connection, letter)
         _preview(case, wish, catalogue)
         confirm("Do it?", yes=yes)
@@ -119,7 +120,10 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
     if case.held is not None and wish.outcome is not None and case.held.row.reference not in (
         None, wish.outcome.reference,
     ):  # fmt: skip
-        say(f"WARNING: the provider's reference so far is {case.held.row.reference}, yours {wish.outcome.reference}")
+        say(
+            f"WARNING: the provider's reference so far is {case.held.row.reference}, yours {wish.outcome.reference}: both "
+            "may exist, and a dead letter `possible_duplicate` will say so"
+        )
 
 
 async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> dict[str, Any]:

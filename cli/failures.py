@@ -72,9 +72,6 @@ def _known(module: str, name: str) -> tuple[type, ...]:
 def _database(error: BaseException) -> str:
     sqlstate = getattr(error, "sqlstate", None)
     text = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
-    if sqlstate is None and isinstance(error, _known("psycopg", "ProgrammingError")):
-        # The driver would quote the part that it cannot read, which may be the password.
-        return "IDEM_DATABASE_URL cannot be read: write postgresql://user:password@host:5432/name, percent-encoded"
     if sqlstate is None:
         for state, words in (("28P01", "password authentication failed"), ("3D000", "does not exist")):
             if words in text:

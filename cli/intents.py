@@ -126,8 +126,9 @@ async def _cancel(config: Path | None, intent: UUID, by: str, reason: str, yes: 
     from idem.cli.prospects import CANCEL, prospects
     from idem.outbox import listing, operator
 
-    catalogue = opening.catalogue(opening.configuration(config))
-    async with opening.writing(config, catalogue.environment) as connection:
+    configuration = opening.configuration(config)
+    catalogue = opening.catalogue(configuration)
+    async with opening.writing(config, configuration) as connection:
         found = known(await listing.intent(connection, intent), intent)
         held = await operator.stand(connection, intent)
         for each in prospects(found, held, catalogue):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from idem.cli import bank, config, daemons, db, dlq, intents, status, unknowns
+from idem.cli import bank, config, daemons, db, dlq, intents, recover, status, unknowns
 from idem.cli.failures import EXIT_CODES, FAILED, explain
 from idem.cli.options import examples
 from idem.cli.output import say
@@ -31,6 +31,7 @@ app.add_typer(unknowns.app, name="unknowns")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(intents.app, name="intents")
 app.command("status", epilog=status.EXAMPLES)(status.status)
+app.command("recover", epilog=recover.EXAMPLES)(recover.recover)
 app.add_typer(config.app, name="config")
 app.add_typer(bank.app, name="bank")
 

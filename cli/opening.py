@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
-    from idem.outbox.database import Timeouts
+    from idem.outbox.database import Hook, Timeouts
 
 URL = "IDEM_DATABASE_URL"
 
@@ -38,7 +38,27 @@ def database_url(config: Path | None) -> str:
     except ValueError as error:
         raise ConfigError(f"{URL}: {error}") from None
     # `postgres://` and SQLAlchemy's `postgresql+psycopg://` mean the same database.
-    return "postgresql://" + url.partition("://")[2]
+    url = "postgresql://" + url.partition("://")[2]
+    named(url)
+    return url
+
+
+def named(url: str) -> str:
+    """A database for people: without the password. Raises ConfigError, which never quotes the URL."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parts = conninfo_to_dict(url)
+        port = str(parts.get("port", 5432))
+        if not port.replace(",", "").isdigit():
+            raise ProgrammingError
+    except ProgrammingError:
+        raise ConfigError(
+            f"{URL}: it cannot be read: write postgresql://user:password@host:5432/name, with special characters of "
+            "the password percent-encoded"
+        ) from None
+    return f"{parts.get('dbname', '')} on {parts.get('host', '')}:{port}, as {parts.get('user', '')}"
 
 
 def environment(config: Path | None) -> str:
@@ -90,6 +110,8 @@ async def connected(config: Path | None) -> AsyncIterator[AsyncConnection[Any]]:
 
     connection = await Database(database_url(config), name="idem command").dedicated()
     async with connection:
+        # A listing's filters are different at each call: planned for the ones that are given, not once for all.
+        await connection.execute("SET plan_cache_mode = auto")
         yield connection
 
 
@@ -97,21 +119,35 @@ INSTALLATION = "SELECT i.environment, current_database()::text, current_user::te
 
 
 @asynccontextmanager
-async def writing(config: Path | None, expected: str | None = None) -> AsyncIterator[AsyncConnection[Any]]:
-    """The same for a command that writes: it says where, and refuses another environment than the `expected`."""
+async def writing(config: Path | None, found: Configuration) -> AsyncIterator[AsyncConnection[Any]]:
+    """The same for a command that writes: it says where, and meets the database as a daemon does at its start.
+
+    After a restore, what looks at rest may have been sent: nobody decides about it before that is noticed.
+    """
+    from idem.outbox import telemetry
+
+    telemetry.set_up(json=False, level="warning")
     async with connected(config) as connection:
-        await announce(connection, expected)
+        await announce(connection, found.settings.environment)
+        await guard(found)(connection)
         yield connection
 
 
-async def announce(connection: AsyncConnection[Any], expected: str | None) -> None:
+def guard(found: Configuration) -> Hook:
+    """What a session that writes checks at its start: whether this database is still the one it was (Recovery)."""
+    from idem.outbox.recovery import Guard
+
+    return Guard(catalogue(found), found.settings.database.durability)
+
+
+async def announce(connection: AsyncConnection[Any], expected: str) -> None:
     """Say where this will write. Raises ConfigError where the database belongs to another environment."""
     found = await (await connection.execute(INSTALLATION)).fetchone()
     if found is None:
         raise ConfigError("this database has no idem installation: run `idem db upgrade`")
     name, database, role = found
     say(f"environment {name}, database {database} on {connection.info.host}:{connection.info.port}, as {role}")
-    if expected is not None and name != expected:
+    if name != expected:
         raise ConfigError(
             f"environment: the configuration says {expected}, but this database is {name}: it is the wrong database, "
             "or the wrong idem.toml"

@@ -51,15 +51,18 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`; then give back what has not begun, finish what runs, settle, and end cleanly."""
         listener = Listener(self.database)
-        background = [asyncio.create_task(listener.run(stop)), asyncio.create_task(self.life.run(self.database, stop))]
+        listening = asyncio.create_task(listener.run(stop))
+        living = asyncio.create_task(self.life.run(self.database, stop))
         settling = asyncio.create_task(self.settler.run())
         await asyncio.gather(*(lane.run(stop, listener.subscribe()) for lane in self.lanes))
+        # It would wait for its next probe, and nobody claims any more.
+        listening.cancel()
         for lane in self.lanes:
             lane.give_back()
         await asyncio.gather(*(lane.finish() for lane in self.lanes))
         await self.settler.drain()
         settling.cancel()
-        await asyncio.gather(*background, settling, return_exceptions=True)
+        await asyncio.gather(listening, living, settling, return_exceptions=True)
         await self.life.end(self.database)
         await self.close()
 

@@ -101,7 +101,7 @@ class Sweeper:
         self.settings = settings or SweeperSettings()
         self.life = Life("sweeper")
         self._walk = Walk()
-        self._walked: float | None = None
+        self._walked = 0.0
 
     async def run_once(self, *, within: float = 60.0) -> SweepResult:
         """One pass: leases, queued rows, keys, history; each in batches until nothing is left.
@@ -159,7 +159,7 @@ class Sweeper:
         """All kinds in turn, a batch each, so that a flood of one kind does not keep the others waiting."""
         batch, settings, place = self.settings.batch, self.settings, Place()
         loop = asyncio.get_running_loop()
-        walk = walk or self._walked is None or loop.time() - self._walked >= settings.history_interval
+        walk = walk or not self._walk.over or loop.time() - self._walked >= settings.history_interval
 
         async def keys(connection: AsyncConnection[Any]) -> bool:
             gone = await prune_keys(connection, batch=batch, tombstone_ttl=settings.tombstone_ttl, place=place)

@@ -18,7 +18,7 @@ FIRST = UUID(int=0)
 
 @dataclass(slots=True)
 class Walk:
-    """How far the walk over old intents has come. It lasts longer than a pass, and begins anew at its end."""
+    """How far the walk over old intents has come. It may last longer than a pass, and begins anew at its end."""
 
     after: UUID = FIRST
     over: bool = False

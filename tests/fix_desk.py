@@ -195,14 +195,15 @@ def configuration(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def environment(db_url: str, configuration: Path) -> dict[str, str]:
-    """The variables that a person has set."""
-    return {
-        "IDEM_DATABASE_URL": db_url,
-        "IDEM_CONFIG": str(configuration),
-        "BANK_TOKEN": "keyed-token",
-        "IDEM_OPERATOR": "grace",
-    }
+def variables(configuration: Path) -> dict[str, str]:
+    """What a person has set, but for the database."""
+    return {"IDEM_CONFIG": str(configuration), "BANK_TOKEN": "keyed-token", "IDEM_OPERATOR": "grace"}
+
+
+@pytest.fixture
+def environment(db_url: str, variables: dict[str, str]) -> dict[str, str]:
+    """The same with the test's own database."""
+    return variables | {"IDEM_DATABASE_URL": db_url}
 
 
 @pytest.fixture

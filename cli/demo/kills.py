@@ -22,6 +22,8 @@ AIMED = 0.75
 PATIENCE = 1.5
 """Seconds that they wait for one."""
 POLL = 0.01
+FIRST = 3.0
+"""Seconds until the first kill: the daemons have begun by then."""
 
 HOLDING = """
 SELECT d.pid FROM idem.outbox o JOIN idem.daemons d ON d.id = o.claimed_by
@@ -37,8 +39,8 @@ class Killer:
         self._url = url
         self._paused = paused
         self._chance = random.Random(f"idem kills {settings.seed}")
-        span = settings.arrival
-        self._moments = sorted(span * (0.12 + 0.85 * self._chance.random()) for _ in range(settings.kills))
+        first, last = FIRST, max(FIRST + 1, settings.arrival)
+        self._moments = sorted(self._chance.uniform(first, last) for _ in range(settings.kills))
 
     async def run(self) -> None:
         """Until all kills are made."""
@@ -62,7 +64,7 @@ class Killer:
         running = {p.pid: p.name for p in self._processes.daemons if p.pid is not None and p.name.startswith(kind)}
         if not running:
             return False
-        name = running.get(at_work) or self._chance.choice(sorted(running.values()))
+        name = (running.get(at_work) if at_work is not None else None) or self._chance.choice(sorted(running.values()))
         return self._processes.kill(name)
 
     async def _holding(self, kind: str) -> int | None:

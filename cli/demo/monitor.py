@@ -13,7 +13,9 @@ from idem.cli.demo.clients import Clients
 
 COUNT = """
 SELECT (SELECT count(*) FROM idem.intents), (SELECT count(*) FROM idem.intents WHERE state = 'completed'),
-       (SELECT count(*) FROM idem.outbox WHERE status = 'unknown'),
+       (SELECT count(*) FROM idem.outbox o WHERE status = 'unknown' AND NOT EXISTS (
+            SELECT FROM idem.dead_letters l WHERE l.intent_id = o.intent_id AND l.resolved_at IS NULL
+               AND l.reason IN ('reconcile_exhausted', 'not_settleable'))),
        (SELECT count(*) FROM idem.outbox WHERE status = 'awaiting'),
        (SELECT count(*) FROM idem.outbox WHERE status IN ('pending', 'claimed')),
        (SELECT count(*) FROM idem.outbox o WHERE status = 'held' AND redrive_at IS NULL),

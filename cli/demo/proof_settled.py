@@ -12,6 +12,10 @@ from idem.cli.demo.proof_records import Case, Finding, Records
 
 OPEN = frozenset({"pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
 
+ORDERED = frozenset({"rejected", "reconcile_exhausted"})
+"""How a payment ends that the bank does not take as it is: held, or, if its worker was killed during the call, as an
+unknown that no replay settles, for a refused replay proves nothing about the first sending."""
+
 
 @dataclass(frozen=True, slots=True)
 class SettleTime:
@@ -27,9 +31,10 @@ def unsettled(records: Records) -> Iterator[Finding]:
     """What is still open at the end, and proofs that nobody applied."""
     unapplied = set(records.database.unapplied)
     for case in records.cases:
-        if case.intent.status in OPEN:
+        told = any(letter.open for letter in case.letters)
+        if case.intent.status in OPEN and not told:
             yield case.finding("P5", "left unsettled at the end")
-        elif case.intent.status == "held" and not any(letter.open for letter in case.letters):
+        elif case.intent.status == "held" and not told:
             yield case.finding("P5", "at rest without anybody who was told")
         if case.intent.id in unapplied:
             yield case.finding("P5", "a proof was stored and applied by nobody")
@@ -40,10 +45,10 @@ def unexpected_letters(records: Records) -> Iterator[Finding]:
     for case in records.cases:
         rejected = case.intent.key in records.rules.rejected
         for letter in case.letters:
-            if not (rejected and letter.reason == "rejected"):
+            if not (rejected and letter.reason in ORDERED):
                 state = "open" if letter.open else "resolved"
                 yield case.finding("P5", "an unexpected dead letter", f"database: {letter.reason}, {state}")
-        if rejected and not any(letter.reason == "rejected" and letter.open for letter in case.letters):
+        if rejected and not any(letter.reason in ORDERED and letter.open for letter in case.letters):
             yield case.finding("P5", "a dead letter is missing", "the bank does not take this payment")
     for letter in records.database.letters:
         if letter.intent is None:
@@ -56,7 +61,7 @@ def expected_letters(records: Records) -> list[DeadLetterRow]:
         letter
         for case in records.cases
         for letter in case.letters
-        if case.intent.key in records.rules.rejected and letter.reason == "rejected"
+        if case.intent.key in records.rules.rejected and letter.reason in ORDERED
     ]
 
 

@@ -77,7 +77,8 @@ def closing(result: Result) -> str:
         ("changes without evidence", proof.evidence_missing),
         ("unsettled at the end", proof.unsettled),
         ("dead letters", f"{proof.letters_expected} expected, {proof.letters_unexpected} unexpected"),
-        ("SIGKILLs", f"{result.kills} ({proof.claims_lost} claims in flight; {result.ended_alone} daemons ended by themselves)"),
+        ("SIGKILLs", f"{result.kills}; claims that were in flight: {proof.claims_lost}"),
+        ("daemons ended by themselves", result.ended_alone),
     ]
     lines = ["", "The proof, from the clients' log, the database and the bank's log:"]
     lines += [f"  {name:<26} {value}" for name, value in rows]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Iterator
+import asyncio
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import typer
@@ -37,9 +34,8 @@ def run(settings: DemoSettings) -> int:
     times = Constants(settings.factor)
     typer.echo(report.header(settings, times), err=settings.json)
     try:
-        with _signals():
-            result = stage.play(settings, times)
-    except KeyboardInterrupt:
+        result = stage.play(settings, times)
+    except (KeyboardInterrupt, asyncio.CancelledError):
         typer.echo("interrupted; every process of the demo has ended", err=True)
         return INTERRUPTED
     typer.echo(report.to_json(result) if settings.json else report.closing(result))
@@ -56,18 +52,3 @@ def _leave(settings: DemoSettings, result: report.Result) -> int:
     if settings.sabotage is not None and not result.caught:
         return NO_VICTIM
     return HELD if result.holds else BROKE
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end the demo as Ctrl-C does, with everything put away."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -103,7 +103,7 @@ def plan(settings: DemoSettings, times: Constants) -> list[PlannedPayment]:
             faults[:2] = [_timed("stall_before_acting", times) if number % 16 == 1 else "act_then_drop", "none"]
             manner = Manner.PATIENT
         params: dict[str, Any] = {"amount": chance.randrange(100, 100_000), "order": f"order-{number}"}
-        rejected = settings.payments >= 10 and number in (7, 8)
+        rejected = settings.payments >= 10 and number in (3, 4)
         if rejected:
             # The bank does not take an amount of nothing: held with a dead letter, which is what must happen.
             params["amount"], manner, faults = 0, Manner.PATIENT, ["none"]

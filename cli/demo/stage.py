@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
@@ -71,6 +72,7 @@ class _Stage:
 
     async def play(self) -> Result:
         began = time.monotonic()
+        _end_as_ctrl_c_does(signal.SIGTERM, signal.SIGHUP)
         environment = self._environment()
         with Processes(self._work, environment, self._reaped) as processes:
             self._write_files(processes)
@@ -176,6 +178,13 @@ class _Stage:
                 clock_ahead=clock_ahead,
             ),
         )
+
+
+def _end_as_ctrl_c_does(*numbers: signal.Signals) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in numbers:
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 def _rejected(plan: list[PlannedPayment]) -> frozenset[str]:

@@ -7,9 +7,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -32,10 +31,12 @@ async def process(desk: Desk, *arguments: str) -> AsyncIterator[asyncio.subproce
             await running.communicate()
 
 
-async def until(check: Any, seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not await check():
-            await asyncio.sleep(0.1)
+async def until(check: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+    for _ in range(int(seconds * 10)):
+        if await check():
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"not within {seconds} s")
 
 
 async def alive(desk: Desk, kind: str) -> bool:

@@ -12,11 +12,14 @@ import pytest
 from fix_spine import KEYED, Spine
 from races_help import claim_one
 
+from idem.outbox import generations
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Replay
+from idem.outbox.errors import Refusal
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Pending, Succeeded
 from idem.outbox.proofs import apply
+from idem.outbox.rows import lock
 from idem.sweeper.daemon import Sweeper
 
 
@@ -434,3 +437,27 @@ async def test_hazard_17_two_payments_under_one_reference_are_seen(spine: Spine)
     await spine.reconcile()
     assert isinstance(spine.accept(operation="pay.keyless"), Replay)
     assert await spine.letters(intent) == ["possible_duplicate"]
+
+
+async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_more(spine: Spine) -> None:
+    """The provider keeps a refusal of our request under the key for ever; an operator orders a new one."""
+    intent = spine.accepted(amount=-1)
+    await spine.work()
+    before = await row_of(spine, intent)
+
+    async def renew() -> UUID:
+        async with spine.database.connection() as connection, connection.transaction():
+            found = await lock(connection, before["id"])
+            assert found is not None
+            return await generations.renew(connection, spine.catalogue, found.row)
+
+    with pytest.raises(Refusal, match="may still act"):
+        await renew()
+    assert len(await spine.all("SELECT FROM idem.requests")) == 1
+    await spine.advance(KEYED.flight_limit + 1)
+    key = await renew()
+    after = await row_of(spine, intent)
+    assert (after["generation"], after["provider_key"]) == (2, key)
+    assert key != before["provider_key"]
+    late = await prove(spine, before["id"], Succeeded("pay_of_the_old_key"))
+    assert late == "applied", "earlier keys are still matched"

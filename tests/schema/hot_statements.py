@@ -61,6 +61,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "SELECT id, intent_id FROM idem.outbox WHERE status = 'unknown' ORDER BY id LIMIT 1 OFFSET 5000"
     ).fetchone() or (None, None)
     old = ids("SELECT id FROM idem.intents WHERE state = 'completed' ORDER BY id LIMIT 100")
+    tombs = ids("SELECT intent_id FROM idem.idempotency_keys WHERE state = 'expired' ORDER BY intent_id LIMIT 100")
     held = ids("SELECT intent_id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 100 OFFSET 2000")
     proof = ids("SELECT id FROM idem.proofs ORDER BY id LIMIT 1 OFFSET 500")[0]
     gone = ids("SELECT outbox_id FROM idem.proofs ORDER BY stored_at DESC LIMIT 1")[0]
@@ -87,10 +88,10 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "due.HASTEN": {"since": LONG_AGO}, "due.LEFT": {"since": LONG_AGO},
         "stored.WAITING": {"limit": BATCH}, "stored.ROW_IS_GONE": {"id": row},
         "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH},
-        "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.EXPIRED_KEYS": page,
+        "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
         "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0},
-        "retention.DELETE_TOMBSTONES": page,
+        "retention.DELETE_TOMBSTONES": {"intents": tombs},
         "history.OLD_INTENTS": {"after": UUID(int=0), "batch": BATCH},
         "history.DELETE_EVENTS": {"intents": old}, "history.DELETE_REQUESTS": {"intents": old},
         "history.DELETE_EVIDENCE": {"intents": old},

@@ -1,0 +1,369 @@
+"""The proof on records made by hand: silent about what is right, and loud about each thing that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from idem.cli.demo.database_record import DeadLetterRow
+
+BOTH = pytest.mark.parametrize("provider", ["bank", "oldbank"])
+PENDING, CLAIMED, UNKNOWN = "in_progress/pending", "in_progress/claimed", "unknown/unknown"
+HELD = "failed_retryable/held"
+LOST = ("P1", "an accepted intent is lost: it is not completed, and nobody works on it")
+BLIND = ("P2", "a forbidden second send, without proof that nothing had happened")
+EARLY = ("P2", "an absence was believed too early")
+NO_EVIDENCE = ("P4", "a change of state without evidence")
+NO_LAST_EVIDENCE = ("P4", "the last change of state is without evidence")
+
+
+@BOTH
+def test_a_payment_that_went_well_is_no_finding(make: Any, provider: str) -> None:
+    proof = make(provider).prove()
+    assert proof.holds
+    assert (proof.accepted, proof.effects_wanted, proof.effects_made, proof.requests_made) == (1, 1, 1, 1)
+    assert proof.answers_compared == 3
+
+
+def test_an_unknown_is_found_and_timed(make: Any) -> None:
+    made = make("oldbank")
+    made.evidence[1:] = []
+    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    made.look(11.5, "absent", attempt=1)
+    made.look(13, "succeeded", "completed/", attempt=1)
+    proof = made.prove()
+    assert proof.holds
+    assert proof.settled["found"].p99 == pytest.approx(2)
+
+
+# P1
+
+
+def test_an_accepted_intent_that_is_gone(make: Any) -> None:
+    made = make()
+    made.say("accepted", 9, "pay", intent="i2")
+    gone = made.prove().findings[0]
+    assert (gone.promise, gone.intent, gone.what) == ("P1", "i2", "an accepted intent is gone")
+
+
+def test_an_open_payment_without_a_row(make: Any) -> None:
+    made = make()
+    made.begin_again()
+    made.lines[1:] = []
+    made.intent = replace(
+        made.intent, state="in_progress", key_state="in_progress", outcome=None, reference=None, status=None
+    )
+    assert LOST in made.findings()
+    assert made.prove().lost == 1
+
+
+def test_a_key_that_says_something_else_than_its_intent(make: Any) -> None:
+    made = make()
+    made.intent = replace(made.intent, key_state="unknown")
+    assert ("P1", "the key does not say what its intent says") in made.findings()
+
+
+def test_an_answer_without_an_effect(make: Any) -> None:
+    made = make()
+    made.bank[:] = []
+    assert made.findings() == [("P1", "answered as done, and nothing was done")]
+
+
+def test_an_answer_with_somebody_elses_payment(make: Any) -> None:
+    made = make()
+    made.intent = replace(made.intent, reference="pay_9")
+    assert made.findings() == [("P1", "answered with another payment")]
+
+
+def test_a_rolled_back_intent_that_is_there(make: Any) -> None:
+    made = make()
+    made.say("accepted", 9, "rolled_back", committed=False)
+    assert ("P1", "a rolled back intent is there") in made.findings()
+
+
+def test_an_effect_that_nobody_asked_for(make: Any) -> None:
+    made = make("oldbank")
+    made.send(2, 12.0, reference="somebody")
+    assert made.findings() == [("P2", "an effect without an accepted intent")]
+    assert made.prove().duplicates == 1
+
+
+# P2
+
+
+def test_a_second_effect(make: Any) -> None:
+    made = make("oldbank")
+    made.send(2, 10.15)
+    found = made.findings()
+    assert ("P2", "a duplicate effect") in found
+    assert BLIND in found
+    assert ("P2", "more requests than attempts") in found
+
+
+def test_a_blind_second_send_that_the_bank_did_not_act_upon(make: Any) -> None:
+    """Forbidden all the same: that it did no harm was luck."""
+    made = make("oldbank")
+    made.begin_again()
+    made.send(1, 10.1, effect=None)
+    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    made.send(2, 12.0)
+    made.change(12.1, "worker", "report", "unknown/claimed", "completed/", attempt=2, outcome="succeeded")
+    made.intent = replace(made.intent, reference="pay_2")
+    assert BLIND in made.findings()
+    assert made.prove().forbidden_sends == 1
+
+
+def test_a_second_send_after_a_proof_that_nothing_was_executed(make: Any) -> None:
+    made = make("oldbank")
+    made.begin_again()
+    made.send(1, 10.1, effect=None)
+    made.change(10.2, "worker", "report", CLAIMED, PENDING, attempt=1, outcome="not_executed:throttled")
+    made.send(2, 12.0)
+    made.change(12.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
+    made.intent = replace(made.intent, reference="pay_2")
+    assert made.findings() == []
+    assert made.prove().second_sends == 1
+
+
+def test_a_second_send_although_the_first_acted_in_the_end(make: Any) -> None:
+    """The evidence said "not executed"; the bank's log knows better."""
+    made = make("oldbank")
+    made.begin_again()
+    made.send(1, 10.1)
+    made.change(10.2, "worker", "report", CLAIMED, PENDING, attempt=1, outcome="not_executed:throttled")
+    made.send(2, 12.0)
+    made.change(12.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
+    found = made.findings()
+    assert ("P2", "a forbidden second send, after one that acted") in found
+    assert ("P2", "a duplicate effect") in found
+
+
+@pytest.mark.parametrize(
+    ("ended", "verdict_at", "early"),
+    [
+        ("report", 11 + 6 + 3 + 0.1, False),
+        ("report", 11 + 6 + 3 - 0.1, True),
+        ("swept", 13 + 6 + 15 + 3 + 0.1, False),
+        ("swept", 13 + 6 + 3 + 0.1, True),
+        ("reaped", 13 + 6 + 3 + 0.1, False),
+    ],
+)
+def test_when_an_absence_may_be_believed(make: Any, ended: str, verdict_at: float, early: bool) -> None:
+    """Reported: flight limit and horizon. Swept: the pause allowance too, unless the holder's end is on record."""
+    made = make("oldbank")
+    made.begin_again()
+    made.send(1, 10.1, effect=None)
+    if ended == "report":
+        made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    else:
+        details = {"holder_known": ended == "reaped"}
+        made.change(13.2, "sweeper", "swept", CLAIMED, UNKNOWN, attempt=1, claimed_until=13.0, details=details)
+    made.look(14, "absent", attempt=1)
+    made.look(verdict_at, "absent", HELD, attempt=1)
+    made.change(verdict_at + 1, "reconciler", "redrive", HELD, PENDING, attempt=1)
+    made.send(2, verdict_at + 2)
+    made.change(verdict_at + 3, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
+    made.intent = replace(made.intent, reference="pay_2")
+    made.lines[1:] = []
+    assert made.findings() == ([EARLY] if early else [])
+    assert "absent" in made.prove().settled
+
+
+def test_one_look_is_too_few(make: Any) -> None:
+    made = make("oldbank")
+    made.begin_again()
+    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    made.look(40, "absent", HELD, attempt=1)
+    assert ("P2", "an absence was believed after too few looks") in made.findings()
+
+
+def test_a_replay_under_the_same_key_is_allowed(make: Any) -> None:
+    made = make("bank")
+    made.evidence[1:] = []
+    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    made.send(2, 12, effect="replayed")
+    made.change(12.1, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
+    assert made.findings() == []
+    assert "replay" in made.prove().settled
+
+
+def test_a_replay_when_the_bank_may_have_forgotten_the_key(make: Any) -> None:
+    made = make("bank")
+    made.evidence[1:] = []
+    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    made.send(2, 10.1 + 4000 - 21 + 1, effect="replayed")
+    made.change(3999, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
+    assert made.findings() == [("P2", "a forbidden second send, when the bank may have forgotten the key")]
+
+
+def test_a_replay_of_other_bytes(make: Any) -> None:
+    made = make("bank")
+    made.evidence[1:] = []
+    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    made.send(2, 12, effect="replayed", body_sha256="c" * 64)
+    made.change(12.1, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
+    assert made.findings() == [("P2", "a request that is not the frozen one")]
+
+
+def test_a_refusal_that_was_charged(make: Any) -> None:
+    made = make()
+    made.intent = replace(made.intent, outcome="refused")
+    assert made.findings() == [("P2", "answered as refused, and charged")]
+
+
+# P3
+
+
+def test_an_answer_that_changed(make: Any) -> None:
+    made = make()
+    made.say("replay", 13, "after", body_sha256="f" * 64)
+    assert made.findings() == [("P3", "an answer changed")]
+
+
+@pytest.mark.parametrize("changed", [{"status": 202}, {"headers": {"content-type": "text/plain"}}])
+def test_a_status_or_a_header_that_changed(make: Any, changed: dict[str, Any]) -> None:
+    made = make()
+    made.say("replay", 13, "after", **changed)
+    assert made.findings() == [("P3", "an answer changed")]
+
+
+def test_a_stored_answer_that_is_another_one(make: Any) -> None:
+    made = make()
+    made.intent = replace(made.intent, answer_sha256="f" * 64)
+    assert made.findings() == [("P3", "an answer differs from the one that is stored")]
+
+
+def test_a_final_answer_that_goes_away(make: Any) -> None:
+    made = make()
+    made.say("in_progress", 13, "after")
+    assert made.findings() == [("P3", "a final answer went away")]
+
+
+def test_other_content_under_a_known_key(make: Any) -> None:
+    made = make()
+    made.say("mismatch", 10.2, "other_body")
+    assert made.findings() == []
+    made.say("replay", 13, "other_body")
+    assert made.findings() == [("P3", "other content was taken under a known key")]
+
+
+def test_the_same_content_refused_as_another(make: Any) -> None:
+    made = make()
+    made.say("mismatch", 10.2, "poll")
+    assert ("P3", "the same content was refused as another") in made.findings()
+
+
+def test_a_key_that_was_accepted_twice(make: Any) -> None:
+    made = make()
+    made.say("accepted", 10.2, "twice")
+    assert ("P3", "one key was accepted twice") in made.findings()
+
+
+# P4
+
+
+def test_no_evidence_of_accept(make: Any) -> None:
+    made = make()
+    del made.evidence[0]
+    assert ("P4", "there is no evidence of accept") in made.findings()
+
+
+def test_no_evidence_of_the_end(make: Any) -> None:
+    made = make()
+    del made.evidence[1]
+    found = made.findings()
+    assert NO_LAST_EVIDENCE in found
+
+
+def test_no_evidence_in_the_middle(make: Any) -> None:
+    made = make("bank")
+    made.evidence[1:] = []
+    made.change(12.1, "reconciler", "replay", UNKNOWN, "completed/", attempt=1, outcome="succeeded")
+    assert NO_EVIDENCE in made.findings()
+
+
+def test_an_attempt_without_an_end(make: Any) -> None:
+    made = make("oldbank")
+    made.evidence[1] = replace(made.evidence[1], attempt=2)
+    assert made.findings() == [("P4", "an attempt has no end in evidence")]
+
+
+def test_a_look_is_no_end_of_an_attempt_where_no_replay_is(make: Any) -> None:
+    made = make("oldbank")
+    made.begin_again()
+    made.send(1, 10.1)
+    made.look(13, "succeeded", "completed/", attempt=1)
+    assert {what for _, what in made.findings()} >= {"an attempt has no end in evidence"}
+
+
+def test_changes_of_the_same_millisecond_are_put_in_their_order(make: Any) -> None:
+    made = make("oldbank")
+    made.begin_again()
+    made.send(1, 10.1, effect=None)
+    made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
+    made.look(20.5, "absent", attempt=1)
+    made.change(21, "reconciler", "redrive", HELD, PENDING, attempt=1)
+    made.look(21, "absent", HELD, attempt=1)
+    made.send(2, 22)
+    made.change(22.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
+    made.intent = replace(made.intent, reference="pay_2")
+    assert made.findings() == []
+
+
+# P5
+
+
+def test_something_open_at_the_end(make: Any) -> None:
+    made = make()
+    made.begin_again()
+    made.lines[1:] = []
+    made.intent = replace(
+        made.intent, state="in_progress", key_state="in_progress", outcome=None, reference=None, status="pending"
+    )
+    assert made.findings() == [("P5", "left unsettled at the end")]
+
+
+def test_something_at_rest_that_nobody_was_told_of(make: Any) -> None:
+    made = make()
+    made.begin_again()
+    made.change(11, "worker", "report", CLAIMED, HELD, attempt=1, outcome="not_executed:request")
+    made.intent = replace(
+        made.intent, state="failed_retryable", key_state="failed_retryable", outcome=None, status="held", reference=None
+    )
+    made.lines[1:] = []
+    assert ("P5", "at rest without anybody who was told") in made.findings()
+
+
+def test_a_proof_that_nobody_applied(make: Any) -> None:
+    made = make()
+    made.unapplied = ("i1",)
+    assert made.findings() == [("P5", "a proof was stored and applied by nobody")]
+
+
+@pytest.mark.parametrize("still_open", [True, False])
+def test_an_unexpected_dead_letter(make: Any, still_open: bool) -> None:
+    made = make()
+    made.letters.append(DeadLetterRow("i1", "too_late", 11, still_open))
+    assert made.findings() == [("P5", "an unexpected dead letter")]
+    assert made.prove().letters_unexpected == 1
+
+
+def test_a_rejected_payment_has_its_dead_letter(make: Any) -> None:
+    made = make()
+    made.begin_again()
+    made.send(1, 10.1, effect=None)
+    made.change(11, "worker", "report", CLAIMED, HELD, attempt=1, outcome="not_executed:request")
+    made.intent = replace(
+        made.intent, state="failed_retryable", key_state="failed_retryable", outcome=None, status="held", reference=None
+    )
+    made.lines[1:] = []
+    made.say("needs_operator", 12)
+    made.rules = replace(made.rules, rejected=frozenset({"k1"}))
+    made.letters.append(DeadLetterRow("i1", "rejected", 11, True))
+    proof = made.prove()
+    assert proof.holds
+    assert (proof.letters_expected, proof.effects_wanted) == (1, 0)
+    made.letters.clear()
+    assert ("P5", "a dead letter is missing") in made.findings()

@@ -60,7 +60,7 @@ async def redrive(
 
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
-    async with opening.writing(config, configuration) as connection:
+    async with opening.deciding(config, configuration) as connection:
         candidates = await _candidates(connection, catalogue, selection)
         ready = [each for each in candidates if each.why_not is None]
         say(

@@ -83,7 +83,7 @@ async def resolve(config: Path | None, letter: UUID, wish: Wish, *, yes: bool, a
     """Show what the wish would do, ask, and do it. Raises Refusal."""
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
-    async with opening.writing(config, configuration) as connection:
+    async with opening.deciding(config, configuration) as connection:
         case = await read(connection, letter)
         _preview(case, wish, catalogue)
         confirm("Do it?", yes=yes)
@@ -121,8 +121,8 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
         None, wish.outcome.reference,
     ):  # fmt: skip
         say(
-            f"WARNING: the provider's reference so far is {case.held.row.reference}, yours {wish.outcome.reference}: both "
-            "may exist, and a dead letter `possible_duplicate` will say so"
+            f"WARNING: the provider's reference so far is {case.held.row.reference}, yours {wish.outcome.reference}: "
+            "both may exist, and a dead letter `possible_duplicate` will say so"
         )
 
 

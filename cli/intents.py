@@ -128,7 +128,7 @@ async def _cancel(config: Path | None, intent: UUID, by: str, reason: str, yes: 
 
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
-    async with opening.writing(config, configuration) as connection:
+    async with opening.deciding(config, configuration) as connection:
         found = known(await listing.intent(connection, intent), intent)
         held = await operator.stand(connection, intent)
         for each in prospects(found, held, catalogue):

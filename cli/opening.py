@@ -119,16 +119,23 @@ INSTALLATION = "SELECT i.environment, current_database()::text, current_user::te
 
 
 @asynccontextmanager
-async def writing(config: Path | None, found: Configuration) -> AsyncIterator[AsyncConnection[Any]]:
-    """The same for a command that writes: it says where, and meets the database as a daemon does at its start.
+async def writing(config: Path | None, expected: str) -> AsyncIterator[AsyncConnection[Any]]:
+    """The same for a command that writes: it says where, and refuses another environment than the `expected`."""
+    async with connected(config) as connection:
+        await announce(connection, expected)
+        yield connection
+
+
+@asynccontextmanager
+async def deciding(config: Path | None, found: Configuration) -> AsyncIterator[AsyncConnection[Any]]:
+    """The same for a decision about intents: the session meets the database as a daemon does at its start.
 
     After a restore, what looks at rest may have been sent: nobody decides about it before that is noticed.
     """
     from idem.outbox import telemetry
 
     telemetry.set_up(json=False, level="warning")
-    async with connected(config) as connection:
-        await announce(connection, found.settings.environment)
+    async with writing(config, found.settings.environment) as connection:
         await guard(found)(connection)
         yield connection
 

@@ -42,6 +42,7 @@ class Claimed:
     traceparent: str | None
 
 
+# The subquery on proofs gives one value, so that no plan joins the queue with all proofs and sorts it again.
 CLAIM = """
 WITH claimed AS (
     UPDATE idem.outbox o
@@ -63,7 +64,7 @@ WITH claimed AS (
                   AND c.origin = %(origin)s
                   AND c.operation = ANY (%(operations)s)
                   AND c.format_version = ANY (%(formats)s)
-                  AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = c.id)
+                  AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
                   AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
                   AND NOT EXISTS (SELECT FROM idem.lanes l
                                    WHERE l.provider = %(provider)s AND l.account = %(account)s AND l.paused)
@@ -142,10 +143,12 @@ async def claim(
     ]
 
 
+# A CASE, because a condition on token or status lets the planner read the partial index of all claims for one row.
 MARK_START = """
 UPDATE idem.outbox SET started_at = statement_timestamp()
- WHERE id = %(id)s AND claim_token = %(token)s AND attempt = %(attempt)s AND status = 'claimed'
-   AND claimed_until > statement_timestamp() + make_interval(secs => %(needed)s)
+ WHERE id = %(id)s AND attempt = %(attempt)s
+   AND CASE WHEN status = 'claimed' AND claim_token = %(token)s
+            THEN claimed_until > statement_timestamp() + make_interval(secs => %(needed)s) END
 RETURNING id
 """
 
@@ -164,7 +167,7 @@ async def mark_start(connection: AsyncConnection[Any], row: Row, *, needed: floa
 OWN_CLAIMS = """
 SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provider_key, o.step, o.sweeps, o.misses,
        extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left
-  FROM idem.outbox o WHERE o.status = 'claimed' AND o.claim_token = %(token)s
+  FROM idem.outbox o WHERE o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token = %(token)s
 """
 
 
@@ -183,7 +186,11 @@ async def recover_lost_claim(
             async with database.connection() as connection:
                 gone = backend is not None and not await _lives(connection, backend)
                 cursor = records(connection)
-                own = await (await cursor.execute(OWN_CLAIMS, {"token": token})).fetchall()
+                own = await (
+                    await cursor.execute(
+                        OWN_CLAIMS, {"token": token, "provider": lane.provider, "account": lane.account}
+                    )
+                ).fetchall()
         except AWAY:
             gone, own = False, []
         if own or gone or loop.time() > until:

@@ -172,14 +172,16 @@ async def quarantine(connection: AsyncConnection[Any], catalogue: Catalogue, why
         moved += len(await write(connection, changes))
 
 
+# A subquery that gives one value, because a join would read all evidence that there ever was.
 QUARANTINED = """
 SELECT o.id FROM idem.outbox o
  WHERE o.status = 'unknown' AND o.claim_token IS NULL AND o.id > %(after)s
-   AND EXISTS (SELECT FROM idem.evidence e
-                WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id AND e.kind = 'database_changed'
-                  AND NOT EXISTS (SELECT FROM idem.evidence l
-                                   WHERE l.intent_id = e.intent_id AND l.outbox_id = e.outbox_id AND l.id > e.id
-                                     AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay')))
+   AND (SELECT e.id FROM idem.evidence e
+         WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id AND e.kind = 'database_changed'
+           AND NOT EXISTS (SELECT FROM idem.evidence l
+                            WHERE l.intent_id = e.intent_id AND l.outbox_id = e.outbox_id AND l.id > e.id
+                              AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay'))
+         LIMIT 1) IS NOT NULL
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 """
 

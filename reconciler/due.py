@@ -38,7 +38,8 @@ class Taken:
 
 TAKE = """
 WITH picked AS MATERIALIZED (
-    SELECT c.id FROM idem.outbox c
+    SELECT c.id, c.intent_id, c.step, c.attempt, c.status, c.claim_token, c.claimed_by, c.claimed_at, c.claimed_until
+      FROM idem.outbox c
      WHERE c.status IN ('unknown', 'awaiting')
        AND c.provider = %(provider)s AND c.account = %(account)s
        AND c.available_at <= statement_timestamp()
@@ -46,7 +47,7 @@ WITH picked AS MATERIALIZED (
        AND c.origin = %(origin)s
        AND c.operation = ANY (%(operations)s)
        AND c.format_version = ANY (%(formats)s)
-       AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = c.id)
+       AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
        AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
        AND NOT EXISTS (SELECT FROM idem.lanes l
                         WHERE l.provider = %(provider)s AND l.account = %(account)s AND l.paused)
@@ -56,9 +57,9 @@ WITH picked AS MATERIALIZED (
 ), expired AS (
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, from_status, to_status,
                                holder, claimed_at, claimed_until)
-    SELECT o.intent_id, o.id, o.step, o.attempt, o.claim_token, 'reconciler', 'take_expired', o.status, o.status,
-           o.claimed_by, o.claimed_at, o.claimed_until
-      FROM idem.outbox o WHERE o.id = ANY (ARRAY(SELECT id FROM picked)) AND o.claim_token IS NOT NULL
+    SELECT p.intent_id, p.id, p.step, p.attempt, p.claim_token, 'reconciler', 'take_expired', p.status, p.status,
+           p.claimed_by, p.claimed_at, p.claimed_until
+      FROM picked p WHERE p.claim_token IS NOT NULL
         ON CONFLICT DO NOTHING
 ), taken AS (
     UPDATE idem.outbox o
@@ -140,11 +141,12 @@ async def take(
     ]
 
 
+# A subquery that gives one value, because a join would read the ledger whole.
 HASTEN = """
 UPDATE idem.outbox o SET available_at = statement_timestamp()
-  FROM idem.intents n
- WHERE n.id = o.intent_id AND o.status IN ('unknown', 'awaiting') AND o.available_at > statement_timestamp()
-   AND (%(since)s::timestamptz IS NULL OR n.created_at >= %(since)s)
+ WHERE o.status IN ('unknown', 'awaiting') AND o.available_at > statement_timestamp()
+   AND (%(since)s::timestamptz IS NULL
+        OR (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id) >= %(since)s)
 RETURNING o.id
 """
 
@@ -158,8 +160,10 @@ LEFT = """
 SELECT o.intent_id, o.status, o.provider, o.account, o.looks, o.absents, o.misses,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
- WHERE o.status IN ('unknown', 'awaiting') AND (%(since)s::timestamptz IS NULL OR n.created_at >= %(since)s)
+  FROM idem.outbox o
+ WHERE o.status IN ('unknown', 'awaiting')
+   AND (%(since)s::timestamptz IS NULL
+        OR (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id) >= %(since)s)
  ORDER BY o.status_since LIMIT 1000
 """
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from idem.cli.demo import DemoSettings, Sabotage, run
 from idem.cli.options import Json, examples
 
 EXAMPLES = examples("idem demo", "idem demo --payments 200 --seed 7", "idem demo --sabotage blind-resend")
@@ -40,21 +41,17 @@ def demo(
     Half the payments go to an account whose bank knows no idempotency keys. Exit code 0: every promise held; 1: one
     broke, and the output names the intent; 3: a sabotage found no victim.
     """
-    from idem.cli.demo.run import run
-    from idem.cli.demo.settings import DemoSettings, Sabotage
-
     try:
         chosen = Sabotage(sabotage) if sabotage is not None else None
     except ValueError:
         raise typer.BadParameter(f"choose one of {', '.join(Sabotage)}", param_hint="--sabotage") from None
-    base = DemoSettings() if seed is None else DemoSettings(seed=seed)
     raise typer.Exit(
         run(
             DemoSettings(
                 payments=payments,
                 faults=faults,
                 kills=kills,
-                seed=base.seed,
+                seed=DemoSettings().seed if seed is None else seed,
                 workers=workers,
                 sabotage=chosen,
                 outage=outage,

@@ -22,8 +22,9 @@ AIMED = 0.75
 PATIENCE = 1.5
 """Seconds that they wait for one."""
 POLL = 0.01
-FIRST = 3.0
-"""Seconds until the first kill: the daemons have begun by then."""
+PAUSE = 0.2
+FIRST = 2.0
+"""Seconds from the first completed payment to the first kill."""
 
 HOLDING = """
 SELECT d.pid FROM idem.outbox o JOIN idem.daemons d ON d.id = o.claimed_by
@@ -32,7 +33,7 @@ SELECT d.pid FROM idem.outbox o JOIN idem.daemons d ON d.id = o.claimed_by
 
 
 class Killer:
-    """Kills `settings.kills` daemons. `paused` holds it back (while the database is away)."""
+    """Kills `settings.kills` daemons. `paused` holds it back: until the daemons have begun, while the database is away."""
 
     def __init__(self, processes: Processes, url: str, settings: DemoSettings, paused: Callable[[], bool]) -> None:
         self._processes = processes
@@ -44,12 +45,16 @@ class Killer:
 
     async def run(self) -> None:
         """Until all kills are made."""
+        while self._paused():  # noqa: ASYNC110 (nobody tells when the daemons have begun)
+            await asyncio.sleep(PAUSE)
         began = asyncio.get_running_loop().time()
         left = list(self._moments)
         while left:
             await asyncio.sleep(max(0.02, began + left[0] - asyncio.get_running_loop().time()))
             if self._paused():
-                await asyncio.sleep(0.2)
+                # The rest of the plan moves on, or all that was missed would come at once.
+                await asyncio.sleep(PAUSE)
+                began += PAUSE
                 continue
             together = 2 if len(left) > 1 and self._chance.random() < TOGETHER else 1
             for _ in range(together):

@@ -110,7 +110,7 @@ class _Stage:
             processes.tend(),
             clients.run(),
             display.run(),
-            Killer(processes, self._database, settings, lambda: self._away).run(),
+            Killer(processes, self._database, settings, lambda: self._away or not monitor.progress.completed).run(),
             *([saboteur.run()] if saboteur is not None else []),
             *([self._outage(processes, monitor)] if settings.outage else []),
         ):

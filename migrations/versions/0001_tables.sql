@@ -146,11 +146,11 @@ CREATE TABLE idem.outbox (
         autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX one_open_row_an_intent ON idem.outbox (intent_id);
 CREATE INDEX outbox_due ON idem.outbox (provider, account, available_at, id) WHERE status = 'pending';
-CREATE INDEX outbox_leases ON idem.outbox (claimed_until) WHERE status = 'claimed';
+CREATE INDEX outbox_leases ON idem.outbox (claimed_until, id) WHERE status = 'claimed';
 CREATE INDEX outbox_to_settle ON idem.outbox (provider, account, available_at, id)
     WHERE status IN ('unknown', 'awaiting');
-CREATE INDEX outbox_claims ON idem.outbox (provider, account) WHERE claim_token IS NOT NULL;
-CREATE INDEX outbox_too_old ON idem.outbox (start_before) WHERE status IN ('pending', 'waiting', 'unfrozen');
+CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
+CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('pending', 'waiting', 'unfrozen');
 CREATE INDEX outbox_redrives ON idem.outbox (redrive_at) WHERE redrive_at IS NOT NULL;
 CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key IS NOT NULL;
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';

@@ -269,3 +269,23 @@ async def test_intents_cancel_previews_and_cancels(desk: Desk) -> None:
     assert await desk.state(intent) == ("completed", None)
     refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "completed already")
     refused(await desk.cli("intents", "cancel", uuid4(), *WHY, "--yes"), "there is no intent")
+
+
+async def test_another_reference_than_the_providers_own_warns_and_opens_a_possible_duplicate(desk: Desk) -> None:
+    intent = await desk.awaiting("k")
+    letter = await desk.bury(intent, "pending_too_long")
+    result = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "pay_7", *WHY, "--yes")
+    assert result.code == 0
+    assert "WARNING: the provider's reference so far is pay_9" in result.err
+    assert await desk.spine.letters(intent) == ["possible_duplicate"]
+
+
+async def test_after_a_restore_nothing_at_rest_is_redriven(desk: Desk) -> None:
+    """The restored database calls it `held`; what happened after the backup it does not know (Recovery)."""
+    intent = await desk.held("k")
+    await desk.spine.all("UPDATE idem.outbox SET operation = 'pay.keyless' RETURNING 1")
+    letter = await desk.letter(intent, "rejected")
+    await desk.spine.all("UPDATE idem.installation SET system_identifier = 1 RETURNING 1")
+    result = await desk.cli("dlq", "redrive", letter, *WHY, "--yes")
+    assert result.code == 1
+    assert await desk.state(intent) == ("unknown", "unknown")

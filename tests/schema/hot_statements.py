@@ -60,7 +60,10 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     row, intent = connection.execute(
         "SELECT id, intent_id FROM idem.outbox WHERE status = 'unknown' ORDER BY id LIMIT 1 OFFSET 5000"
     ).fetchone() or (None, None)
-    old = ids("SELECT id FROM idem.intents WHERE state = 'completed' ORDER BY id LIMIT 100")
+    old = ids(
+        "SELECT id FROM idem.intents i WHERE state = 'completed' AND NOT EXISTS"
+        " (SELECT FROM idem.dead_letters WHERE intent_id = i.id AND resolved_at IS NULL) ORDER BY id LIMIT 100"
+    )
     tombs = ids("SELECT intent_id FROM idem.idempotency_keys WHERE state = 'expired' ORDER BY intent_id LIMIT 100")
     held = ids("SELECT intent_id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 100 OFFSET 2000")
     proof = ids("SELECT id FROM idem.proofs ORDER BY id LIMIT 1 OFFSET 500")[0]

@@ -21,7 +21,7 @@ NO_VICTIM: Final = 3
 INTERRUPTED: Final = 130
 
 
-def run(settings: DemoSettings) -> int:
+def perform(settings: DemoSettings) -> int:
     """Play the demo and say what came of it: 0 if every promise held, 1 if one broke.
 
     Raises ConfigError for settings that cannot work, EmbeddedError where no server can be had.

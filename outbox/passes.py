@@ -9,11 +9,14 @@ from collections.abc import Awaitable, Callable
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from idem.outbox import telemetry
-from idem.outbox.daemon import Life, Trouble
+from idem.outbox.daemon import Life, Trouble, wait
 from idem.outbox.database import AWAY
 
 # It writes a line whenever a pass takes longer than its interval, which is nothing that a person must see.
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
+
+BROKEN_WAIT = 5.0
+"""Seconds until a pass that failed for a reason of its own is tried again: no hot loop, no flood of lines."""
 
 PASS_AGAIN = 0.05
 """Seconds after a pass that overran its interval until the next one starts (IB-155)."""
@@ -66,8 +69,9 @@ class Passes:
             except AWAY as error:
                 await trouble.away(error, self._stop)
                 continue
-            except Exception as error:  # a pass must never end the daemon: a person sees the line, the next pass runs
+            except Exception as error:  # a pass must never end the daemon: a person sees the line, and it tries again
                 telemetry.broken(self._daemon, error, name)
+                await wait(self._stop, BROKEN_WAIT)
                 return
             trouble.over()
             telemetry.passed(self._daemon)

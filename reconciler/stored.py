@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from idem.outbox import decide, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
+from idem.outbox.database import AWAY
 from idem.outbox.outcomes import name, proof
 from idem.outbox.proofs import compare
 from idem.outbox.rows import lock, read_locked
@@ -19,15 +20,31 @@ from idem.outbox.settle import write
 WAITING = """
 SELECT DISTINCT p.outbox_id
   FROM idem.proofs p LEFT JOIN idem.outbox o ON o.id = p.outbox_id
- WHERE o.id IS NULL OR o.status <> 'claimed' OR o.claimed_until <= statement_timestamp()
- LIMIT %(limit)s
+ WHERE p.outbox_id > %(after)s
+   AND (o.id IS NULL OR o.status <> 'claimed' OR o.claimed_until <= statement_timestamp())
+ ORDER BY p.outbox_id LIMIT %(limit)s
 """
+FIRST_ID = UUID(int=0)
 
 
 async def apply_stored(connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int) -> int:
-    """Apply stored proofs of rows that no live claim holds; how many rows. Locked rows are left to the next pass."""
-    rows = await (await connection.execute(WAITING, {"limit": limit})).fetchall()
-    return sum([await _apply_row(connection, catalogue, row[0]) for row in rows])
+    """Apply stored proofs of rows that no live claim holds; how many rows. Locked rows are left to the next pass.
+
+    All of them are walked, `limit` at a time, so that rows which cannot be applied now hide no later ones.
+    """
+    applied, after = 0, FIRST_ID
+    while True:
+        rows = await (await connection.execute(WAITING, {"limit": limit, "after": after})).fetchall()
+        for (row_id,) in rows:
+            try:
+                applied += await _apply_row(connection, catalogue, row_id)
+            except AWAY:
+                raise
+            except Exception as error:  # one proof must never stop the others
+                telemetry.broken("reconciler", error, f"applying a stored proof to row {row_id}")
+        if len(rows) < limit:
+            return applied
+        after = rows[-1][0]
 
 
 async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row_id: UUID) -> int:

@@ -47,6 +47,7 @@ class Wish:
     sure: bool = False
     outcome: Succeeded | Refused | None = None
     answer: Answer | None = None
+    new_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,8 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
         )  # fmt: skip
         raise Refusal(f"{why}. Possible now: {possible or 'nothing'}")
     say(f"{chosen.command}: {chosen.text}")
+    if wish.new_key:
+        say("but under a NEW provider key, so the provider cannot know it for the same: the old one must be burned")
     if wish.answer is not None:
         say(f"the stored answer will be {wish.answer.status}, {len(wish.answer.body)} bytes")
     if case.held is not None and wish.outcome is not None and case.held.row.reference not in (
@@ -151,7 +154,8 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
                 connection, catalogue, intent, know_it_did_not_happen=wish.sure, letter=letter_id, **words
             )
         case "redrive":
-            done = await operator.redrive(connection, catalogue, intent, know_it_did_not_happen=wish.sure, **words)
+            words |= {"know_it_did_not_happen": wish.sure, "new_provider_key": wish.new_key}
+            done = await operator.redrive(connection, catalogue, intent, **words)
         case "closed":
             await letters.close_letter(connection, letter_id, seen=seen, **words)
             return {"action": "closed", "state": case.intent["state"]}

@@ -175,6 +175,13 @@ def redrive(
         int | None, typer.Option(min=0, help="Many at once: how many intents you expect, so that nobody is surprised.")
     ] = None,
     rate: Annotated[float, typer.Option(min=0.01, help="Many at once: how many a second become due.")] = 10.0,
+    new_provider_key: Annotated[
+        bool,
+        typer.Option(
+            "--new-provider-key",
+            help="Send it under a new key: only where the provider answers the old one for ever with a failure.",
+        ),
+    ] = False,
     know_it_did_not_happen: Sure = False,
     by: By = None,
     yes: Yes = False,
@@ -192,11 +199,13 @@ def redrive(
             raise typer.BadParameter("give one dead letter or a selection, not both")
         from idem.cli import deciding
 
-        wish = deciding.Wish("redrive", reason, who(by), know_it_did_not_happen)
+        wish = deciding.Wish("redrive", reason, who(by), know_it_did_not_happen, new_key=new_provider_key)
         asyncio.run(deciding.resolve(config, letter, wish, yes=yes, as_data=as_data))
         return
     if all(each is None for each in chosen):
         raise typer.BadParameter("name a dead letter, or select with --provider, --reason-code or --since")
+    if new_provider_key:
+        raise typer.BadParameter("a new provider key is given one by one", param_hint="--new-provider-key")
     if know_it_did_not_happen:
         raise typer.BadParameter("nobody knows that of many at once: redrive unknown intents one by one")
     from idem.cli import bulk

@@ -47,11 +47,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: st
         from rich.table import Table
 
         grid = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            grid.add_column(column, overflow="fold")
+        # An id is there to be copied: it is never broken, and a terminal that is too narrow wraps the whole line.
+        ids = [any(isinstance(row[i], UUID) for row in rows) for i in range(len(columns))]
+        for column, whole in zip(columns, ids, strict=True):
+            grid.add_column(column, overflow="fold", no_wrap=whole)
         for row in cells:
             grid.add_row(*(escape(cell) for cell in row))
-        Console(highlight=False).print(grid)
+        console = Console(highlight=False)
+        console.width = max(console.width, sum(38 if whole else 10 for whole in ids))
+        console.print(grid)
         return
     widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
     for row in [list(columns), *cells]:

@@ -198,8 +198,10 @@ def check_together(
         contract: Contract = provider.contract(operation.provider)
         remembered = operation.key_ttl + settings.sweeper.tombstone_ttl
         if contract.key.carrier != "none" and remembered < contract.key.retention:
+            # Afterwards the same request is new here, under the same derived provider key: the provider would answer
+            # with what it did the first time (hazard 59).
             complaints.add(
-                "warning",
+                "error",
                 ("operations", name, "key_ttl"),
                 f"key and tombstone live for {text(remembered)}, less than the provider's memory of "
                 f"{text(contract.key.retention)}",

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 from psycopg import AsyncConnection
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
-from idem.outbox import decide, letters, proofs, standing
+from idem.outbox import decide, generations, letters, proofs, standing
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
@@ -86,12 +86,14 @@ async def redrive(
     reason: str,
     version: int,
     know_it_did_not_happen: bool = False,
+    new_provider_key: bool = False,
     due_in: float = 0.0,
 ) -> Done:
     """Put an intent back to work under the same provider key, `due_in` seconds from now.
 
     A row at rest is proven not executed and may go at once, as it may at its client's retry. An unknown one is first
     resolved as failed_retryable, under the guards of that. The time in which it may be started begins anew.
+    `new_provider_key` is for a key that the provider has burned; it is refused while anything sent may still act.
     """
     async with _held(connection, intent, version, by, reason) as held:
         terms = catalogue.require(held.row.operation)
@@ -102,6 +104,10 @@ async def redrive(
             await _write(connection, dataclasses.replace(change, event=None), held)
             held = await _lock(connection, held.row.id, intent)
         evidence = _evidence("redriven", by, reason, held)
+        if new_provider_key:
+            key = await generations.renew(connection, catalogue, held.row)
+            renewed = {"new_provider_key": str(key), "old_provider_key": held.row.provider_key}
+            evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
         change = decide.redriven(held.row, evidence, terms, patience=terms.operation.patience + due_in)
         return await _write(connection, dataclasses.replace(change, misses=0, due_in=due_in), held)
 
@@ -232,7 +238,7 @@ SELECT o.id FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id WH
 async def _row_id(connection: AsyncConnection[Any], intent: UUID) -> UUID | None:
     row = await (await connection.execute(ROW_OF_INTENT, {"intent": intent})).fetchone()
     if row is None:
-        raise Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+        raise _no_such(intent)
     return row[0] if row[0] is None else UUID(str(row[0]))
 
 
@@ -257,7 +263,7 @@ async def _rendered(
 ) -> Answer:
     row = await (await connection.execute(OPERATION, {"intent": intent})).fetchone()
     if row is None:
-        raise Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+        raise _no_such(intent)
     rendered = await renderer.render(catalogue.require(row[0]).operation, outcome, intent)
     if rendered.letter is not None:
         raise Refusal(
@@ -288,6 +294,10 @@ async def _write(connection: AsyncConnection[Any], change: Change, held: Standin
     if not await write(connection, [change]):
         raise Refusal("a proof came in at this moment: nothing was changed; look again")
     return Done(held.row.intent_id, change.evidence.kind, change.state, change.status)
+
+
+def _no_such(intent: UUID) -> Refusal:
+    return Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
 
 
 def _refuse(why: str | None) -> None:

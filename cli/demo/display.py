@@ -61,7 +61,7 @@ class Display:
         if p.away:
             return f"{time.monotonic() - self._began:4.0f} s  the database is away"
         return (
-            f"{time.monotonic() - self._began:4.0f} s  accepted {p.intents}/{self._payments}, completed {p.completed}, "
-            f"queued {p.queued}, unknown {p.unknown}, awaiting {p.awaiting}, held {p.held + p.redriving}, "
-            f"dead letters {p.letters}; clients done {self._clients.done}; {len(self._processes.kills)} SIGKILLs"
+            f"{time.monotonic() - self._began:4.0f} s  accepted {p.intents}/{self._payments}  completed {p.completed}  "
+            f"queued {p.queued}  unknown {p.unknown}  awaiting {p.awaiting}  held {p.held + p.redriving}  "
+            f"dead letters {p.letters}  SIGKILLs {len(self._processes.kills)}"
         )

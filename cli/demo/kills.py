@@ -33,7 +33,10 @@ SELECT d.pid FROM idem.outbox o JOIN idem.daemons d ON d.id = o.claimed_by
 
 
 class Killer:
-    """Kills `settings.kills` daemons. `paused` holds it back: until the daemons have begun, while the database is away."""
+    """Kills `settings.kills` daemons.
+
+    `paused` holds it back: until the daemons have begun, and while the database is away.
+    """
 
     def __init__(self, processes: Processes, url: str, settings: DemoSettings, paused: Callable[[], bool]) -> None:
         self._processes = processes

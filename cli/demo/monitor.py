@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psycopg
 from psycopg import AsyncConnection
@@ -58,13 +58,13 @@ class Monitor:
         self._payments = payments
         self._connection: AsyncConnection | None = None
 
-    async def until_over(self, limit: float, may_end: Path | None = None) -> bool:
+    async def until_over(self, limit: float, may_end: Callable[[], bool]) -> bool:
         """Wait until nothing is open and the clients are done, at most `limit` seconds; whether that was so."""
         loop = asyncio.get_running_loop()
         until, quiet_since = loop.time() + limit, None
         while loop.time() < until:
             await self.look()
-            if not self.progress.away and self.progress.open == 0 and self._clients.arrived:
+            if not self.progress.away and self.progress.open == 0 and self._clients.arrived and may_end():
                 quiet_since = quiet_since or loop.time()
                 if self._clients.done >= self._payments or loop.time() - quiet_since > GIVE_UP:
                     return True

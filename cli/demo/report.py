@@ -82,7 +82,7 @@ def closing(result: Result) -> str:
     ]
     lines = ["", "The proof, from the clients' log, the database and the bank's log:"]
     lines += [f"  {name:<26} {value}" for name, value in rows]
-    lines.append("  unknowns, by how they were settled:")
+    lines.append("  unknowns, by how they were settled:" if proof.settled else "  unknowns                   none")
     for how, times in proof.settled.items():
         lines.append(
             f"    {how:<24} {times.count:>4}   p50 {times.p50:5.1f} s   p99 {times.p99:5.1f} s   "

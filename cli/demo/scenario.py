@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -114,6 +114,11 @@ def plan(settings: DemoSettings, times: Constants) -> list[PlannedPayment]:
         key = f"demo-{settings.seed}-{number:05}"
         payments.append(PlannedPayment(key, operation(provider), params, manner, at, rejected))
     return payments
+
+
+def wanted(payments: Sequence[PlannedPayment]) -> int:
+    """How many of them are really wanted."""
+    return sum(payment.manner is not Manner.ABANDONED for payment in payments)
 
 
 def _faults(chance: random.Random, rate: float, times: Constants) -> list[str]:

@@ -102,7 +102,7 @@ class _Stage:
             self._database, Acceptor(found.operations, found.providers, nudge), log, self._plan, settings.seed
         )
         monitor = Monitor(self._database, clients, len(self._plan))
-        display = Display(monitor.progress, clients, processes, len(self._plan))
+        display = Display(monitor.progress, clients, processes, scenario.wanted(self._plan))
         saboteur = None
         if settings.sabotage is not None:
             saboteur = Saboteur(settings.sabotage, self._database, self._work / "bank.jsonl", clients)
@@ -115,12 +115,17 @@ class _Stage:
             *([self._outage(processes, monitor)] if settings.outage else []),
         ):
             try:
-                over = await monitor.until_over(self._limit())
+                over = await monitor.until_over(self._limit(), may_end=lambda: self._all_done(processes))
             finally:
                 await monitor.close()
                 nudge.close()
         log.close()
         return over, saboteur
+
+    def _all_done(self, processes: Processes) -> bool:
+        """Whether everything that was to go wrong has gone wrong."""
+        settings = self._settings
+        return len(processes.kills) >= settings.kills and not self._away and bool(self._calm or not settings.outage)
 
     def _limit(self) -> float:
         # A payment that came last, was claimed by a worker that was killed, and again after its redrive.

@@ -76,7 +76,8 @@ async def test_metrics_are_served_where_they_are_wanted(desk: Desk, unused_tcp_p
         await until(lambda: alive(desk, "worker"))
         text = await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{unused_tcp_port}/metrics").read())
         worker.send_signal(signal.SIGTERM)
-        await worker.communicate()
+        # Less than the 5 s between two probes of the listener: an idle worker has nothing to wait for.
+        await asyncio.wait_for(worker.communicate(), 4)
     assert b"idem_claimed_total" in text
     assert worker.returncode == 0
 

@@ -289,3 +289,21 @@ async def test_after_a_restore_nothing_at_rest_is_redriven(desk: Desk) -> None:
     result = await desk.cli("dlq", "redrive", letter, *WHY, "--yes")
     assert result.code == 1
     assert await desk.state(intent) == ("unknown", "unknown")
+
+
+async def test_a_new_provider_key_waits_until_nothing_sent_can_act(desk: Desk) -> None:
+    intent = await desk.held("k")
+    letter = await desk.letter(intent, "rejected")
+    order = ("dlq", "redrive", letter, "--new-provider-key", *WHY, "--yes")
+    before = await desk.spine.row(intent)
+    refused(await desk.cli(*order), "NEW provider key", "may still act")
+    assert await desk.spine.row(intent) == before
+    await desk.spine.advance(61)
+    assert (await desk.cli(*order)).code == 0
+    after = await desk.spine.row(intent)
+    assert before is not None and after is not None
+    assert after["generation"] == 2 and after["provider_key"] != before["provider_key"]
+    evidence = await desk.spine.one("SELECT details FROM idem.evidence WHERE kind = 'redriven'")
+    assert evidence["details"]["old_provider_key"] == str(before["provider_key"])
+    many = await desk.cli("dlq", "redrive", "--provider", "keyed", "--new-provider-key", *WHY)
+    assert many.code == 2

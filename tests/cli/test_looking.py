@@ -6,8 +6,10 @@ import csv
 import io
 from uuid import uuid4
 
+import pytest
 from fix_desk import Desk
 
+from idem.cli.output import table
 from idem.outbox.outcomes import Succeeded
 
 
@@ -130,3 +132,14 @@ async def test_config_show_has_no_secret_and_check_finds_mistakes(desk: Desk) ->
     assert wrong.data["ok"] is False
     assert wrong.data["findings"][0]["where"] == "IDEM_WORKER_LEASE"
     assert (await desk.cli("config", "show")).code == 2
+
+
+def test_a_narrow_terminal_breaks_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    first, second = uuid4(), uuid4()
+    table(["one", "what", "two"], [[first, "[red]a longer text with brackets", second]], empty="")
+    assert str(first) in screen.getvalue() and str(second) in screen.getvalue()
+    assert "[red]" in screen.getvalue()

@@ -6,6 +6,7 @@ statistics were taken: nothing was pending then and nothing claimed, as on every
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 from uuid import UUID
 
@@ -68,19 +69,21 @@ SELECT public.id(n, 1), public.id(n, 2), 1, 0, public.id(n, 4), 'accept', 'accep
 INSERT INTO idem.events (id, aggregateid, number, type, payload, created_at)
 SELECT public.id(n, 16 + number), public.id(n, 1), number, 'completed', '{}', public.made(n)
   FROM generate_series(96000, 130000) AS n, generate_series(1, 3) AS number;
-INSERT INTO idem.handled_events (event_id, handler)
-SELECT e.id, 'mark_order' FROM idem.events e;
 INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id, received_at)
 SELECT public.id(n, 5), 'p' || n % 5, 'a' || n % 2, 'evt_' || n, 'applied', public.id(n, 1), public.made(n)
   FROM generate_series(30001, 130000) AS n;
-INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body, received_at)
-SELECT w.id, '{}', '\\x7b7d', w.received_at FROM idem.webhook_events w;
 INSERT INTO idem.dead_letters (id, intent_id, reason, resolved_at, resolution, resolved_by)
 SELECT public.id(n, 6), public.id(n, 1), CASE WHEN n <= 25000 THEN 'rejected' ELSE 'conflict' END,
        CASE WHEN n > 20000 AND n % 100 > 0 THEN now() END,
        CASE WHEN n > 20000 AND n % 100 > 0 THEN 'completed' END,
        CASE WHEN n > 20000 AND n % 100 > 0 THEN 'anna' END
   FROM generate_series(1, 130000) AS n WHERE n <= 30000 OR n > 60000;
+"""
+DEPENDENT = """
+INSERT INTO idem.handled_events (event_id, handler)
+SELECT e.id, 'mark_order' FROM idem.events e;
+INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body, received_at)
+SELECT w.id, '{}', '\\x7b7d', w.received_at FROM idem.webhook_events w;
 """
 QUEUE = """
 INSERT INTO idem.outbox (id, intent_id, available_at, start_before, status_since, redrive_at, claim_token, claimed_by,
@@ -119,17 +122,27 @@ def load(url: str) -> None:
     """Fill a database that has the schema; its statistics are those of the idle queue."""
     with psycopg.connect(url, autocommit=True) as connection:
         run: Any = connection.execute
-        now = run("SELECT (extract(epoch FROM now()) * 1000)::bigint").fetchone()[0]
-        run(FUNCTIONS.format(now=now))
+        run(FUNCTIONS.format(now=run("SELECT (extract(epoch FROM now()) * 1000)::bigint").fetchone()[0]))
         for (table,) in run("SELECT tablename FROM pg_tables WHERE schemaname = 'idem'").fetchall():
             run(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
+    half = {"token": TOKEN, "first": 1, "last": HALF}
+    with ThreadPoolExecutor(3) as pool:
+        done = [pool.submit(_run, url, statement) for statement in HISTORY.split(";\n") if statement.strip()]
+        done.append(pool.submit(_run, url, QUEUE, half))
+        wait(done)
+        [one.result() for one in done]
+    _run(url, DEPENDENT)
+    _run(url, "ANALYZE")
+    _run(url, QUEUE, {"token": TOKEN, "first": HALF + 1, "last": OPEN})
+    _run(url, PROOFS)
+
+
+def _run(url: str, statement: str, parameters: dict[str, Any] | None = None) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        run: Any = connection.execute
         run("SET session_replication_role = replica")
         run("SET synchronous_commit = off")
-        run(HISTORY)
-        run(QUEUE, {"token": TOKEN, "first": 1, "last": HALF})
-        run("ANALYZE")
-        run(QUEUE, {"token": TOKEN, "first": HALF + 1, "last": OPEN})
-        run(PROOFS)
+        run(statement, parameters)
 
 
 def forget_statistics(url: str) -> None:

@@ -1,0 +1,38 @@
+"""A shop, empty at the beginning of each test; its provider is nowhere, because accept calls nobody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from accept.shop import ORDERS, Shop, empty
+from fix_database import on
+from fix_spine import catalogue, operation
+
+from idem.outbox.accept import Acceptor
+
+
+@pytest.fixture
+def acceptor() -> Acceptor:
+    known = catalogue("http://127.0.0.1:9", **{"ship.keyed": operation("ship.keyed", "keyed")})
+    return Acceptor(known.operations, known.providers)
+
+
+@pytest.fixture(scope="session")
+def shop_url(server: str, template: str) -> Iterator[str]:
+    """One database for all tests of accept: what is in it is in the way of nobody but the next test."""
+    name = f"idem_shop_{os.getpid()}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        with psycopg.connect(on(server, name), autocommit=True) as own:
+            own.execute(ORDERS)
+        yield on(server, name)
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def shop(shop_url: str, acceptor: Acceptor) -> Shop:
+    empty(shop_url)
+    return Shop(shop_url, acceptor)

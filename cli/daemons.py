@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
     from idem.outbox.database import Database
+    from idem.reconciler.daemon import Reconciler
 
 worker = typer.Typer(
     no_args_is_help=True, help="Who claims rows and calls providers.", epilog=examples("idem worker run")
@@ -77,9 +78,9 @@ def run_sweeper(
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> Any:
         from idem.outbox.daemon import stop_on_signals
-        from idem.sweeper.daemon import Sweeper, SweeperSettings
+        from idem.sweeper.daemon import Sweeper
 
-        daemon = Sweeper(database, catalogue, SweeperSettings(**_same(found.settings.sweeper, SweeperSettings)))
+        daemon = Sweeper(database, catalogue, found.settings.sweeper)
         if once:
             return await daemon.run_once()
         with stop_on_signals() as stop:
@@ -102,10 +103,9 @@ def run_reconciler(
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         from idem.outbox.daemon import stop_on_signals
-        from idem.reconciler.daemon import Reconciler
 
         with stop_on_signals() as stop:
-            await Reconciler(database, catalogue, _reconciler_settings(found)).run(stop)
+            await _reconciler(database, catalogue, found).run(stop)
 
     _daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host)
 
@@ -124,9 +124,8 @@ def reconcile(
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> dict[str, Any]:
         from idem.outbox import listing
-        from idem.reconciler.daemon import Reconciler
 
-        daemon = Reconciler(database, catalogue, _reconciler_settings(found))
+        daemon = _reconciler(database, catalogue, found)
         try:
             done = await daemon.run_once(hasten=now, since=from_then)
         finally:
@@ -181,17 +180,12 @@ async def _check_environment(config: Path | None, found: Configuration) -> None:
         await opening.announce(connection, found.settings.environment)
 
 
-def _reconciler_settings(found: Configuration) -> Any:
-    from idem.reconciler.daemon import ReconcilerSettings
+def _reconciler(database: Database, catalogue: Catalogue, found: Configuration) -> Reconciler:
+    from idem.reconciler.daemon import Reconciler
 
-    settings = _same(found.settings.reconciler, ReconcilerSettings)
-    slots = max(1, int(found.settings.worker.slots * found.settings.reconciler.share))
-    return ReconcilerSettings(**{**settings, "slots": slots, "margin": found.settings.worker.margin})
-
-
-def _same(settings: Any, wanted: type[Any]) -> dict[str, Any]:
-    """The settings that a daemon takes, by name."""
-    return {name: getattr(settings, name) for name in wanted.__dataclass_fields__ if hasattr(settings, name)}
+    settings = found.settings
+    slots = max(1, int(settings.worker.slots * settings.reconciler.share))
+    return Reconciler(database, catalogue, settings.reconciler, slots=slots, margin=settings.worker.margin)
 
 
 def _show_pass(done: Any, *, as_data: bool) -> None:

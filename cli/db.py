@@ -40,7 +40,13 @@ def upgrade(
             f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
             "the wrong database, or the wrong idem.toml"
         )
-    schema = runner.upgrade(url, environment=environment, lock_timeout=lock_timeout, attempts=attempts)
+    schema = runner.upgrade(
+        url,
+        environment=environment,
+        evidence_retention=opening.evidence_retention(config),
+        lock_timeout=lock_timeout,
+        attempts=attempts,
+    )
     done = {"before": there["revision"], "revision": schema.current, "environment": environment}
     if as_data:
         as_json(done)
@@ -67,11 +73,11 @@ def check(config: Config = None, as_data: Json = False) -> None:
 
 
 @app.command(epilog=examples("idem db sql", "idem db sql | psql --single-transaction -f - mydb"))
-def sql() -> None:
+def sql(config: Config = None) -> None:
     """Print the statements of an upgrade from nothing, to read or to run by hand. Needs no database."""
     from idem.migrations import runner
 
-    typer.echo(runner.offline_sql())
+    typer.echo(runner.offline_sql(opening.environment(config)))
 
 
 def _show(found: dict[str, Any], *, as_data: bool) -> None:

@@ -63,16 +63,32 @@ def named(url: str) -> str:
 
 def environment(config: Path | None) -> str:
     """The environment's name, from a file whose secrets need not be there (a migration job has none)."""
-    from idem.outbox import source
     from idem.outbox.settings import InstallationSettings
 
     default = str(InstallationSettings.model_fields["environment"].default)
+    return os.environ.get("IDEM_ENVIRONMENT") or str(_raw(config).get("environment", default))
+
+
+def evidence_retention(config: Path | None) -> float | None:
+    """How long evidence is kept, in seconds, from the same; None where the file does not say."""
+    from idem.outbox.settings import SweeperSettings
+
+    sweeper = _raw(config).get("sweeper", {})
+    if "evidence_retention" not in sweeper:
+        return None
+    try:
+        return SweeperSettings(evidence_retention=sweeper["evidence_retention"]).evidence_retention
+    except ValueError:
+        raise ConfigError("sweeper.evidence_retention: it is no duration of a day or more: write 400d") from None
+
+
+def _raw(config: Path | None) -> dict[str, Any]:
+    from idem.outbox import source
+
     path = source.find(config, os.environ)
-    if os.environ.get("IDEM_ENVIRONMENT"):
-        return os.environ["IDEM_ENVIRONMENT"]
     if config is None and not path.exists():
-        return default
-    return str(source.read(path)[0].get("environment", default))
+        return {}
+    return source.read(path)[0]
 
 
 def catalogue(found: Configuration) -> Catalogue:

@@ -7,7 +7,6 @@ seconds with nothing changed, and the whole upgrade is tried a few times.
 from __future__ import annotations
 
 import io
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,24 +70,33 @@ def schema(connection: Connection) -> Schema:
     return Schema(context.get_current_revision(), head())
 
 
-def offline_sql() -> str:
-    """All statements of an upgrade from nothing, to be read or run by hand."""
+def offline_sql(environment: str = "development") -> str:
+    """All statements of an upgrade from nothing, to be read or run by hand; `environment` names the installation."""
     output = io.StringIO()
     command.upgrade(_config(output=output), "head", sql=True)
-    return "CREATE SCHEMA IF NOT EXISTS idem;\n" + output.getvalue()
+    named = environment.replace("'", "''")
+    register = REGISTER.strip().replace(":environment", f"'{named}'")
+    return f"CREATE SCHEMA IF NOT EXISTS idem;\n{output.getvalue()}\n{register};\n"
 
 
-def upgrade(url: str, *, environment: str, lock_timeout: float = 5.0, attempts: int = 5) -> Schema:
+def upgrade(
+    url: str,
+    *,
+    environment: str,
+    evidence_retention: float | None = None,
+    lock_timeout: float = 5.0,
+    attempts: int = 5,
+) -> Schema:
     """Bring the schema to the head. Several starters may call this at once: one works, the others wait for it.
 
-    `environment` names the installation if it is new. `lock_timeout` in seconds is for each lock of an attempt.
-    Raises MigrationError.
+    `environment` names the installation if it is new. `evidence_retention` (seconds; None leaves it) is what the
+    database's guards hold. `lock_timeout` in seconds is for each lock of an attempt. Raises MigrationError.
     """
     database = engine(url)
     for attempt in range(1, attempts + 1):
         try:
             with database.connect() as connection:
-                return _upgrade(connection, environment, lock_timeout)
+                return _upgrade(connection, environment, evidence_retention, lock_timeout)
         except OperationalError as error:
             if not _is_lock_timeout(error):
                 raise MigrationError(
@@ -110,7 +118,7 @@ def upgrade(url: str, *, environment: str, lock_timeout: float = 5.0, attempts: 
     raise AssertionError("unreachable")
 
 
-def _upgrade(connection: Connection, environment: str, lock_timeout: float) -> Schema:
+def _upgrade(connection: Connection, environment: str, evidence_retention: float | None, lock_timeout: float) -> Schema:
     version = int(str(connection.scalar(text("SHOW server_version_num"))))
     if version < MINIMUM_SERVER:
         raise MigrationError(f"PostgreSQL 14 or newer is needed, this server is {version // 10000}")
@@ -124,7 +132,7 @@ def _upgrade(connection: Connection, environment: str, lock_timeout: float) -> S
         if connection.scalar(text("SELECT to_regnamespace('idem')")) is None:
             connection.execute(text("CREATE SCHEMA idem"))
         command.upgrade(_config(connection), "head")
-        _register(connection, environment)
+        _register(connection, environment, evidence_retention)
         connection.commit()
         return schema(connection)
     finally:
@@ -135,7 +143,8 @@ def _upgrade(connection: Connection, environment: str, lock_timeout: float) -> S
 
 REGISTER = """
 INSERT INTO idem.installation (environment, secret, system_identifier, timeline, database_name)
-SELECT :environment, :secret, (SELECT system_identifier FROM pg_control_system()),
+SELECT :environment, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),
+       (SELECT system_identifier FROM pg_control_system()),
        CASE WHEN pg_is_in_recovery() THEN 0
             ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer END,
        current_database()
@@ -143,8 +152,13 @@ ON CONFLICT DO NOTHING
 """
 
 
-def _register(connection: Connection, environment: str) -> None:
-    connection.execute(text(REGISTER), {"environment": environment, "secret": secrets.token_bytes(32)})
+KEEP = "UPDATE idem.installation SET evidence_retention = make_interval(secs => :seconds)"
+
+
+def _register(connection: Connection, environment: str, evidence_retention: float | None) -> None:
+    connection.execute(text(REGISTER), {"environment": environment})
+    if evidence_retention is not None:
+        connection.execute(text(KEEP), {"seconds": evidence_retention})
 
 
 def grant(url: str, role: str, kind: grants.Kind) -> None:

@@ -119,7 +119,8 @@ def too_old(row: Row, terms: Terms) -> Change:
 def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True) -> Change:
     """Proven not executed: at rest, with a due time for the automatic redrive or with a dead letter.
 
-    An operator's verdict (`redrive` False) never redrives by itself and opens nothing.
+    An operator's verdict (`redrive` False) never redrives by itself. Where no client will come again, somebody must
+    still say what is to become of the intent, so it rests with an open dead letter all the same (P1).
     """
     change = _change(row, evidence, terms)
     change = dataclasses.replace(
@@ -132,10 +133,9 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
         answer_ttl=rest_ttl(terms),
         alone=True,
     )
-    if not redrive:
-        return dataclasses.replace(change, event="rested")
     automatic = (
-        terms.operation.redrive == "auto"
+        redrive
+        and terms.operation.redrive == "auto"
         and row.redrives < terms.operation.max_redrives
         and row.start_left > 0
         and row.sweeps < SWEEPS_THAT_SHOW_A_CRASH

@@ -152,26 +152,45 @@ class SweeperSettings(Section):
     interval: Duration = Field(
         default=1.0,
         gt=0,
-        description="Seconds between two passes; default 1s: it adds to the lease until a crash is noticed.",
+        description="Seconds between two passes over leases and queued rows; default 1s: it adds to the lease until a "
+        "crash is noticed. An idle pass is two index probes.",
+    )
+    retention_interval: Duration = Field(
+        default=30.0, gt=0, description="Seconds between two passes over keys; default 30s: nobody waits for those."
+    )
+    history_interval: Duration = Field(
+        default=3600.0, gt=0, description="Seconds between two walks over what is past its retention; default 1h."
     )
     batch: int = Field(
-        default=500, ge=1, le=10_000, description="Rows of one statement; default 500, so that none is long."
+        default=100, ge=1, le=10_000, description="Rows of one transaction; default 100, so that none is locked long."
     )
     tombstone_ttl: Duration = Field(
         default=30 * 86400.0,
-        ge=0,
+        gt=0,
         description="Seconds for which an expired key is remembered, and answered 410; default 30d: longer than "
         "providers remember theirs, so that a late retry is not a new payment.",
     )
     evidence_retention: Duration = Field(
         default=400 * 86400.0,
         ge=86400,
-        description="Seconds for which evidence of final intents is kept; default 400d, longer than card disputes run.",
+        description="Seconds for which evidence, events and requests of final intents are kept; default 400d, longer "
+        "than card disputes run. `idem db upgrade` writes it to the database, whose guards hold it.",
     )
     webhook_retention: Duration = Field(
         default=90 * 86400.0,
         ge=86400,
-        description="Seconds for which raw webhooks are kept; default 90d, longer than providers redeliver.",
+        description="Seconds for which webhook events are kept, by which a repeated delivery is known; default 90d, "
+        "longer than providers redeliver.",
+    )
+    webhook_body_retention: Duration = Field(
+        default=30 * 86400.0,
+        ge=3600,
+        description="Seconds for which their raw bodies are kept, which may hold personal data; default 30d.",
+    )
+    daemon_retention: Duration = Field(
+        default=7 * 86400.0,
+        ge=3600,
+        description="Seconds for which rows of daemons that are gone are kept; default 7d: what ran before a weekend.",
     )
 
 

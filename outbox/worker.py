@@ -52,7 +52,9 @@ class Worker:
         """Work until `stop`; then give back what has not begun, finish what runs, settle, and end cleanly."""
         listener = Listener(self.database)
         listening = asyncio.create_task(listener.run(stop))
-        living = asyncio.create_task(self.life.run(self.database, stop))
+        # It is a sign of life until nothing of this process can act any more.
+        ended = asyncio.Event()
+        living = asyncio.create_task(self.life.run(self.database, ended))
         settling = asyncio.create_task(self.settler.run())
         await asyncio.gather(*(lane.run(stop, listener.subscribe()) for lane in self.lanes))
         # It would wait for its next probe, and nobody claims any more.
@@ -62,6 +64,7 @@ class Worker:
         await asyncio.gather(*(lane.finish() for lane in self.lanes))
         await self.settler.drain()
         settling.cancel()
+        ended.set()
         await asyncio.gather(listening, living, settling, return_exceptions=True)
         await self.life.end(self.database)
         await self.close()

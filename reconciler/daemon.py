@@ -19,25 +19,11 @@ from idem.outbox.lane import Lane
 from idem.outbox.lane_worker import lane_names
 from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
+from idem.outbox.settings import ReconcilerSettings
 from idem.outbox.terms import Terms
 from idem.reconciler import asking, due, stored
 from idem.reconciler.control import ControlQuestion
 from idem.reconciler.due import Taken
-
-
-@dataclass(frozen=True, slots=True)
-class ReconcilerSettings:
-    """Seconds and counts.
-
-    `interval` between passes (1 s: the schedule of the contract, not the pass, sets the pace); `slots` calls at once
-    a lane; `batch` rows a pass; `lease` of a take, which must hold the deadlines of a replay and a look-up.
-    """
-
-    interval: float = 1.0
-    slots: int = 8
-    batch: int = 100
-    lease: float = 90.0
-    margin: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +39,10 @@ class Pass:
 class Desk:
     """What the lanes of one reconciler share. `held` counts the rows of each take that may still be acted upon."""
 
-    def __init__(self, database: Database, settings: ReconcilerSettings) -> None:
+    def __init__(self, database: Database, settings: ReconcilerSettings, slots: int) -> None:
         self.database = database
         self.settings = settings
+        self.slots = slots
         self.renderer = Renderer()
         self.life = Life("reconciler")
         self.held: Counter[UUID] = Counter()
@@ -84,7 +71,7 @@ class LaneReconciler:
     async def start(self) -> int:
         """Take what is due, as far as slots are free, and begin to ask; how many rows."""
         desk = self._desk
-        limit = min(desk.settings.batch, desk.settings.slots - len(self._tasks), self.lane.room())
+        limit = min(desk.settings.batch, desk.slots - len(self._tasks), self.lane.room())
         if limit <= 0:
             return 0
         token = new_token()
@@ -139,15 +126,26 @@ class LaneReconciler:
 
 
 class Reconciler:
-    """All lanes of one process. `run_once` does one pass, `run` schedules them until it is stopped."""
+    """All lanes of one process. `run_once` does one pass, `run` schedules them until it is stopped.
 
-    def __init__(self, database: Database, catalogue: Catalogue, settings: ReconcilerSettings | None = None) -> None:
+    `slots` calls at once a lane; `margin` (seconds) is kept free between a call's deadline and its take's lease.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        catalogue: Catalogue,
+        settings: ReconcilerSettings | None = None,
+        *,
+        slots: int = 4,
+        margin: float = 5.0,
+    ) -> None:
         self.catalogue = catalogue
-        self.desk = Desk(database, settings or ReconcilerSettings())
+        self.desk = Desk(database, settings or ReconcilerSettings(), slots)
         self.lanes: list[LaneReconciler] = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
-            known, settings = catalogue.providers[provider], self.desk.settings
-            lane = Lane(known, known.accounts[account], slots=settings.slots, margin=settings.margin)
+            known = catalogue.providers[provider]
+            lane = Lane(known, known.accounts[account], slots=slots, margin=margin)
             self.lanes.append(LaneReconciler(self.desk, lane_name, lane, terms))
 
     async def run_once(self, *, hasten: bool = False, since: datetime | None = None) -> Pass:
@@ -175,9 +173,12 @@ class Reconciler:
         passes.add("redrives", self._redrive)
         for lane in self.lanes:
             passes.add(f"{lane.name.provider}/{lane.name.account}", lane.start_all)
-        living = asyncio.create_task(self.desk.life.run(self.desk.database, stop))
+        # It is a sign of life until nothing of this process can act any more.
+        ended = asyncio.Event()
+        living = asyncio.create_task(self.desk.life.run(self.desk.database, ended))
         await passes.run(self.desk.life)
         await asyncio.gather(*(lane.finish() for lane in self.lanes))
+        ended.set()
         await living
         await self.desk.life.end(self.desk.database)
         await self.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import psycopg
@@ -16,8 +16,8 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change
 from idem.outbox.daemon import Life
 from idem.outbox.database import Database
-from idem.outbox.errors import ConfigError
 from idem.outbox.passes import Passes
+from idem.outbox.settings import SweeperSettings
 from idem.outbox.states import OutboxStatus
 from idem.sweeper import history
 from idem.sweeper.expired import sweep_expired
@@ -26,44 +26,8 @@ from idem.sweeper.pages import Place
 from idem.sweeper.retention import prune_keys
 from idem.sweeper.too_old import hold_too_old
 
-DAY = 86400.0
-
 Step: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[bool]]
 """One batch of one kind of work; whether that kind is done for this pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class SweeperSettings:
-    """Durations are in seconds. Raises ConfigError for values that cannot work.
-
-    `interval` (1): between passes over leases and queued rows; the time by which a dead worker's rows wait longer than
-    their lease. An idle pass is two index probes.
-    `retention_interval` (30): between passes over keys and history; nobody waits for those.
-    `history_interval` (3600): between walks over all history that is past its time; a walk passes by what must be kept.
-    `batch` (500): rows of one transaction; so few that a row is never locked for long.
-    `tombstone_ttl` (30 days): how long an expired key still answers `expired`. Longer than providers remember a key:
-    afterwards the same key is a new payment.
-    `webhook_retention` (90 days): webhooks, by which a repeated delivery is known; longer than providers redeliver.
-    `daemon_retention` (7 days): rows of daemons that are gone; a week shows what ran before a weekend's incident.
-    How long evidence, events and requests are kept is the installation's `evidence_retention`: the database guards it.
-    """
-
-    interval: float = 1.0
-    retention_interval: float = 30.0
-    history_interval: float = 3600.0
-    batch: int = 500
-    tombstone_ttl: float = 30 * DAY
-    webhook_retention: float = 90 * DAY
-    daemon_retention: float = 7 * DAY
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"sweeper.{field.name}: must be more than 0, is {value!r}"
-            for field in fields(self)
-            if not (value := getattr(self, field.name)) > 0 and not (field.name == "tombstone_ttl" and value == 0)
-        ]
-        if problems:
-            raise ConfigError(*problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +148,7 @@ class Sweeper:
             "keys": keys,
             "webhook bodies": delete(
                 "webhook_bodies",
-                lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_retention),
+                lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_body_retention),
             ),
             "webhook events": delete(
                 "webhook_events",

@@ -31,8 +31,8 @@ from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.looks import Lookup
 from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, compile_text
-from idem.outbox.settings import WorkerSettings
-from idem.reconciler.daemon import Pass, Reconciler, ReconcilerSettings
+from idem.outbox.settings import ReconcilerSettings, WorkerSettings
+from idem.reconciler.daemon import Pass, Reconciler
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
 
@@ -115,7 +115,7 @@ class Spine:
             await one.close()
 
     async def reconcile(self, **options: Any) -> Pass:
-        one = Reconciler(self.database, self.catalogue, ReconcilerSettings(slots=4, lease=30, margin=1))
+        one = Reconciler(self.database, self.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
         try:
             return await one.run_once(**options)
         finally:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pkgutil import walk_packages
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,12 +19,10 @@ from idem.outbox.operation import Answer
 from idem.outbox.settle import parameters
 from idem.outbox.states import KeyState, OutboxStatus, Reason
 
-MODULES = (
-    "outbox.claim", "outbox.settle", "outbox.rows", "outbox.proofs", "outbox.reports", "outbox.recovery",
-    "reconciler.due", "reconciler.stored",
-    "sweeper.expired", "sweeper.history", "sweeper.pages", "sweeper.retention", "sweeper.too_old",
-)  # fmt: skip
-SMALL = frozenset({"BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT"})
+PACKAGES = ("outbox", "reconciler", "sweeper")
+LOOKING = frozenset({"idem.outbox.ages", "idem.outbox.listing", "idem.outbox.database", "idem.outbox.standing"})
+"""Modules whose statements are for the eyes of a person or of metrics, and settings of a session."""
+SMALL = frozenset({"BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT", "BEAT", "END"})
 """Statements that touch no hot table."""
 WHOLE = frozenset({"HASTEN", "QUEUED", "QUARANTINED", "LEFT"})
 """Commands of an operator and of recovery, which are about every open row; still they read no ledger to its end."""
@@ -31,15 +30,22 @@ BATCH = 100
 
 
 def statements() -> dict[str, str]:
-    """Every SQL constant of the daemons' modules."""
+    """Every SQL constant of the daemons' modules, wherever one is added."""
     found: dict[str, str] = {}
-    for module in MODULES:
-        for name, value in vars(importlib.import_module(f"idem.{module}")).items():
-            if not name.isupper() or name in SMALL or not isinstance(value, str):
-                continue
-            if re.match(r"\s*(SELECT|WITH|UPDATE|INSERT|DELETE)\b", value):
-                found[f"{module.rpartition('.')[2]}.{name}"] = value
+    for package in PACKAGES:
+        for module in walk_packages(importlib.import_module(f"idem.{package}").__path__, f"idem.{package}."):
+            if module.name not in LOOKING:
+                found |= _constants(module.name)
     return found
+
+
+def _constants(module: str) -> dict[str, str]:
+    return {
+        f"{module.rpartition('.')[2]}.{name}": value
+        for name, value in vars(importlib.import_module(module)).items()
+        if name.isupper() and name not in SMALL and isinstance(value, str)
+        and re.match(r"\s*(SELECT|WITH|UPDATE|INSERT|DELETE)\b", value)
+    }  # fmt: skip
 
 
 Values = Mapping[str, Any]
@@ -68,6 +74,9 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     held = ids("SELECT intent_id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 100 OFFSET 2000")
     proof = ids("SELECT id FROM idem.proofs ORDER BY id LIMIT 1 OFFSET 500")[0]
     gone = ids("SELECT outbox_id FROM idem.proofs ORDER BY stored_at DESC LIMIT 1")[0]
+    letter = ids("SELECT id FROM idem.dead_letters WHERE resolved_at IS NULL ORDER BY id LIMIT 1")[0]
+    at_rest = ids("SELECT id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 1")[0]
+    rekeyed = {"generation": 2, "key": uuid4(), "method": "POST", "path": "/", "headers": "{}", "body": b"{}"}
     page = {"at": LONG_AGO, "row": UUID(int=0), "batch": BATCH}
     proven = {
         "id": uuid4(), "row": row, "intent": intent, "source": "webhook", "attempt": 1, "outcome": "pending",
@@ -89,7 +98,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "recovery.QUARANTINED": {"after": UUID(int=0), "limit": 500},
         "due.TAKE": {**LANE, **HOLD, "replays": True, "retention": 86400.0, "margin": 200.0, "quiet": 180.0},
         "due.HASTEN": {"since": LONG_AGO}, "due.LEFT": {"since": LONG_AGO},
-        "stored.WAITING": {"limit": BATCH}, "stored.ROW_IS_GONE": {"id": row},
+        "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)}, "stored.ROW_IS_GONE": {"id": row},
         "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH},
         "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
@@ -100,6 +109,14 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "history.DELETE_EVIDENCE": {"intents": old},
         "history.DELETE_WEBHOOK_EVENTS": {"batch": BATCH, "age": 86400.0 * 200},
         "history.DELETE_WEBHOOK_BODIES": {"batch": BATCH, "age": 86400.0 * 200},
+        "control.NEWEST": {"provider": "p0", "account": "a0", "horizon": 60.0},
+        "generations.WANTED": {"id": row}, "generations.FREEZE": {**rekeyed, "id": row},
+        "generations.REKEY": {**rekeyed, "id": at_rest},
+        "letters.LETTER": {"letter": letter}, "letters.LOCK_INTENT": {"intent": intent},
+        "letters.RESOLVE": {"letter": letter, "how": "discarded", "by": "anna", "note": "seen"},
+        "letters.EVIDENCE": {"intent": intent, "details": "{}"},
+        "operator.FACTS": {"id": row}, "operator.ROW_OF_INTENT": {"intent": intent},
+        "operator.STATE": {"intent": intent}, "operator.OPERATION": {"intent": intent},
         "history.DELETE_DAEMONS": {"batch": BATCH, "age": 3600.0},
     }  # fmt: skip
     return by_name.__getitem__

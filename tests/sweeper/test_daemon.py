@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database, Timeouts
+from idem.outbox.settings import SweeperSettings
 from idem.sweeper import pages
-from idem.sweeper.daemon import Sweeper, SweeperSettings, SweepResult
+from idem.sweeper.daemon import Sweeper, SweepResult
 
 QUICK = SweeperSettings(interval=0.1, retention_interval=0.2)
 
@@ -73,7 +74,7 @@ async def test_an_outage_is_said_once_and_waited_out(
     """IB-058, IB-066, IB-142: one line, a back-off instead of a hot loop, and no help needed afterwards."""
     (intent,) = await rows.claimed(left=60)
     name = await rows.value("SELECT current_database()")
-    own = Database(db_url, name="sweeper-outage", size=4, timeouts=Timeouts(connect=0.5))
+    own = Database(db_url, name="sweeper-outage", size=4, timeouts=Timeouts(connect=2))
     await own.open()
     try:
         async with running(Sweeper(own, known, QUICK)):

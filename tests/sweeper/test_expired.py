@@ -17,7 +17,8 @@ from idem.outbox.outcomes import Absent, Seen, Succeeded, name
 from idem.outbox.proofs import change_one
 from idem.outbox.reports import Report, settle
 from idem.outbox.rows import read_locked
-from idem.sweeper.daemon import Sweeper, SweeperSettings
+from idem.outbox.settings import SweeperSettings
+from idem.sweeper.daemon import Sweeper
 from idem.sweeper.expired import sweep_expired
 
 SECONDS = "SELECT extract(epoch FROM quiet_after - %(until)s)::float8 FROM idem.outbox WHERE intent_id = %(i)s"

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
-from idem.sweeper.daemon import Sweeper, SweeperSettings
+from idem.outbox.settings import SweeperSettings
+from idem.sweeper.daemon import Sweeper
 from idem.sweeper.history import Walk, prune_history
 
 DAY = 86400
@@ -120,7 +121,7 @@ async def test_webhooks_go_after_their_retention(rows: Any, database: Database, 
         "INSERT INTO idem.dead_letters (webhook_event_id, reason)"
         " SELECT id, 'unmatched_webhook' FROM idem.webhook_events WHERE event_id = 'unmatched'"
     )
-    keeps = SweeperSettings(webhook_retention=600 * DAY)
+    keeps = SweeperSettings(webhook_retention=600 * DAY, webhook_body_retention=600 * DAY)
     done = await Sweeper(database, known, keeps).run_once()
     assert (done.webhook_bodies, done.webhook_events) == (0, 0)
     done = await Sweeper(database, known).run_once()

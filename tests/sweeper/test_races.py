@@ -23,8 +23,9 @@ from idem.outbox.outcomes import Seen, Succeeded
 from idem.outbox.reports import Report
 from idem.outbox.reports import settle as settle_reports
 from idem.outbox.rows import read_locked
+from idem.outbox.settings import SweeperSettings
 from idem.sweeper import pages
-from idem.sweeper.daemon import Sweeper, SweeperSettings
+from idem.sweeper.daemon import Sweeper
 from idem.sweeper.expired import sweep_expired
 from idem.sweeper.retention import Pruned, prune_keys
 
@@ -133,7 +134,8 @@ import asyncio, sys
 from fix_spine import catalogue
 from idem.outbox.database import Database
 from idem.sweeper import pages
-from idem.sweeper.daemon import Sweeper, SweeperSettings
+from idem.outbox.settings import SweeperSettings
+from idem.sweeper.daemon import Sweeper
 
 batches = 0
 write = pages.write

@@ -10,11 +10,11 @@ import pytest
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.database import Database
-from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Succeeded
 from idem.outbox.proofs import apply
-from idem.sweeper.daemon import Sweeper, SweeperSettings
+from idem.outbox.settings import SweeperSettings
+from idem.sweeper.daemon import Sweeper
 
 PAST = "UPDATE idem.idempotency_keys SET expires_at = statement_timestamp() - interval '1 second'"
 AGE = "SELECT extract(epoch FROM expires_at - statement_timestamp())::float8 FROM idem.idempotency_keys"
@@ -108,9 +108,3 @@ async def test_a_late_proof_after_expiry_still_settles_the_intent(
         assert await apply(connection, row["id"], proof, evidence, known.require("pay.keyed")) == "applied"
     assert await rows.value("SELECT state FROM idem.intents") == "completed"
     assert (await rows.key(intent))["state"] == "expired"
-
-
-def test_settings_that_cannot_work_are_named() -> None:
-    with pytest.raises(ConfigError) as error:
-        SweeperSettings(interval=0, batch=-1, tombstone_ttl=0)
-    assert [problem.split(":")[0] for problem in error.value.problems] == ["sweeper.interval", "sweeper.batch"]

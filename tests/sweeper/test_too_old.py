@@ -12,7 +12,8 @@ import psycopg
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import LaneName, claim
 from idem.outbox.database import Database
-from idem.sweeper.daemon import Sweeper, SweeperSettings
+from idem.outbox.settings import SweeperSettings
+from idem.sweeper.daemon import Sweeper
 from idem.sweeper.too_old import hold_too_old
 
 

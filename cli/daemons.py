@@ -86,7 +86,9 @@ def run_sweeper(
         with stop_on_signals() as stop:
             return await daemon.run(stop)
 
-    done = _daemon(config, "sweeper", run, log=log, level=log_level, port=metrics_port, host=metrics_host)
+    done = _daemon(
+        config, "sweeper", run, log=log, level=log_level, port=metrics_port, host=metrics_host, stays=not once
+    )
     if once:
         _show_pass(done, as_data=as_data)
 
@@ -134,7 +136,7 @@ def reconcile(
             left = await listing.unknowns(connection, awaiting=True)
         return asdict(done) | {"left": left}
 
-    result = _daemon(config, "reconcile", run, log="console", level="warning", port=None, host="")
+    result = _daemon(config, "reconcile", run, log="console", level="warning", port=None, host="", stays=False)
     left = result.pop("left")
     if as_data:
         as_json(result | {"left": left})
@@ -147,15 +149,22 @@ def reconcile(
     )
 
 
-def _daemon(config: Path | None, name: str, run: Run, *, log: str, level: str, port: int | None, host: str) -> Any:
-    """Run a daemon on this configuration; everything that is wrong at the start ends it with a message."""
+def _daemon(
+    config: Path | None, name: str, run: Run, *, log: str, level: str, port: int | None, host: str, stays: bool = True
+) -> Any:
+    """Run a daemon on this configuration; everything that is wrong at the start ends it with a message.
+
+    One that `stays` waits for a database that is down: a restart in the middle of an outage must not end it.
+    """
     from idem.outbox import telemetry
     from idem.outbox.database import Database
 
     found = opening.configuration(config)
     url = opening.database_url(config)
-    db.require_schema(config)
     telemetry.set_up(json=log == "json", level=level)
+    if stays:
+        asyncio.run(_wait_for_database(url, name))
+    db.require_schema(config)
     if port is not None:
         from prometheus_client import start_http_server
 
@@ -173,6 +182,30 @@ def _daemon(config: Path | None, name: str, run: Run, *, log: str, level: str, p
             await database.close()
 
     return asyncio.run(started())
+
+
+STARTING = frozenset({"57P03", "53300"})
+"""SQLSTATEs of a server that does not take connections now, and will."""
+
+
+async def _wait_for_database(url: str, name: str) -> None:
+    import psycopg
+
+    from idem.outbox.daemon import Trouble
+
+    trouble, never = Trouble(name), asyncio.Event()
+    while True:
+        try:
+            async with await psycopg.AsyncConnection.connect(url, connect_timeout=5):
+                trouble.over()
+                return
+        except psycopg.OperationalError as error:
+            # With a SQLSTATE a server has answered, and what it says (no such role or database) will not pass.
+            if error.sqlstate is not None and error.sqlstate not in STARTING:
+                raise
+            if error.sqlstate is None and "FATAL" in str(error) and "starting up" not in str(error):
+                raise
+            await trouble.away(error, never)
 
 
 async def _check_environment(config: Path | None, found: Configuration) -> None:

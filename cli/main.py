@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from idem.cli import bank, config, daemons, db, dlq, intents, recover, status, unknowns
+from idem.cli.demo import command as demo
 from idem.cli.failures import EXIT_CODES, FAILED, explain
 from idem.cli.options import examples
 from idem.cli.output import say
@@ -33,6 +34,7 @@ app.add_typer(intents.app, name="intents")
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("recover", epilog=recover.EXAMPLES)(recover.recover)
 app.add_typer(config.app, name="config")
+app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 app.add_typer(bank.app, name="bank")
 
 

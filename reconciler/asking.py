@@ -56,7 +56,8 @@ async def ask(lane: Lane, control: ControlQuestion, taken: Taken) -> Answered | 
     replay: Answered | None = None
     if taken.replay:
         outcome, seen = await lane.send(taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True)
-        sent = seen.started or isinstance(outcome, Ambiguous)
+        # What is proven not executed cannot act later: it needs no quiet time of its own.
+        sent = not isinstance(outcome, NotExecuted)
         counts = seen.http_status in ANSWERS_THAT_DECIDE_NOTHING
         replay = Answered("replay", _as_look(outcome), seen, sent, counts)
         if not isinstance(replay.look, CouldNotAsk):

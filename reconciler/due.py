@@ -1,7 +1,7 @@
 """Which rows to ask about: taken like a claim, under a token and a lease; the status stays what it is.
 
 A take that sends something that can act is an attempt of its own. A take whose holder died is simply taken by the
-next one, with its end in evidence and the quiet time raised, for it may have been a replay.
+next one, with its end in evidence and, where the provider knows keys, the quiet time raised: it may have been a replay.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ WITH picked AS MATERIALIZED (
                 AND o.first_sent_at > statement_timestamp()
                                       - make_interval(secs => least(o.retention, %(retention)s) - %(margin)s)
                THEN 1 ELSE 0 END,
-           quiet_after   = CASE WHEN o.claim_token IS NULL THEN o.quiet_after
+           quiet_after   = CASE WHEN o.claim_token IS NULL OR o.retention = 0 THEN o.quiet_after
                                 ELSE greatest(o.quiet_after, o.claimed_until + make_interval(secs => %(quiet)s)) END
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,

@@ -39,6 +39,9 @@ from idem.testing.bank import read_log
 TIDY_UP = 60.0
 """Seconds beyond the longest way of one payment after which a demo ends, whatever is still open."""
 
+START_UP = 6.0
+"""Seconds without kills before an outage: a daemon that finds no database at its start ends, so none may start then."""
+
 REAP = """
 UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'reaped', tokens = '{}'
  WHERE host = %s AND pid = %s AND ended_at IS NULL
@@ -138,7 +141,7 @@ class _Stage:
         await asyncio.sleep(self._settings.arrival * 0.5)
         self._away = True
         try:
-            await asyncio.sleep(1.5)  # a daemon that was killed just now is started again before, not meanwhile
+            await asyncio.sleep(START_UP)
             monitor.progress.notes.append(f"PostgreSQL is stopped for {self._settings.outage:g} s")
             self._calm = await take_away(self._embedded, processes, self._settings.outage)
             monitor.progress.notes.append("PostgreSQL is back")

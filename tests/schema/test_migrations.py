@@ -16,7 +16,13 @@ from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
 from idem.migrations import grants, runner
 
-UPGRADE = "import sys; from idem.migrations import runner; runner.upgrade(sys.argv[1], environment='test')"
+UPGRADE = """
+import sys
+from idem.migrations import runner
+print("ready", flush=True)
+sys.stdin.readline()
+runner.upgrade(sys.argv[1], environment="test")
+"""
 CATALOG = {
     "columns": """
         SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, co.collname,
@@ -52,9 +58,18 @@ def dump(url: str) -> dict[str, set[tuple[Any, ...]]]:
 def test_ib_158_five_upgrades_of_an_empty_database_at_once(empty_database: str, db_url: str) -> None:
     """All succeed, and leave one schema with one installation."""
     starters = [
-        subprocess.Popen([sys.executable, "-c", UPGRADE, empty_database], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", UPGRADE, empty_database],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
         for _ in range(5)
-    ]
+    ]  # fmt: skip
+    for starter in starters:
+        assert starter.stdout and starter.stdout.readline() == "ready\n"
+    for starter in starters:
+        assert starter.stdin
+        starter.stdin.write("go\n")
+        starter.stdin.flush()
     ends = [(starter.communicate()[1], starter.returncode) for starter in starters]
     assert ends == [("", 0)] * 5
     assert dump(empty_database) == dump(db_url)
@@ -64,12 +79,17 @@ def test_ib_158_five_upgrades_of_an_empty_database_at_once(empty_database: str, 
 
 def test_the_sql_to_run_by_hand_makes_the_same_schema(empty_database: str, db_url: str) -> None:
     with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute(runner.offline_sql())  # type: ignore[arg-type]
+        connection.execute(runner.offline_sql("it's ours"))  # type: ignore[arg-type]
     assert dump(empty_database) == dump(db_url)
-    # The installation has a secret of its own, which no printed text may hold: the upgrade adds it.
+    installation = "SELECT environment, secret, database_name = current_database() FROM idem.installation"
+    with psycopg.connect(empty_database) as connection:
+        first: Any = connection.execute(installation).fetchone()
+    assert (first[0], len(first[1]), first[2]) == ("it's ours", 32, True)
+    # The secret is made by the database that keeps it: no printed text holds it.
+    assert first[1].hex() not in runner.offline_sql()
     runner.upgrade(empty_database, environment=ENVIRONMENT)
     with psycopg.connect(empty_database) as connection:
-        assert connection.execute("SELECT octet_length(secret) FROM idem.installation").fetchone() == (32,)
+        assert connection.execute(installation).fetchone() == first
 
 
 def test_an_upgrade_that_has_nothing_to_do_keeps_the_installation(db_url: str) -> None:

@@ -83,7 +83,7 @@ def evidence_retention(config: Path | None) -> float | None:
 
 
 def _raw(config: Path | None) -> dict[str, Any]:
-    from idem.outbox import source
+    from idem.outbox.configuration import source
 
     path = source.find(config, os.environ)
     if config is None and not path.exists():

@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel
 
 from idem.outbox.configuration import explain, load
+from idem.outbox.configuration.operation_settings import OperationSettings
+from idem.outbox.configuration.provider_settings import ProviderSettings
+from idem.outbox.configuration.source import variables
 from idem.outbox.errors import ConfigError
-from idem.outbox.operation_settings import OperationSettings
-from idem.outbox.provider_settings import ProviderSettings
 from idem.outbox.settings import InstallationSettings
-from idem.outbox.source import variables
 
 PROVIDER = """
 [providers.bank]

@@ -7,12 +7,12 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from idem.outbox import canonical
+from idem.outbox.configuration.validation import check_schema
 from idem.outbox.errors import BodyInvalid, Unrenderable
 from idem.outbox.providers import template
 from idem.outbox.providers.http import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET
 from idem.outbox.providers.template import Hole, Template
 from idem.outbox.settings import Duration, Section
-from idem.outbox.validation import check_schema
 
 DAY = 86400.0
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from idem.outbox import storable
+from idem.outbox.configuration.operation_settings import IN_ANSWER, IN_REQUEST, AnswerTemplate, OperationSettings
+from idem.outbox.configuration.validation import validator
 from idem.outbox.contract import ProviderRequest
 from idem.outbox.errors import Unrenderable
 from idem.outbox.operation import Answer, Operation
 from idem.outbox.operation import Final as FinalOutcome
-from idem.outbox.operation_settings import IN_ANSWER, IN_REQUEST, AnswerTemplate, OperationSettings
 from idem.outbox.outcomes import Succeeded
 from idem.outbox.pointer import MISSING
 from idem.outbox.providers import template
 from idem.outbox.providers.template import Template
-from idem.outbox.validation import validator
 
 PROBLEM: Final = "application/problem+json"
 JSON: Final = "application/json"

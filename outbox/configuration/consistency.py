@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from idem.outbox.complaints import Complaints, nearest
+from idem.outbox.configuration.complaints import Complaints, nearest
+from idem.outbox.configuration.operation_settings import OperationSettings
+from idem.outbox.configuration.provider_settings import ProviderSettings
 from idem.outbox.contract import Contract
 from idem.outbox.durations import text
-from idem.outbox.operation_settings import OperationSettings
-from idem.outbox.provider_settings import ProviderSettings
 from idem.outbox.providers import contracts, rules
 from idem.outbox.providers.rules import Says
 from idem.outbox.providers.template import KEY

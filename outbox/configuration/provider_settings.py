@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from idem.outbox import pointer
+from idem.outbox.configuration.outcome_settings import ErrorSettings, ObjectSettings, Pointer, RuleSettings, tokens
 from idem.outbox.contract import Account, Carrier, Contract, KeyRule, LookupRule, OnUnsettleable, Replay
-from idem.outbox.outcome_settings import ErrorSettings, ObjectSettings, Pointer, RuleSettings, tokens
 from idem.outbox.providers import rules
 from idem.outbox.providers.contracts import completed
 from idem.outbox.providers.http import HEADER_NAME, NOT_OURS_TO_SET, HttpProvider

@@ -10,8 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from idem.outbox.configuration.source import Loc, line_of
 from idem.outbox.providers.contracts import Finding, Level
-from idem.outbox.source import Loc, line_of
 
 
 class Complaints:

@@ -12,14 +12,14 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from idem.outbox import declared, source
-from idem.outbox.complaints import Complaints, nearest
-from idem.outbox.consistency import check_operation, check_provider, check_together
-from idem.outbox.credentials import Vault
+from idem.outbox.configuration import declared, source
+from idem.outbox.configuration.complaints import Complaints, nearest
+from idem.outbox.configuration.consistency import check_operation, check_provider, check_together
+from idem.outbox.configuration.credentials import Vault
+from idem.outbox.configuration.operation_settings import OperationSettings
+from idem.outbox.configuration.provider_settings import ProviderSettings
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Operation
-from idem.outbox.operation_settings import OperationSettings
-from idem.outbox.provider_settings import ProviderSettings
 from idem.outbox.providers.contracts import Finding
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settings import InstallationSettings, Secret, check_database_url

@@ -6,6 +6,7 @@ settings from their schema.
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,18 @@ def commands() -> str:
     return text.rstrip() + "\n"
 
 
+def hazards() -> str:
+    """Which test holds which hazard."""
+    register = runpy.run_path(str(ROOT / "tests" / "hazards" / "register.py"))["HAZARDS"]
+    text = "# Hazards and their tests\n\n" + NOTE
+    text += "What breaks systems of this kind, and the tests that hold idem against it.\n\n"
+    text += "| | hazard | tests |\n| --- | --- | --- |\n"
+    for number, (title, tests) in register.items():
+        named = "<br>".join(f"`{name}` ({path.removeprefix('tests/')})" for path, name in tests)
+        text += f"| {number} | {title} | {named} |\n"
+    return text
+
+
 def walk(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command below this one, with the words that call it."""
     below = getattr(command, "commands", None)
@@ -71,7 +84,7 @@ def walk(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...],
             yield from walk((*path, name), below[name])
 
 
-DOCUMENTS = {"docs/states.md": states, "docs/commands.md": commands}
+DOCUMENTS = {"docs/states.md": states, "docs/commands.md": commands, "docs/hazards.md": hazards}
 
 
 def main() -> int:

@@ -40,9 +40,9 @@ class Nudge:
         event.listen(connection, "commit", self._committing, once=True)
 
     def _committing(self, _connection: Connection) -> None:
-        self.now()
+        self.wake()
 
-    def now(self) -> None:
+    def wake(self) -> None:
         """Wake the workers soon."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,10 +14,12 @@ import pytest
 from fix_spine import KEYED, Spine
 from races_help import claim_one
 
-from idem.outbox import generations
+from idem.outbox import claim as claims
+from idem.outbox import clock, generations
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Replay
 from idem.outbox.errors import Refusal
+from idem.outbox.lane_worker import lane_names
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Pending, Succeeded
 from idem.outbox.proofs import apply
@@ -461,3 +465,26 @@ async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_m
     assert key != before["provider_key"]
     late = await prove(spine, before["id"], Succeeded("pay_of_the_old_key"))
     assert late == "applied", "earlier keys are still matched"
+
+
+async def test_hazard_24_a_lease_begins_with_its_statement_not_with_its_transaction(spine: Spine) -> None:
+    spine.accepted()
+    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    async with spine.database.connection() as connection, connection.transaction():
+        await connection.execute("SELECT pg_sleep(1.2)")
+        await claims.claim(connection, name, token=uuid4(), holder="t", lease=60, limit=1, now=clock.boottime())
+        late = await connection.execute(
+            "SELECT claimed_until > transaction_timestamp() + interval '61 seconds' FROM idem.outbox"
+        )
+        assert await late.fetchone() == (True,)
+
+
+def test_hazard_24_no_statement_of_a_daemon_uses_the_start_of_its_transaction() -> None:
+    """`statement_timestamp()` for leases, due times and guards; no clock of a client's."""
+    root = Path(__file__).parent.parent.parent
+    for folder in ("outbox", "reconciler", "sweeper"):
+        for path in root.joinpath(folder).rglob("*.py"):
+            found = re.search(
+                r"(?i)\b(now\(\)|current_timestamp|localtimestamp|transaction_timestamp)", path.read_text()
+            )
+            assert found is None, (path.name, found)

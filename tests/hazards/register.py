@@ -1,0 +1,297 @@
+"""Which test holds which hazard, by the numbers of the project's list; `docs/hazards.md` is made of this."""
+
+from __future__ import annotations
+
+SETTLING = "tests/hazards/test_settling.py"
+RACES = "tests/races/test_races.py"
+CHECK = "tests/calls/test_last_check.py"
+EXPIRED = "tests/sweeper/test_expired.py"
+WORKER = "tests/daemons/test_worker.py"
+RECOVERY = "tests/recovery/test_database_changed.py"
+OPERATOR = "tests/cli/test_operator.py"
+PATH = "tests/spine/test_path.py"
+CONTENT = "tests/accept/test_content.py"
+TRANSITIONS = "tests/schema/test_transitions.py"
+
+HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
+    1: (
+        "a worker frozen between claim and send calls after the verdict",
+        (
+            (CHECK, "test_a_process_stopped_for_longer_than_its_lease_sends_nothing_when_it_wakes"),
+            (EXPIRED, "test_the_quiet_time_takes_in_a_pause_unless_the_holder_is_known_to_be_done"),
+            (EXPIRED, "test_without_its_start_mark_a_swept_row_goes_back_to_the_queue"),
+        ),
+    ),
+    2: (
+        "the longest possible flight is not the client's deadline",
+        ((PATH, "test_absent_is_believed_only_after_the_quiet_time_then_redriven"),),
+    ),
+    3: (
+        "proofs that arrive outside `unknown` are read by nobody",
+        (
+            (SETTLING, "test_hazard_3_a_proof_about_an_earlier_attempt_stops_the_queued_one"),
+            (RACES, "test_a_worker_that_comes_too_late_brings_a_proof"),
+            (RACES, "test_outcome_and_stored_proof_that_disagree_settle_nothing"),
+            (RACES, "test_a_verdict_never_beats_a_proof_that_is_stored"),
+        ),
+    ),
+    4: (
+        "our own mistakes complete a key for ever",
+        (
+            (SETTLING, "test_hazard_4_a_refusal_of_our_credentials_settles_nothing"),
+            (SETTLING, "test_hazard_4_a_401_on_a_replay_proves_nothing_about_the_first_attempt"),
+        ),
+    ),
+    5: (
+        "fail-over, restore and clones forget a claim",
+        (
+            (RECOVERY, "test_hazard_5_after_a_restore_only_harmless_rows_stay_queued"),
+            (RECOVERY, "test_a_clone_is_not_worked_on_by_another_environment"),
+            (RECOVERY, "test_hazard_5_commits_of_daemons_are_durable_whatever_the_role_says"),
+        ),
+    ),
+    6: (
+        "a row at rest is deleted, or claimed",
+        (
+            (TRANSITIONS, "test_hazard_6_a_row_leaves_only_when_its_step_is_done"),
+            (SETTLING, "test_hazard_10_a_redrive_keeps_the_key_and_the_bytes"),
+        ),
+    ),
+    7: (
+        "the retention guard: from when, by which clock",
+        (
+            (SETTLING, "test_hazard_7_no_replay_outside_the_retention_guard"),
+            (SETTLING, "test_hazard_7_a_floor_lowered_in_the_configuration_holds_at_once"),
+            (SETTLING, "test_hazard_7_days_of_not_reaching_it_do_not_use_up_the_window"),
+        ),
+    ),
+    8: (
+        "asking or sending under another account or origin",
+        (
+            (SETTLING, "test_hazard_8_credentials_of_another_account_prove_no_absence"),
+            (SETTLING, "test_hazard_8_a_row_of_another_origin_is_left_alone"),
+        ),
+    ),
+    9: ("the reconciler's replay is a send, but has no claim", ((RACES, "test_two_reconcilers_take_a_row_once"),)),
+    10: (
+        "the provider key is burned",
+        (
+            (SETTLING, "test_hazard_10_a_redrive_keeps_the_key_and_the_bytes"),
+            (SETTLING, "test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_more"),
+        ),
+    ),
+    14: (
+        "pending at the provider has no state",
+        (
+            (PATH, "test_pending_is_awaited_and_never_sent_again"),
+            (SETTLING, "test_hazard_14_pending_for_too_long_tells_an_operator_and_polling_goes_on"),
+        ),
+    ),
+    15: ("a silent loss", ((SETTLING, "test_hazard_15_a_verdict_without_a_redrive_tells_somebody"),)),
+    16: (
+        "a polling client makes waiting rows unknown",
+        ((SETTLING, "test_hazard_16_a_polling_client_does_not_make_a_waiting_row_unknown"),),
+    ),
+    17: (
+        "two effects, and nobody is told",
+        (
+            (SETTLING, "test_hazard_17_two_payments_under_one_reference_are_seen"),
+            (RACES, "test_contradicting_late_proofs_open_a_dead_letter_and_change_nothing"),
+        ),
+    ),
+    19: (
+        "expiry counts from the wrong moment",
+        (
+            (SETTLING, "test_hazard_19_settling_extends_the_life_of_the_answer"),
+            (SETTLING, "test_hazard_19_a_late_proof_after_the_key_was_used_anew"),
+            ("tests/accept/test_races.py", "test_hazard_19_the_reaper_between_insert_and_select"),
+        ),
+    ),
+    20: ("one bad row stops a whole batch", ((RACES, "test_hazard_20_one_bad_row_does_not_stop_a_batch"),)),
+    21: (
+        "the answer to COMMIT is lost",
+        (
+            (WORKER, "test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back"),
+            (WORKER, "test_a_settle_whose_answer_is_lost_is_written_once"),
+        ),
+    ),
+    22: (
+        "lock order, and a caller's long transaction",
+        (
+            ("tests/accept/test_decisions.py", "test_hazard_22_accept_writes_no_row_with_a_claim_or_an_end"),
+            ("tests/accept/test_races.py", "test_hazard_22_accept_waits_for_no_lock_of_a_daemon"),
+        ),
+    ),
+    23: (
+        "a second accept waits for the first caller's transaction",
+        (("tests/accept/test_races.py", "test_hazard_23_the_second_hears_in_progress_before_the_first_commits"),),
+    ),
+    24: (
+        "`now()` is the start of the transaction",
+        (
+            (SETTLING, "test_hazard_24_a_lease_begins_with_its_statement_not_with_its_transaction"),
+            (SETTLING, "test_hazard_24_no_statement_of_a_daemon_uses_the_start_of_its_transaction"),
+        ),
+    ),
+    25: (
+        "the reaper can never delete a key",
+        (("tests/sweeper/test_retention.py", "test_a_key_past_its_time_becomes_a_tombstone_and_then_goes"),),
+    ),
+    26: (
+        "no total deadline (asynchronous calls; synchronous providers come later)",
+        (("tests/calls/test_deadline.py", "test_a_server_that_drips_is_cut_off_and_lost"),),
+    ),
+    27: (
+        "a schedule too short, or eaten by an outage",
+        (
+            (SETTLING, "test_hazard_27_what_could_not_be_asked_counts_as_nothing"),
+            (SETTLING, "test_hazard_27_a_cached_failure_uses_up_the_schedule_and_ends_with_an_operator"),
+        ),
+    ),
+    28: (
+        "what uses up an attempt",
+        (
+            (SETTLING, "test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts"),
+            (EXPIRED, "test_swept_three_times_its_verdict_opens_crashes_worker"),
+        ),
+    ),
+    29: (
+        "dead letters: which state, who closes, what the client hears",
+        (("tests/accept/test_decisions.py", "test_hazard_29_what_a_client_hears_of_an_open_dead_letter"),),
+    ),
+    32: (
+        "a give-back against a call that starts",
+        (
+            (CHECK, "test_given_back_wins_over_started"),
+            (CHECK, "test_a_claim_that_started_cannot_be_given_back"),
+            (WORKER, "test_sigterm_finishes_what_runs_and_claims_nothing_more"),
+        ),
+    ),
+    33: ("rolling deploys", ((SETTLING, "test_hazard_33_a_newer_format_is_left_to_a_newer_worker"),)),
+    35: ("whose bytes are the stored answer", ((SETTLING, "test_hazard_35_the_same_answer_whoever_settled"),)),
+    37: (
+        "evidence is pruned under open rows",
+        (
+            ("tests/schema/test_guards.py", "test_hazard_37_retention_may_not_delete_what_may_be_asked"),
+            ("tests/schema/test_guards.py", "test_hazard_37_no_session_variable_opens_it"),
+        ),
+    ),
+    42: (
+        "NOTIFY inside the caller's transaction",
+        ((WORKER, "test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back"),),
+    ),
+    43: (
+        "isolation of the daemons",
+        ((RECOVERY, "test_hazard_5_commits_of_daemons_are_durable_whatever_the_role_says"),),
+    ),
+    44: (
+        "work that is too late to be right",
+        (
+            (SETTLING, "test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts"),
+            ("tests/sweeper/test_too_old.py", "test_a_queued_row_that_is_too_old_comes_to_rest"),
+        ),
+    ),
+    45: (
+        "only `unknown` is watched",
+        (("tests/cli/test_looking.py", "test_status_shows_the_oldest_of_everything"),),
+    ),
+    46: (
+        "a redrive is neither a replay nor forbidden",
+        (("tests/demo/test_proof.py", "test_a_second_send_after_a_proof_that_nothing_was_executed"),),
+    ),
+    48: (
+        "limits, pause, breaker: whose",
+        (
+            (SETTLING, "test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim"),
+            (SETTLING, "test_hazard_48_a_paused_lane_claims_and_asks_nothing"),
+        ),
+    ),
+    49: (
+        "two numbers with one fingerprint",
+        ((CONTENT, "test_hazard_49_what_cannot_be_held_exactly_is_refused_and_writes_nothing"),),
+    ),
+    50: (
+        "small things: intent and key move together; one open row, one open entry",
+        ((TRANSITIONS, "test_hazard_50_an_intent_moves_as_its_key_does"),),
+    ),
+    51: (
+        "cancelled, and executed afterwards",
+        (
+            (OPERATOR, "test_a_cancelled_key_answers_cancelled_and_never_executes"),
+            ("tests/cli/test_operator_races.py", "test_either_the_claim_or_the_cancellation_has_the_row"),
+        ),
+    ),
+    52: (
+        "a proof of existence that is not final",
+        (
+            (SETTLING, "test_hazard_52_pending_is_a_proof_of_existence"),
+            (SETTLING, "test_hazard_52_a_resting_key_goes_back_to_work_when_the_provider_has_it"),
+        ),
+    ),
+    53: ("a deferred proof is invisible to the claim", ((RACES, "test_a_stored_proof_beats_the_claim"),)),
+    54: (
+        "an earlier holder may still be frozen",
+        ((SETTLING, "test_hazard_54_an_earlier_holder_may_still_be_frozen"),),
+    ),
+    56: (
+        "two retries of a finished key at once",
+        (("tests/accept/test_races.py", "test_hazard_56_two_retries_of_a_completed_key_both_get_the_answer"),),
+    ),
+    59: (
+        "after lost commits the client's own retry is a new payment",
+        (
+            (
+                "tests/accept/test_content.py",
+                "test_hazard_59_the_same_wish_has_the_same_provider_key_after_lost_commits",
+            ),
+        ),
+    ),
+    60: (
+        "too much after a synchronous fail-over, too little after a snapshot",
+        (
+            (RECOVERY, "test_hazard_60_a_new_timeline_alone"),
+            (RECOVERY, "test_hazard_60_resting_rows_are_suspect_too"),
+            (RECOVERY, "test_hazard_60_the_log_went_back"),
+        ),
+    ),
+    61: (
+        "the outbox row has a list of statuses, not of transitions",
+        ((TRANSITIONS, "test_hazard_61_exactly_the_listed_outbox_transitions_succeed"),),
+    ),
+    62: ("nothing is ever exhausted", ((SETTLING, "test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts"),)),
+    63: (
+        "one tenant can stop a lane",
+        (("tests/calls/test_breaker.py", "test_one_row_with_a_wrong_configuration_never_stops_a_lane"),),
+    ),
+    64: (
+        "hung names stop every lane",
+        (
+            ("tests/calls/test_resolve.py", "test_hung_dns_in_one_lane_does_not_delay_another"),
+            ("tests/calls/test_resolve.py", "test_the_default_executor_is_used_for_nothing"),
+        ),
+    ),
+    65: (
+        "`answer` is user code before an immutable write",
+        ((SETTLING, "test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_the_effect"),),
+    ),
+    67: (
+        "an anti-join over all running keys in each pass (no pass has one; plans are held)",
+        (("tests/schema/test_plans.py", "test_ib_052_a_hot_statement_reads_by_its_batch"),),
+    ),
+    68: (
+        "awaiting, then not found",
+        ((SETTLING, "test_hazards_14_68_absent_for_what_the_provider_had_accepted_is_a_conflict"),),
+    ),
+    69: (
+        "a lost answer to the claim may still be a commit",
+        ((WORKER, "test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back"),),
+    ),
+    72: (
+        "two workers count 39 of 40",
+        ((SETTLING, "test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim"),),
+    ),
+    74: (
+        "the version of a key that may be gone",
+        ((SETTLING, "test_hazard_74_the_version_is_the_intents_and_every_proof_raises_it"),),
+    ),
+}

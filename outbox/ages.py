@@ -7,6 +7,7 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from idem.outbox import telemetry
 from idem.outbox.listing import Record
 
 INSTALLATION = """
@@ -72,3 +73,18 @@ async def ages(connection: AsyncConnection[Any]) -> Record:
             "daemons": await all(DAEMONS),
             "paused": await all(PAUSED),
         }
+
+
+async def report(connection: AsyncConnection[Any]) -> None:
+    """Set the gauges of what is unsettled. A paused lane is told apart."""
+    found = await ages(connection)
+    oldest: dict[str, tuple[int, float]] = {}
+    for row in found["outbox"]:
+        what = "paused" if row["paused"] else row["status"]
+        rows, age = oldest.get(what, (0, 0.0))
+        oldest[what] = (rows + row["rows"], max(age, row["oldest"] or 0.0))
+    oldest["proof"] = (found["proofs"]["rows"], found["proofs"]["oldest"] or 0.0)
+    letters = found["dead_letters"]
+    oldest["dead_letter"] = (sum(x["rows"] for x in letters), max((x["oldest"] or 0.0 for x in letters), default=0.0))
+    windows = [row["replay_window_left"] for row in found["outbox"] if row["replay_window_left"] is not None]
+    telemetry.aged(oldest, min(windows, default=None))

@@ -8,10 +8,15 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from uuid import UUID
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
+
+from idem.outbox.states import OutboxStatus
+
+KINDS = (*OutboxStatus, "paused", "proof", "dead_letter")
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("idem")
 
@@ -27,8 +32,9 @@ SETTLED = Counter("idem_settled_total", "Unknown or awaiting rows settled, by ho
 PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what became of them.", ["source", "applied"])
 STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed because the database was away.", ["daemon"])
 LAST_PASS = Gauge("idem_last_pass_timestamp_seconds", "When a daemon last finished a pass.", ["daemon"])
-OLDEST = Gauge("idem_oldest_age_seconds", "Age of the oldest row by status.", ["status"])
-ROWS = Gauge("idem_rows", "Rows by status.", ["status"])
+OLDEST = Gauge("idem_oldest_age_seconds", "Age of the oldest of what is unsettled.", ["what"])
+ROWS = Gauge("idem_unsettled", "How much of each kind is unsettled.", ["what"])
+WINDOW = Gauge("idem_replay_window_left_seconds", "The least time left in which an unknown may be replayed.")
 
 
 def set_up(*, json: bool, level: str = "info") -> None:
@@ -98,6 +104,15 @@ def settled(intent: UUID, how: str, to: str) -> None:
 def proof_applied(intent: UUID | None, source: str, applied: str) -> None:
     PROOFS.labels(source, applied).inc()
     log.info("proof", intent=str(intent) if intent else None, source=source, applied=applied)
+
+
+def aged(oldest: Mapping[str, tuple[int, float]], window_left: float | None) -> None:
+    """How much of each kind is unsettled, and how old the oldest is (P5); what is not named is empty."""
+    for what in {*KINDS, *oldest}:
+        rows, age = oldest.get(what, (0, 0.0))
+        ROWS.labels(what).set(rows)
+        OLDEST.labels(what).set(age)
+    WINDOW.set(window_left if window_left is not None else float("inf"))
 
 
 def passed(daemon: str) -> None:

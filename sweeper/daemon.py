@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import AsyncConnection
 
-from idem.outbox import telemetry
+from idem.outbox import ages, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change
 from idem.outbox.daemon import Life
@@ -25,6 +25,9 @@ from idem.sweeper.history import Walk
 from idem.sweeper.pages import Place
 from idem.sweeper.retention import prune_keys
 from idem.sweeper.too_old import hold_too_old
+
+AGES_INTERVAL = 15.0
+"""Seconds between two looks at how old everything unsettled is, for the metrics (P5)."""
 
 Step: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[bool]]
 """One batch of one kind of work; whether that kind is done for this pass."""
@@ -85,6 +88,7 @@ class Sweeper:
         passes = Passes("sweeper", settings.interval, stop)
         passes.add("leases", self._timed(self._sweep, settings.interval))
         passes.add("queue", self._timed(self._hold, settings.interval))
+        passes.add("ages", self._report_ages, AGES_INTERVAL)
         passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
         living = asyncio.create_task(self.life.run(self.database, stop))
         await passes.run(self.life)
@@ -97,6 +101,10 @@ class Sweeper:
             await work(Counter(), asyncio.get_running_loop().time() + seconds)
 
         return one_pass
+
+    async def _report_ages(self) -> None:
+        async with self.database.connection() as connection:
+            await ages.report(connection)
 
     async def _sweep(self, done: Counter[str], until: float) -> bool:
         place = Place()

@@ -198,6 +198,7 @@ CREATE TABLE idem.proofs (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX proofs_by_row ON idem.proofs (outbox_id);
 CREATE INDEX proofs_by_age ON idem.proofs (stored_at);
+CREATE INDEX proofs_by_intent ON idem.proofs (intent_id);
 
 -- Append-only. Partitioned later by intent_id (UUIDv7), which is why it leads the primary key.
 CREATE TABLE idem.evidence (

@@ -104,7 +104,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (SETTLING, "test_hazard_19_settling_extends_the_life_of_the_answer"),
             (SETTLING, "test_hazard_19_a_late_proof_after_the_key_was_used_anew"),
-            ("tests/accept/test_races.py", "test_hazard_19_the_reaper_between_insert_and_select"),
+            ("tests/accept/test_decisions.py", "test_hazard_19_the_reaper_between_insert_and_select"),
         ),
     ),
     20: ("one bad row stops a whole batch", ((RACES, "test_hazard_20_one_bad_row_does_not_stop_a_batch"),)),
@@ -193,7 +193,10 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     ),
     45: (
         "only `unknown` is watched",
-        (("tests/cli/test_looking.py", "test_status_shows_the_oldest_of_everything"),),
+        (
+            (SETTLING, "test_hazard_45_the_age_of_everything_unsettled_is_a_metric"),
+            ("tests/cli/test_looking.py", "test_status_shows_the_oldest_of_everything"),
+        ),
     ),
     46: (
         "a redrive is neither a replay nor forbidden",

@@ -12,10 +12,11 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 from fix_spine import KEYED, Spine
+from prometheus_client import REGISTRY
 from races_help import claim_one
 
+from idem.outbox import ages, clock, generations
 from idem.outbox import claim as claims
-from idem.outbox import clock, generations
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Replay
 from idem.outbox.errors import Refusal
@@ -488,3 +489,23 @@ def test_hazard_24_no_statement_of_a_daemon_uses_the_start_of_its_transaction() 
                 r"(?i)\b(now\(\)|current_timestamp|localtimestamp|transaction_timestamp)", path.read_text()
             )
             assert found is None, (path.name, found)
+
+
+async def test_hazard_45_the_age_of_everything_unsettled_is_a_metric(spine: Spine) -> None:
+    spine.accepted("queued")
+    spine.accepted("refused", amount=-1, operation="pay.keyless")
+    await spine.work()
+    spine.accepted("lost", operation="pay.keyless")
+    await claim_one(spine, "keyless")
+    await spine.advance(100)
+    async with spine.database.connection() as connection:
+        await ages.report(connection)
+
+    def gauge(name: str, what: str) -> float | None:
+        return REGISTRY.get_sample_value(name, {"what": what})
+
+    assert gauge("idem_unsettled", "claimed") == 1
+    assert (gauge("idem_oldest_age_seconds", "claimed") or 0) >= 100
+    assert gauge("idem_unsettled", "held") == 1
+    assert gauge("idem_unsettled", "dead_letter") == 1
+    assert gauge("idem_unsettled", "pending") == 0

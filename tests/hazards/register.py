@@ -119,7 +119,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         "lock order, and a caller's long transaction",
         (
             ("tests/accept/test_decisions.py", "test_hazard_22_accept_writes_no_row_with_a_claim_or_an_end"),
-            ("tests/accept/test_races.py", "test_hazard_22_accept_waits_for_no_lock_of_a_daemon"),
+            ("tests/accept/test_decisions.py", "test_hazard_22_accept_waits_for_no_lock_of_a_daemon"),
         ),
     ),
     23: (

@@ -99,7 +99,7 @@ def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
     evidence = Evidence("sweeper", "swept", details={"sweeps": row.sweeps + 1, "holder_known": row.holder_known})
     change = _claim_was_lost(_change(row, evidence, terms), row, terms)
     if row.marks_start and not row.started:
-        if row.sweeps + 1 >= SWEEPS_THAT_SHOW_A_CRASH:
+        if terms.known and row.sweeps + 1 >= SWEEPS_THAT_SHOW_A_CRASH:
             change = at_rest(change, row, terms, Letter(Reason.CRASHES_WORKER, {"sweeps": row.sweeps + 1}))
         else:
             change = dataclasses.replace(

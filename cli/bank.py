@@ -30,7 +30,9 @@ def run(
         list[str] | None,
         typer.Option(help="An account, name:token[:replay[:retention[:lag]]]; may be given several times."),
     ] = None,
-    fault_rate: Annotated[float | None, typer.Option(help="Share of payments that go wrong, 0 to 1.")] = None,
+    fault_rate: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Share of payments that go wrong, 0 to 1.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Which ones go wrong: the same seed, the same faults.")] = None,
 ) -> None:
     """Run the bank until SIGTERM; its URL is the first line of the output."""
@@ -38,14 +40,21 @@ def run(
 
     from idem.testing import bank
 
+    try:
+        accounts = tuple(bank.Account.parse(text) for text in account) if account else None
+    except bank.SettingsError as error:
+        raise typer.BadParameter(str(error), param_hint="--account") from None
+    try:
+        base = bank.BankSettings.from_json(settings.read_bytes()) if settings else bank.BankSettings()
+    except bank.SettingsError as error:
+        raise typer.BadParameter(f"{settings}: {error}", param_hint="--settings") from None
     given = {
         "host": host,
         "port": port,
         "log": log,
-        "accounts": tuple(bank.Account.parse(text) for text in account) if account else None,
+        "accounts": accounts,
         "fault_rate": fault_rate,
         "seed": seed,
     }
-    base = bank.BankSettings.from_json(settings.read_bytes()) if settings else bank.BankSettings()
     chosen = replace(base, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     bank.run(chosen, lambda url: typer.echo(url))

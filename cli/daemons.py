@@ -39,6 +39,12 @@ MetricsPort: TypeAlias = Annotated[
 ]
 MetricsHost: TypeAlias = Annotated[str, typer.Option(help="The address that metrics are served on.")]
 
+Wait: TypeAlias = Annotated[
+    float,
+    typer.Option(min=0, help="Seconds to wait at the start for a database that cannot be reached; then it ends."),
+]
+WAIT = 30.0
+
 Run: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
 
 RECONCILE_EXAMPLES = examples("idem reconcile --now", "idem reconcile --since 3d --json")
@@ -51,6 +57,7 @@ def run_worker(
     log_level: Level = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    wait: Wait = WAIT,
 ) -> None:
     """Claim due rows and make the calls, until SIGTERM: running calls are finished, then the exit code is 0."""
 
@@ -61,7 +68,7 @@ def run_worker(
         with stop_on_signals() as stop:
             await Worker(database, catalogue, found.settings.worker).run(stop)
 
-    _daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host)
+    _daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
 
 
 @sweeper.command("run", epilog=examples("idem sweeper run", "idem sweeper run --once --json"))
@@ -72,6 +79,7 @@ def run_sweeper(
     log_level: Level = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    wait: Wait = WAIT,
     as_data: Json = False,
 ) -> None:
     """End claims whose lease ran out, hold what is too old, expire keys, until SIGTERM."""
@@ -87,7 +95,14 @@ def run_sweeper(
             return await daemon.run(stop)
 
     done = _daemon(
-        config, "sweeper", run, log=log, level=log_level, port=metrics_port, host=metrics_host, stays=not once
+        config,
+        "sweeper",
+        run,
+        log=log,
+        level=log_level,
+        port=metrics_port,
+        host=metrics_host,
+        wait=0.0 if once else wait,
     )
     if once:
         _show_pass(done, as_data=as_data)
@@ -100,6 +115,7 @@ def run_reconciler(
     log_level: Level = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    wait: Wait = WAIT,
 ) -> None:
     """Ask providers about what is unknown, apply proofs, redrive what may be, until SIGTERM."""
 
@@ -109,7 +125,7 @@ def run_reconciler(
         with stop_on_signals() as stop:
             await _reconciler(database, catalogue, found).run(stop)
 
-    _daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host)
+    _daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
 
 
 def reconcile(
@@ -136,7 +152,7 @@ def reconcile(
             left = await listing.unknowns(connection, awaiting=True)
         return asdict(done) | {"left": left}
 
-    result = _daemon(config, "reconcile", run, log="console", level="warning", port=None, host="", stays=False)
+    result = _daemon(config, "reconcile", run, log="console", level="warning", port=None, host="", wait=0.0)
     left = result.pop("left")
     if as_data:
         as_json(result | {"left": left})
@@ -150,11 +166,11 @@ def reconcile(
 
 
 def _daemon(
-    config: Path | None, name: str, run: Run, *, log: str, level: str, port: int | None, host: str, stays: bool = True
+    config: Path | None, name: str, run: Run, *, log: str, level: str, port: int | None, host: str, wait: float
 ) -> Any:
     """Run a daemon on this configuration; everything that is wrong at the start ends it with a message.
 
-    One that `stays` waits for a database that is down: a restart in the middle of an outage must not end it.
+    It waits up to `wait` seconds for a database that is down: a restart in the middle of an outage is no mistake.
     """
     from idem.outbox import telemetry
     from idem.outbox.database import Database
@@ -162,8 +178,8 @@ def _daemon(
     found = opening.configuration(config)
     url = opening.database_url(config)
     telemetry.set_up(json=log == "json", level=level)
-    if stays:
-        asyncio.run(_wait_for_database(url, name))
+    if wait > 0:
+        asyncio.run(_wait_for_database(url, name, wait))
     db.require_schema(config)
     if port is not None:
         from prometheus_client import start_http_server
@@ -188,12 +204,13 @@ STARTING = frozenset({"57P03", "53300"})
 """SQLSTATEs of a server that does not take connections now, and will."""
 
 
-async def _wait_for_database(url: str, name: str) -> None:
+async def _wait_for_database(url: str, name: str, seconds: float) -> None:
     import psycopg
 
     from idem.outbox.daemon import Trouble
 
     trouble, never = Trouble(name), asyncio.Event()
+    until = asyncio.get_running_loop().time() + seconds
     while True:
         try:
             async with await psycopg.AsyncConnection.connect(url, connect_timeout=5):
@@ -204,6 +221,8 @@ async def _wait_for_database(url: str, name: str) -> None:
             if error.sqlstate is not None and error.sqlstate not in STARTING:
                 raise
             if error.sqlstate is None and "FATAL" in str(error) and "starting up" not in str(error):
+                raise
+            if asyncio.get_running_loop().time() > until:
                 raise
             await trouble.away(error, never)
 

@@ -11,7 +11,7 @@ from idem.cli import opening
 from idem.cli.failures import FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, fields, say
-from idem.outbox.errors import Refusal
+from idem.outbox.errors import ConfigError, Refusal
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,12 +29,22 @@ def upgrade(
     attempts: Annotated[int, typer.Option(min=1, help="How often to try when a lock is not free.")] = 5,
     as_data: Json = False,
 ) -> None:
-    """Create the schema, or bring it up to date: all or nothing, and safe to call from several starters at once."""
+    """Create the schema, or bring it up to date: all or nothing, and safe to call from several starters at once.
+
+    A new installation takes the environment's name for good, so somebody must have said it: IDEM_ENVIRONMENT, or
+    `environment` in idem.toml.
+    """
     from idem.migrations import runner
 
-    url, environment = opening.database_url(config), opening.environment(config)
-    say(f"environment {environment}, database {opening.named(url)}")
+    url, (environment, said) = opening.database_url(config), opening.environment(config)
     there = _found(url)
+    if there["environment"] is None and not said:
+        raise ConfigError(
+            f"environment: nothing names it, and this database is new ({opening.named(url)}): it would keep the name "
+            'for good. Set IDEM_ENVIRONMENT=production (or staging, development, …), or write environment = "…" at '
+            "the top of idem.toml"
+        )
+    say(f"environment {environment}, database {opening.named(url)}")
     if there["environment"] not in (None, environment):
         raise Refusal(
             f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
@@ -77,7 +87,10 @@ def sql(config: Config = None) -> None:
     """Print the statements of an upgrade from nothing, to read or to run by hand. Needs no database."""
     from idem.migrations import runner
 
-    typer.echo(runner.offline_sql(opening.environment(config)))
+    environment, said = opening.environment(config)
+    if not said:
+        say(f"note: nothing names the environment, so these statements call it {environment}: set IDEM_ENVIRONMENT")
+    typer.echo(runner.offline_sql(environment))
 
 
 def _show(found: dict[str, Any], *, as_data: bool) -> None:

@@ -72,8 +72,8 @@ async def read(connection: AsyncConnection[Any], letter_id: UUID, *, params: boo
     return Case(letter, intent, await operator.stand(connection, letter["intent_id"]))
 
 
-def prospects_of(case: Case, catalogue: Catalogue, *, sure: bool = False) -> list[Prospect]:
-    """What can be done about a case."""
+def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False) -> list[Prospect]:
+    """What can be done about a case; `catalogue` is None where the configuration cannot be used."""
     open_letter = case.letter if case.letter["resolved_at"] is None else None
     if case.intent is None and open_letter is None:
         return []
@@ -142,7 +142,7 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
     match wish.act:
         case "completed":
             assert wish.outcome is not None
-            renderer = Renderer(threads=1)
+            renderer = Renderer()
             try:
                 done = await operator.resolve_completed(
                     connection, catalogue, renderer, intent, wish.outcome, answer=wish.answer, letter=letter_id, **words

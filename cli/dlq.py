@@ -92,7 +92,7 @@ def show(
     async def run() -> tuple[Any, Any]:
         async with opening.connected(config) as connection:
             case = await read(connection, letter, params=params)
-            return case, prospects_of(case, opening.catalogue_or_none(config))
+            return case, prospects_of(case, opening.catalogue_to_look(config))
 
     case, possible = asyncio.run(run())
     if as_data:
@@ -160,7 +160,8 @@ def resolve(
 
 @app.command(
     epilog=examples(
-        f'idem dlq redrive {ID} --reason "the address is corrected"',
+        f'idem dlq redrive {ID} --reason "the bank has unlocked our account"',
+        f'idem dlq redrive {ID} --new-provider-key --reason "our template named the wrong field, it is mended"',
         'idem dlq redrive --provider bank --reason-code too_late --since 1d --expect 12 --reason "the outage is over"',
     )
 )
@@ -179,7 +180,8 @@ def redrive(
         bool,
         typer.Option(
             "--new-provider-key",
-            help="Send it under a new key: only where the provider answers the old one for ever with a failure.",
+            help="Render the request anew, from the same params, and send it under a new key: where our own template "
+            "was wrong, or the provider keeps a failure under the old key for ever.",
         ),
     ] = False,
     know_it_did_not_happen: Sure = False,
@@ -189,6 +191,7 @@ def redrive(
 ) -> None:
     """Put intents back to work under the same provider key: one, or all of a provider or reason.
 
+    The frozen bytes are sent again. Were the client's params wrong, cancel, and let the client send a new key.
     Many at once never touches an unknown intent or one with a live call; each that is left out is told, with why.
     """
     if reason is None or not reason.strip():

@@ -29,10 +29,11 @@ def configuration(config: Path | None) -> Configuration:
 
 
 def database_url(config: Path | None) -> str:
-    """The database's URL. IDEM_DATABASE_URL is enough: who only looks needs no provider's credentials."""
+    """The database's URL, from IDEM_DATABASE_URL or [database] alone: who only looks needs no provider's credentials."""
+    from idem.outbox.configuration import database_url
     from idem.outbox.settings import check_database_url
 
-    url = os.environ.get(URL) or configuration(config).require_database_url()
+    url = os.environ.get(URL) or database_url(config)
     try:
         check_database_url(url)
     except ValueError as error:
@@ -61,20 +62,28 @@ def named(url: str) -> str:
     return f"{parts.get('dbname', '')} on {parts.get('host', '')}:{port}, as {parts.get('user', '')}"
 
 
-def environment(config: Path | None) -> str:
-    """The environment's name, from a file whose secrets need not be there (a migration job has none)."""
+def environment(config: Path | None) -> tuple[str, bool]:
+    """The environment's name, and whether somebody said it, from a file whose secrets need not be there.
+
+    A migration job has none of them. Raises ConfigError for a name that cannot be one.
+    """
     from idem.outbox.settings import InstallationSettings
 
-    default = str(InstallationSettings.model_fields["environment"].default)
-    return os.environ.get("IDEM_ENVIRONMENT") or str(_raw(config).get("environment", default))
+    said = {name: value for name, value in _merged(config).items() if name == "environment"}
+    try:
+        return InstallationSettings.model_validate(said).environment, bool(said)
+    except ValueError:
+        raise ConfigError(
+            "environment: it is no usable name: write a-z, 0-9, dashes and underscores, up to 63, as production"
+        ) from None
 
 
 def evidence_retention(config: Path | None) -> float | None:
-    """How long evidence is kept, in seconds, from the same; None where the file does not say."""
+    """How long evidence is kept, in seconds, from the same; None where nobody says it."""
     from idem.outbox.settings import SweeperSettings
 
-    sweeper = _raw(config).get("sweeper", {})
-    if "evidence_retention" not in sweeper:
+    sweeper = _merged(config).get("sweeper", {})
+    if not isinstance(sweeper, dict) or "evidence_retention" not in sweeper:
         return None
     try:
         return SweeperSettings(evidence_retention=sweeper["evidence_retention"]).evidence_retention
@@ -82,13 +91,12 @@ def evidence_retention(config: Path | None) -> float | None:
         raise ConfigError("sweeper.evidence_retention: it is no duration of a day or more: write 400d") from None
 
 
-def _raw(config: Path | None) -> dict[str, Any]:
+def _merged(config: Path | None) -> dict[str, Any]:
     from idem.outbox.configuration import source
 
     path = source.find(config, os.environ)
-    if config is None and not path.exists():
-        return {}
-    return source.read(path)[0]
+    raw = {} if config is None and not path.exists() else source.read(path)[0]
+    return source.overlay(raw, os.environ)[0]
 
 
 def catalogue(found: Configuration) -> Catalogue:
@@ -98,14 +106,15 @@ def catalogue(found: Configuration) -> Catalogue:
     return Catalogue(found.settings.environment, found.providers, found.operations)
 
 
-def catalogue_or_none(config: Path | None) -> Catalogue:
-    """The same for a command that only looks: without a usable configuration it knows no operation."""
-    from idem.outbox.catalogue import Catalogue
-
+def catalogue_to_look(config: Path | None) -> Catalogue | None:
+    """The same for a command that only looks: None, with a note, where the configuration cannot be used."""
     try:
         return catalogue(configuration(config))
-    except ConfigError:
-        return Catalogue("", {}, {})
+    except ConfigError as error:
+        say("note: the configuration cannot be used here, so what an operation allows is not known:")
+        for problem in error.problems:
+            say(f"  {problem}")
+        return None
 
 
 def timeouts(found: Configuration) -> Timeouts:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from idem.outbox import letters, standing
+from idem.outbox.catalogue import Catalogue
 from idem.outbox.states import KeyState, Reason
 
 if TYPE_CHECKING:
-    from idem.outbox.catalogue import Catalogue
     from idem.outbox.standing import Standing
 
 
@@ -33,12 +33,15 @@ DISCARD = "discard"
 def prospects(
     intent: dict[str, Any] | None,
     held: Standing | None,
-    catalogue: Catalogue,
+    catalogue: Catalogue | None,
     letter: dict[str, Any] | None = None,
     *,
     sure: bool = False,
 ) -> list[Prospect]:
-    """Everything that can be done about an intent, and about a dead letter, as they stand."""
+    """Everything that can be done about an intent, and about a dead letter, as they stand.
+
+    `catalogue` is None where the configuration cannot be used: then nothing is known of any operation.
+    """
     found: list[Prospect] = []
     if intent is None:
         return [Prospect(DISCARD, True, "closes this entry, which is about no intent; nothing else changes")]
@@ -52,14 +55,18 @@ def prospects(
     return found
 
 
-def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue, *, sure: bool) -> list[Prospect]:
+def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None, *, sure: bool) -> list[Prospect]:
     row = held.row
-    terms = catalogue.cautious(row.operation, row.provider)
+    terms = (catalogue or Catalogue("", {}, {})).cautious(row.operation, row.provider)
     overridden = "; ".join(text for _, text in standing.overridable(held, terms)) if sure else ""
     warning = f". YOU OVERRIDE: {overridden}" if overridden else ""
     patience = standing.seconds(terms.operation.patience)
     redrive = standing.against_redrive(held, terms, sure=sure)
-    if redrive is None and not terms.known:
+    if redrive is None and catalogue is None:
+        redrive = (
+            "the configuration cannot be used (see the note): mend it, or use the idem.toml that it was accepted with"
+        )
+    elif redrive is None and not terms.known:
         redrive = f"operation {row.operation} is not in this configuration: use the idem.toml that it was accepted with"
     first = "is recorded as not executed, then " if row.status == "unknown" else ""
     reference = f" (it is known there as {row.reference})" if row.reference else ""

@@ -11,7 +11,6 @@ import typer
 from idem.cli import opening
 from idem.cli.options import By, Config, Json, Why, Yes, confirm, examples, who
 from idem.cli.output import as_json, say
-from idem.outbox.errors import Refusal
 
 EXAMPLES = examples(
     'idem recover --lost --reason "restored the backup of 02:00"',
@@ -37,12 +36,12 @@ def recover(
     Rows whose second send is harmless (the provider remembers our key for long enough) stay queued either way.
     """
     if lost == lossless:
-        raise Refusal("say either --lost or --lossless: did the change of the database lose commits?")
+        raise typer.BadParameter("say either --lost or --lossless: did the change of the database lose commits?")
     rows = asyncio.run(_recover(config, lost=lost, reason=reason, by=who(by), yes=yes))
     if as_data:
         as_json({"rows": rows, "became": "unknown" if lost else "pending"})
     else:
-        say(f"{rows} rows are {'unknown now: the reconciler asks about them' if lost else 'back at work'}")
+        say(f"{rows} rows are {'unknown now: the reconciler asks about them' if lost else 'again what they were'}")
 
 
 async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> int:

@@ -52,7 +52,8 @@ def _show(found: dict[str, Any]) -> None:
             row["status"] + (" (paused)" if row["paused"] else ""),
             row["rows"],
             age(row["oldest"]),
-            age(row["overdue"]),
+            # What is at rest is due for nobody.
+            age(None if row["status"] == "held" else row["overdue"]),
             age(row["replay_window_left"]),
         ]
         for row in found["outbox"]

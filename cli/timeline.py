@@ -60,9 +60,10 @@ def _show_row(row: dict[str, Any]) -> None:
         [
             ("row", f"{row['status']} for {age(row['age'])}"),
             ("attempts", row["attempt"]),
-            ("due in", age(row["due_in"])),
+            # A row at rest is not due, and a time that is over says nothing: it is left out.
+            ("due in", None if row["status"] == "held" else age(max(0.0, row["due_in"]))),
             ("may start until", row["start_before"]),
-            ("quiet time left", age(row["quiet_left"]) if row["quiet_left"] is not None else None),
+            ("quiet time left", age(row["quiet_left"]) if (row["quiet_left"] or 0) > 0 else None),
             ("replay window left", age(row["replay_window_left"]) if row["replay_window_left"] is not None else None),
             ("held by", row["claimed_by"]),
             ("lease left", age(row["lease_left"]) if row["lease_left"] is not None else None),

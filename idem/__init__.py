@@ -21,22 +21,41 @@ _NAMES = {
         "idem.outbox.decisions",
     ),
     **dict.fromkeys(("Answer", "Operation"), "idem.outbox.operation"),
+    **dict.fromkeys(
+        (
+            "BodyInvalid",
+            "ConfigError",
+            "KeyInvalid",
+            "ParamsInvalid",
+            "RetryTransaction",
+            "StoreUnavailable",
+            "Unrenderable",
+        ),
+        "idem.outbox.errors",
+    ),
 }
 
 __all__ = [
     "Accepted",
     "Acceptor",
     "Answer",
+    "BodyInvalid",
+    "ConfigError",
     "Decision",
     "Expired",
     "InProgress",
+    "KeyInvalid",
     "Mismatch",
     "NeedsOperator",
     "Nudge",
     "Operation",
+    "ParamsInvalid",
     "Replay",
+    "RetryTransaction",
     "Retrying",
+    "StoreUnavailable",
     "Unknown",
+    "Unrenderable",
     "load",
 ]
 
@@ -53,6 +72,15 @@ if TYPE_CHECKING:
         Replay,
         Retrying,
         Unknown,
+    )
+    from idem.outbox.errors import (
+        BodyInvalid,
+        ConfigError,
+        KeyInvalid,
+        ParamsInvalid,
+        RetryTransaction,
+        StoreUnavailable,
+        Unrenderable,
     )
     from idem.outbox.operation import Answer, Operation
     from idem.outbox.wakeup import Nudge

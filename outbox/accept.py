@@ -170,7 +170,7 @@ SELECT d.decision, d.intent_id, d.response_status, d.response_headers, d.respons
            CAST(:method AS text), CAST(:path AS text), CAST(:headers AS jsonb), CAST(:body AS bytea),
            make_interval(secs => CAST(:key_ttl AS double precision)),
            make_interval(secs => CAST(:patience AS double precision)),
-           CAST(:retention AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text)) AS d
+           CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text)) AS d
 """)
 
 
@@ -197,7 +197,7 @@ def decide(connection: Connection, prepared: Prepared) -> Decision:
                 "body": prepared.request.body,
                 "key_ttl": operation.key_ttl,
                 "patience": operation.patience,
-                "retention": int(contract.key.retention),
+                "replay_window": int(contract.replay_window),
                 "marks_start": contract.start_mark,
                 "traceparent": prepared.traceparent,
             },

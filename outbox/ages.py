@@ -19,8 +19,8 @@ OUTBOX = """
 SELECT o.status, coalesce(l.paused, false) AS paused, count(*) AS rows,
        extract(epoch FROM statement_timestamp() - min(o.status_since))::float8 AS oldest,
        greatest(0, extract(epoch FROM statement_timestamp() - min(o.available_at)))::float8 AS overdue,
-       min(extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.retention)
-           FILTER (WHERE o.status = 'unknown' AND o.retention > 0) AS replay_window_left
+       min(extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window)
+           FILTER (WHERE o.status = 'unknown' AND o.replay_window > 0) AS replay_window_left
   FROM idem.outbox o LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
  GROUP BY o.status, coalesce(l.paused, false) ORDER BY o.status, 2
 """

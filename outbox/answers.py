@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -17,7 +19,9 @@ from idem.outbox.outcomes import Refused, Succeeded
 from idem.outbox.states import Reason
 
 TIME_LIMIT = 2.0
-"""Seconds that an operation's `answer` may take."""
+"""Seconds that an operation's `answer` may take, from when it begins."""
+TURN_LIMIT = 10.0
+"""Seconds that it may wait for its turn: far below what a lease leaves after a call."""
 BODY_LIMIT = 8 * 2**20
 """Bytes that a stored answer may have."""
 
@@ -31,18 +35,19 @@ class Rendered:
 
 
 class Renderer:
-    """Runs `answer` of operations in threads of its own, never in the event loop's default executor."""
+    """Runs `answer` of operations in threads of its own, never in the event loop's default executor.
 
-    def __init__(self, threads: int = 4) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="idem-answer")
+    Each operation has its own turns, so that code which hangs gives no other operation a fallback for ever; and the
+    threads are daemons, so that it does not keep the process from ending.
+    """
+
+    def __init__(self, turns: int = 4) -> None:
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(turns))
 
     async def render(self, operation: Operation, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
         """The operation's answer, or the fallback with the reason. Never raises."""
         try:
-            future = asyncio.get_running_loop().run_in_executor(
-                self._threads, operation.answer, outcome, str(intent_id)
-            )
-            answer = await asyncio.wait_for(future, TIME_LIMIT)
+            answer = await self._run(operation, outcome, str(intent_id))
             _check(answer)
             return Rendered(answer)
         except Exception as error:  # user code may raise anything; the row must settle all the same
@@ -50,9 +55,37 @@ class Renderer:
             letter = Letter(Reason.HANDLER_FAILED, {"handler": f"{operation.name}.answer", "error": note})
             return Rendered(fallback(outcome, intent_id), letter)
 
+    async def _run(self, operation: Operation, outcome: Succeeded | Refused, intent: str) -> Answer:
+        loop, turn = asyncio.get_running_loop(), self._turns[operation.name]
+        await asyncio.wait_for(turn.acquire(), TURN_LIMIT)
+        ended: asyncio.Future[Answer] = loop.create_future()
+
+        def end(answer: Answer | None, error: BaseException | None) -> None:
+            turn.release()
+            if ended.done():
+                return
+            if error is not None:
+                # A coroutine must not raise StopIteration, and an exit is not this code's to order.
+                ended.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            elif answer is not None:
+                ended.set_result(answer)
+            else:
+                ended.set_exception(TypeError("answer() returned None"))
+
+        def work() -> None:
+            answer, raised = None, None
+            try:
+                answer = operation.answer(outcome, intent)
+            except BaseException as error:
+                raised = error
+            with suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits any more
+                loop.call_soon_threadsafe(end, answer, raised)
+
+        threading.Thread(target=work, name="idem-answer", daemon=True).start()
+        return await asyncio.wait_for(ended, TIME_LIMIT)
+
     def close(self) -> None:
-        """Let the threads end; one that hangs is left behind."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Nothing is kept: a thread that hangs is left behind and ends with the process."""
 
 
 def fallback(outcome: Succeeded | Refused, intent_id: UUID) -> Answer:

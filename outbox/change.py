@@ -1,6 +1,6 @@
 """A change of state as a value: what is written, under which guard, and with which evidence.
 
-`idem.outbox.decide` makes changes, `idem.outbox.settle` writes them. Nothing else writes a status.
+`idem.outbox.decide` makes changes, `idem.outbox.settle` writes them.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Row:
     holder_known: bool = False
     reference: str | None = None
     key_used_anew: bool = False
+    contradicted: bool = False
+    """Proofs that disagree are on record (an open `conflict`): each says that the provider has it."""
 
 
 @dataclass(frozen=True, slots=True)

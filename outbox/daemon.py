@@ -20,6 +20,9 @@ from idem.outbox.database import AWAY, Database
 HEARTBEAT = 5.0
 """Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
 
+BROKEN_WAIT = 5.0
+"""Seconds until what failed for a reason of its own is tried again: no hot loop, no flood of lines."""
+
 BEAT = """
 INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens) VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s)
     ON CONFLICT (id) DO UPDATE SET seen_at = statement_timestamp(), tokens = excluded.tokens,
@@ -62,9 +65,13 @@ class Life:
     async def run(self, database: Database, stop: asyncio.Event) -> None:
         """Beat every `HEARTBEAT` seconds until `stop` is set; an outage is somebody else's to report."""
         while not stop.is_set():
-            with contextlib.suppress(*AWAY):
+            try:
                 async with database.connection() as connection:
                     await self.beat(connection)
+            except AWAY:
+                pass
+            except Exception as error:  # without its sign of life this process would look dead
+                telemetry.broken(self.kind, error, "sign of life")
             await wait(stop, HEARTBEAT)
 
     async def end(self, database: Database) -> None:

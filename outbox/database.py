@@ -14,14 +14,24 @@ from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 # The pool writes a line for each failed attempt to connect; the daemons write one for each outage.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR + 1)
 
-AWAY: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, OSError)
-"""What an unreachable or dying database looks like to the code that uses it."""
+AWAY: tuple[type[Exception], ...] = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    ReadOnlySqlTransaction,
+    PoolTimeout,
+    OSError,
+)
+"""What an unreachable or dying database looks like to the code that uses it.
+
+One that takes no writes is as good as away: a full disk, or the standby that the name pointed to before a fail-over.
+"""
 
 Hook: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[None]]
 
@@ -104,7 +114,12 @@ class Database:
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection for a few statements. Raises one of `AWAY` within `timeouts.connect` seconds."""
         async with self._pool.connection() as connection:
-            yield connection
+            try:
+                yield connection
+            except ReadOnlySqlTransaction:
+                # The next one may reach the server that takes writes, or a session that may.
+                await connection.close()
+                raise
 
     async def dedicated(self) -> AsyncConnection[Any]:
         """A connection outside the pool (LISTEN, probes); the caller closes it."""

@@ -8,6 +8,7 @@ proves nothing about the earlier attempts.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -21,6 +22,7 @@ from idem.outbox.endings import (
     completed,
     disagreement,
     not_executed,
+    rest_message,
     rest_ttl,
     unknown,
     unless_client_retries,
@@ -69,9 +71,8 @@ def fold(change: Change, row: Row, own: StoredProof | None, stored: Sequence[Sto
         return change
     change = dataclasses.replace(change, alone=False, folds=tuple(p.id for p in stored))
     seen = _undecided(change)
-    finals = [p for p in proofs if isinstance(p.proof, Succeeded | Refused)]
-    for other in finals[1:]:
-        if letter := disagreement(finals[0].proof, other.proof):
+    for one, other in itertools.combinations(proofs, 2):
+        if letter := disagreement(one.proof, other.proof):
             keeps = row.status in (OutboxStatus.UNKNOWN, OutboxStatus.AWAITING)
             return dataclasses.replace(
                 unknown(seen, terms),
@@ -79,11 +80,15 @@ def fold(change: Change, row: Row, own: StoredProof | None, stored: Sequence[Sto
                 state=row.state if keeps else KeyState.UNKNOWN,
                 letters=(letter,),
             )
-    if finals and isinstance(finals[0].proof, Succeeded | Refused):
-        return completed(seen, row, finals[0].proof, finals[0].answer)
-    if isinstance(proofs[0].proof, Pending):
-        return accepted_there(seen, row, proofs[0].proof, terms)
-    return change
+    # They agree: an end before a beginning, and one that knows the reference before one that does not.
+    best = min(proofs, key=lambda p: (isinstance(p.proof, Pending), p.proof.reference is None))
+    match best.proof:
+        case Succeeded() | Refused():
+            return completed(seen, row, best.proof, best.answer)
+        case Pending():
+            return accepted_there(seen, row, best.proof, terms)
+        case _ as unlisted:
+            assert_never(unlisted)
 
 
 def proven(row: Row, found: StoredProof, stored: Sequence[StoredProof], terms: Terms, evidence: Evidence) -> Change:
@@ -128,7 +133,7 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
         status=OutboxStatus.HELD,
         state=KeyState.FAILED_RETRYABLE,
         error_code="not_executed",
-        error_message="nothing happened at the provider; the same key may be sent again",
+        error_message=rest_message(None),
         closes=CLOSED_BY_PROOF,
         answer_ttl=rest_ttl(terms),
         alone=True,
@@ -145,7 +150,13 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
     reason = Reason.CRASHES_WORKER if row.sweeps >= SWEEPS_THAT_SHOW_A_CRASH else Reason.TOO_LATE
     letter = Letter(reason, {"redrives": row.redrives, "sweeps": row.sweeps})
     letters = unless_client_retries(letter, terms)
-    return dataclasses.replace(change, letters=letters, closes=change.closes - {reason}, event="rested")
+    return dataclasses.replace(
+        change,
+        letters=letters,
+        closes=change.closes - {reason},
+        error_message=rest_message(reason if letters else None),
+        event="rested",
+    )
 
 
 def redriven(row: Row, evidence: Evidence, terms: Terms, *, patience: float | None = None) -> Change:

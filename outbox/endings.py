@@ -8,7 +8,7 @@ from idem.outbox.backoff import backoff, not_before
 from idem.outbox.change import Change, Letter, Row
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import NotExecuted, Pending, Proof, Refused, Succeeded, name
-from idem.outbox.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
+from idem.outbox.states import BLOCKS_RETRY, CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.terms import Terms
 
 RETRY_BASE, RETRY_CAP = 1.0, 60.0
@@ -21,12 +21,9 @@ def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: An
     """The step is done. A late proof after rest is a correction for whoever was told that nothing happened."""
     if answer is None:
         raise ValueError("a final outcome is settled with an answer that was rendered before")
-    letters = change.letters
+    letters = (*change.letters, *_second_object(row, outcome))
     if row.key_used_anew:
         letters = (*letters, Letter(Reason.CONFLICT, {"why": "the key expired and was used anew", **about(outcome)}))
-    if None not in (row.reference, outcome.reference) and row.reference != outcome.reference:
-        # The provider had accepted another object for this row: both may exist (hazard 17).
-        letters = (*letters, Letter(Reason.POSSIBLE_DUPLICATE, {"known": row.reference, **about(outcome)}))
     return dataclasses.replace(
         change,
         status=None,
@@ -49,22 +46,34 @@ def accepted_there(change: Change, row: Row, outcome: Pending, terms: Terms) -> 
     known = row.status is OutboxStatus.AWAITING
     looks = row.looks + 1 if known else 0
     schedule = terms.contract.pending_schedule
-    letters = change.letters
-    if known and row.status_age > terms.contract.pending_limit:
-        letters = (*letters, Letter(Reason.PENDING_TOO_LONG, {"seconds": int(row.status_age), **about(outcome)}))
     return dataclasses.replace(
         change,
         status=OutboxStatus.AWAITING,
         state=KeyState.IN_PROGRESS,
-        reference=outcome.reference,
+        # Another object does not take the place of the one that is known: its entry names it.
+        reference=row.reference or outcome.reference,
         result=dict(outcome.fields) or None,
         due_in=not_before(schedule[min(looks, len(schedule) - 1)]),
         looks=looks,
         absents=0,
         misses=0,
         closes=CLOSED_BY_PROOF - {Reason.PENDING_TOO_LONG},
-        letters=letters,
+        letters=(*change.letters, *_second_object(row, outcome), *overdue(row, terms)),
     )
+
+
+def overdue(row: Row, terms: Terms) -> tuple[Letter, ...]:
+    """The dead letter of a row that has been awaited for too long, whatever the last look showed (hazard 14)."""
+    if row.status is not OutboxStatus.AWAITING or row.status_age <= terms.contract.pending_limit:
+        return ()
+    return (Letter(Reason.PENDING_TOO_LONG, {"seconds": int(row.status_age), "reference": row.reference}),)
+
+
+def _second_object(row: Row, outcome: Proof) -> tuple[Letter, ...]:
+    # The provider had accepted another object for this row: both may exist (hazard 17).
+    if not another(row.reference, outcome.reference):
+        return ()
+    return (Letter(Reason.POSSIBLE_DUPLICATE, {"known": row.reference, **about(outcome)}),)
 
 
 def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -> Change:
@@ -103,7 +112,7 @@ def at_rest(change: Change, row: Row, terms: Terms, letter: Letter) -> Change:
         status=OutboxStatus.HELD,
         state=KeyState.FAILED_RETRYABLE,
         error_code=str(letter.reason),
-        error_message="nothing happened at the provider; the same key may be sent again",
+        error_message=rest_message(letter.reason),
         answer_ttl=rest_ttl(terms),
         letters=letters,
         event="rested",
@@ -129,20 +138,32 @@ def unknown(change: Change, terms: Terms) -> Change:
 
 
 def disagreement(first: Proof, second: Proof) -> Letter | None:
-    """Two proofs agree if class and provider reference are equal; a missing reference contradicts nothing."""
-    if isinstance(first, Pending) or isinstance(second, Pending):
+    """Two proofs agree if class and provider reference are equal; a missing reference contradicts nothing.
+
+    `Pending` agrees with every end of its own object, so there only another reference contradicts.
+    """
+    same_class = type(first) is type(second) or isinstance(first, Pending) or isinstance(second, Pending)
+    if same_class and not another(first.reference, second.reference):
         return None
-    same_class = type(first) is type(second)
-    same_reference = first.reference == second.reference or None in (first.reference, second.reference)
-    if same_class and same_reference:
-        return None
-    both_succeeded = isinstance(first, Succeeded) and isinstance(second, Succeeded)
-    reason = Reason.POSSIBLE_DUPLICATE if both_succeeded else Reason.CONFLICT
+    refused = isinstance(first, Refused) or isinstance(second, Refused)
+    reason = Reason.CONFLICT if refused else Reason.POSSIBLE_DUPLICATE
     return Letter(reason, {"first": about(first), "second": about(second)})
+
+
+def another(known: str | None, reference: str | None) -> bool:
+    """Whether two references name two objects."""
+    return None not in (known, reference) and known != reference
 
 
 def unless_client_retries(letter: Letter, terms: Terms) -> tuple[Letter, ...]:
     return () if terms.operation.retry == "client" and letter.reason is Reason.TOO_LATE else (letter,)
+
+
+def rest_message(reason: Reason | None) -> str:
+    """What is kept with the key of an intent at rest."""
+    if reason in BLOCKS_RETRY:
+        return "nothing happened at the provider; an operator must decide first"
+    return "nothing happened at the provider; the same key may be sent again"
 
 
 def rest_ttl(terms: Terms) -> float:

@@ -13,7 +13,7 @@ from idem.outbox import clock, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import Claimed, LaneName
-from idem.outbox.daemon import Trouble, wait
+from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import NotExecuted, Refused, Seen, Succeeded, name
@@ -30,7 +30,7 @@ class Desk:
     database: Database
     settler: Settler
     renderer: Renderer
-    holder: str
+    life: Life
     settings: WorkerSettings
 
 
@@ -82,8 +82,14 @@ class LaneWorker:
             try:
                 rows = await self._claim(limit)
                 self._trouble.over()
+                self._desk.life.passed = True
+                telemetry.passed("worker")
             except AWAY as error:
                 await self._trouble.away(error, stop)
+                continue
+            except Exception as error:  # one lane must never end the others, nor the results that wait to be settled
+                telemetry.broken("worker", error, f"claiming for {self.name.provider}/{self.name.account}")
+                await wait(stop, BROKEN_WAIT)
                 continue
             for row in rows:
                 self._start(row)
@@ -142,7 +148,7 @@ class LaneWorker:
                     connection,
                     self.name,
                     token=token,
-                    holder=desk.holder,
+                    holder=desk.life.id,
                     lease=desk.settings.lease,
                     limit=limit,
                     now=now,
@@ -154,6 +160,10 @@ class LaneWorker:
                 task.add_done_callback(self._recovering.discard)
             else:
                 desk.settler.let_go(token)
+            raise
+        except Exception:
+            # The database said no: nothing was claimed.
+            desk.settler.let_go(token)
             raise
         for _ in rows:
             desk.settler.hold(token)

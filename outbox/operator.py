@@ -214,10 +214,7 @@ FACTS = """
 SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
        (SELECT k.state FROM idem.idempotency_keys k
          WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-           AND k.intent_id = n.id) AS key_state,
-       EXISTS (SELECT FROM idem.dead_letters d
-                WHERE d.intent_id = n.id AND d.resolved_at IS NULL
-                  AND d.reason IN ('conflict', 'possible_duplicate')) AS contradicted
+           AND k.intent_id = n.id) AS key_state
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.id = %(id)s
 """

@@ -9,14 +9,11 @@ from collections.abc import Awaitable, Callable
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from idem.outbox import telemetry
-from idem.outbox.daemon import Life, Trouble, wait
+from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
 from idem.outbox.database import AWAY
 
 # It writes a line whenever a pass takes longer than its interval, which is nothing that a person must see.
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
-
-BROKEN_WAIT = 5.0
-"""Seconds until a pass that failed for a reason of its own is tried again: no hot loop, no flood of lines."""
 
 PASS_AGAIN = 0.05
 """Seconds after a pass that overran its interval until the next one starts (IB-155)."""

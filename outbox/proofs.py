@@ -19,7 +19,7 @@ from idem.outbox.database import records
 from idem.outbox.decide import proven
 from idem.outbox.endings import disagreement
 from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded, name
-from idem.outbox.rows import Found, lock
+from idem.outbox.rows import Found, is_gone, lock, lock_soon
 from idem.outbox.settle import write
 from idem.outbox.terms import Terms
 
@@ -39,27 +39,27 @@ async def apply(
 ) -> Applied:
     """Apply a proof in the transaction that stores it, under the row's lock (one transaction of its own).
 
-    A live claim, or a row that is locked while `wait` is False: it is stored as an unapplied proof, which needs no
-    lock. A step that is already done is only compared.
+    A live claim, or a row that is still locked (`wait` False: that is locked now): it is stored as an unapplied
+    proof, which needs no lock. A step that is already done is only compared.
     """
     async with connection.transaction():
-        held = await lock(connection, row_id, skip=not wait)
+        held = await (lock_soon(connection, row_id) if wait else lock(connection, row_id, skip=True))
         if held is not None and not held.row.live:
             change = proven(held.row, found, _others(held, found), terms, evidence)
             change = _with(change, letters, found)
             if await write(connection, [change]):
                 return "applied"
-        elif held is None and await _is_gone(connection, row_id):
+        elif held is None and await is_gone(connection, row_id):
             return await compare(connection, row_id, found, evidence)
         return await store(connection, row_id, found, evidence)
 
 
 async def change_one(
-    connection: AsyncConnection[Any], row_id: UUID, make: Callable[[Found], Change | None], *, skip: bool = False
+    connection: AsyncConnection[Any], row_id: UUID, make: Callable[[Found], Change | None]
 ) -> Change | None:
     """Lock one row, let `make` decide from what it is now, and write that. None: gone, locked, or nothing to do."""
     async with connection.transaction():
-        held = await lock(connection, row_id, skip=skip)
+        held = await lock_soon(connection, row_id)
         change = make(held) if held is not None else None
         if change is None:
             return None
@@ -72,14 +72,6 @@ def _others(held: Found, found: StoredProof) -> tuple[StoredProof, ...]:
 
 def _with(change: Change, letters: tuple[Letter, ...], found: StoredProof) -> Change:
     return dataclasses.replace(change, letters=(*change.letters, *letters), folds=(*change.folds, found.id))
-
-
-IS_GONE = "SELECT NOT EXISTS (SELECT FROM idem.outbox WHERE id = %(id)s)"
-
-
-async def _is_gone(connection: AsyncConnection[Any], row_id: UUID) -> bool:
-    record = await (await connection.execute(IS_GONE, {"id": row_id})).fetchone()
-    return bool(record and record[0])
 
 
 STORE = """
@@ -121,7 +113,7 @@ async def store(connection: AsyncConnection[Any], row_id: UUID, found: StoredPro
 DONE = """
 SELECT n.id, n.state, n.outcome, n.provider_reference
   FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
- WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1
+ WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1 FOR NO KEY UPDATE OF n
 """
 BURY = """
 INSERT INTO idem.dead_letters AS d (intent_id, reason, details) VALUES (%(intent)s, %(reason)s, %(details)s::jsonb)
@@ -136,7 +128,10 @@ DROP = "DELETE FROM idem.proofs WHERE id = %(id)s"
 
 
 async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredProof, evidence: Evidence) -> Applied:
-    """Hold a proof against a step that is already done. A contradiction never overwrites an answer (P4)."""
+    """Hold a proof against a step that is already done. A contradiction never overwrites an answer (P4).
+
+    Under the intent's lock, because there is no row any more that would order two of them and their events.
+    """
     cursor = records(connection)
     done = await (await cursor.execute(DONE, {"row": row_id})).fetchone()
     await connection.execute(DROP, {"id": found.id})

@@ -7,6 +7,7 @@ restarted) is what `idem recover` is for.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -15,12 +16,12 @@ from psycopg.rows import class_row
 
 from idem.outbox import decide, telemetry
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Change, Evidence, Row
+from idem.outbox.change import Change, Evidence
 from idem.outbox.database import records
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.rows import read_locked
 from idem.outbox.settle import write
-from idem.outbox.terms import Terms
+from idem.outbox.states import OutboxStatus
 
 Durability: TypeAlias = Literal["single", "synchronous", "asynchronous"]
 """synchronous: a new timeline alone lost nothing. The others: it may have."""
@@ -70,9 +71,11 @@ class Guard:
         self._moved = 0
 
     async def __call__(self, connection: AsyncConnection[Any]) -> None:
+        # What was seen before the question was asked: answers on several connections may overtake each other.
+        seen = self._moved
         identity = await _read(connection)
-        went_back = identity.moved < self._moved
-        self._moved = max(identity.moved, self._moved) if not went_back else identity.moved
+        went_back = identity.moved < seen
+        self._moved = identity.moved if went_back else max(identity.moved, self._moved)
         cursor = connection.cursor(row_factory=class_row(Known))
         known = await (await cursor.execute(KNOWN)).fetchone()
         if known is None:
@@ -146,14 +149,20 @@ SELECT o.id, extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o
 """
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
+# The claim may have been kept and the commit of its start mark lost, so "no mark" proves nothing any more.
+DOUBT_STARTS = """
+UPDATE idem.outbox SET started_at = statement_timestamp()
+ WHERE status = 'claimed' AND marks_start AND started_at IS NULL
+"""
 
 
 async def quarantine(connection: AsyncConnection[Any], catalogue: Catalogue, why: str, *, by: str = "daemon") -> int:
     """Move every queued or resting row to `unknown`, unless a second send is harmless; how many.
 
     Runs inside the caller's transaction. Harmless: the contract says that a replay is safe, and the row is younger
-    than the retention guard.
+    than the retention guard. A claimed row becomes unknown by the sweep of its claim.
     """
+    await connection.execute(DOUBT_STARTS)
     moved, after = 0, FIRST_ID
     while True:
         cursor = records(connection)
@@ -174,40 +183,44 @@ async def quarantine(connection: AsyncConnection[Any], catalogue: Catalogue, why
 
 # A subquery that gives one value, because a join would read all evidence that there ever was.
 QUARANTINED = """
-SELECT o.id FROM idem.outbox o
- WHERE o.status = 'unknown' AND o.claim_token IS NULL AND o.id > %(after)s
-   AND (SELECT e.id FROM idem.evidence e
-         WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id AND e.kind = 'database_changed'
-           AND NOT EXISTS (SELECT FROM idem.evidence l
-                            WHERE l.intent_id = e.intent_id AND l.outbox_id = e.outbox_id AND l.id > e.id
-                              AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay'))
-         LIMIT 1) IS NOT NULL
+SELECT o.id, w.was
+  FROM idem.outbox o CROSS JOIN LATERAL (
+       SELECT (SELECT e.from_status FROM idem.evidence e
+                WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id AND e.kind = 'database_changed'
+                  AND NOT EXISTS (SELECT FROM idem.evidence l
+                                   WHERE l.intent_id = e.intent_id AND l.outbox_id = e.outbox_id AND l.id > e.id
+                                     AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay'))
+                LIMIT 1) AS was) w
+ WHERE o.status = 'unknown' AND o.claim_token IS NULL AND o.id > %(after)s AND w.was IS NOT NULL
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 """
 
 
 async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:
-    """An operator's word that the change lost nothing: rows that nobody touched since go back to work; how many."""
+    """An operator's word that the change lost nothing: rows that nobody touched since are again what they were.
+
+    What was queued goes back to work, what was at rest rests: its client was told that nothing happened, and may have
+    paid otherwise. Rows about which proofs disagree stay. Returns how many were released.
+    """
     released, after = 0, FIRST_ID
     evidence = Evidence("operator", "recovered_lossless", details={"by": by, "reason": reason})
     while True:
         async with connection.transaction():
             cursor = records(connection)
-            ids = [r.id for r in await (await cursor.execute(QUARANTINED, {"after": after, "limit": BATCH})).fetchall()]
-            if not ids:
+            found = await (await cursor.execute(QUARANTINED, {"after": after, "limit": BATCH})).fetchall()
+            if not found:
                 return released
-            after = ids[-1]
-            known = [(f.row, catalogue.terms(f.row.operation)) for f in await read_locked(connection, ids)]
-            rows: list[tuple[Row, Terms]] = [(row, terms) for row, terms in known if terms is not None]
-            await write(connection, [decide.verdict(row, evidence, terms, redrive=False) for row, terms in rows])
-            at_rest = {found.row.id: found.row for found in await read_locked(connection, [row.id for row, _ in rows])}
-            released += len(
-                await write(
-                    connection,
-                    [
-                        decide.redriven(at_rest[row.id], evidence, terms, patience=terms.operation.patience)
-                        for row, terms in rows
-                        if row.id in at_rest
-                    ],
-                )
-            )
+            was = {record.id: record.was for record in found}
+            after = found[-1].id
+            known = [(f.row, catalogue.terms(f.row.operation)) for f in await read_locked(connection, list(was))]
+            rows = {row.id: (row, t) for row, t in known if t is not None and not row.contradicted}
+            verdicts = [decide.verdict(row, evidence, terms, redrive=False) for row, terms in rows.values()]
+            # Of a rest nobody hears now: it was told before, or lasts no longer than this transaction.
+            rested = await write(connection, [dataclasses.replace(change, event=None) for change in verdicts])
+            released += len(rested)
+            queued = [row_id for row_id in rested if was[row_id] != OutboxStatus.HELD]
+            changes: list[Change] = []
+            for at_rest in await read_locked(connection, queued):
+                terms = rows[at_rest.row.id][1]
+                changes.append(decide.redriven(at_rest.row, evidence, terms, patience=terms.operation.patience))
+            await write(connection, changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
@@ -15,7 +16,7 @@ from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.proofs import apply, note
-from idem.outbox.rows import Found, lock
+from idem.outbox.rows import Found, lock_soon
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
 from idem.outbox.terms import Terms
@@ -56,8 +57,12 @@ class Report:
 
 
 async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, Fate]:
-    """Settle a batch of reports. Raises psycopg.OperationalError when the database is away: settle it again."""
-    done = await write(connection, [report.change() for report in reports])
+    """Settle a batch of reports. Raises psycopg.OperationalError when the database is away: settle it again.
+
+    After an outage two claims of one row may be reported side by side: each is an end of its own, in their order.
+    """
+    claims = Counter(report.row.id for report in reports)
+    done = await write(connection, [report.change() for report in reports if claims[report.row.id] == 1])
     fates: dict[UUID, Fate] = dict.fromkeys(done, "settled")
     for report in reports:
         if report.row.id not in done:
@@ -66,8 +71,10 @@ async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) ->
 
 
 async def _settle_alone(connection: AsyncConnection[Any], report: Report) -> Fate:
+    # A row that stays locked is one at rest, in its client's own transaction: no claim of ours is on it any more. If it
+    # is another, its claim is left to the sweeper.
     async with connection.transaction():
-        found = await lock(connection, report.row.id)
+        found = await lock_soon(connection, report.row.id)
         if found is not None and _still_holds(found, report):
             change = decide.fold(report.change(), found.row, report.proof(), found.stored, report.terms)
             await write(connection, [change])
@@ -99,6 +106,7 @@ def _proves_the_whole(found: Found, report: Report) -> bool:
         isinstance(report.outcome, NotExecuted)
         and found.row.status is OutboxStatus.UNKNOWN
         and found.row.attempt == report.row.attempt
+        and not found.row.contradicted
         and not found.stored
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,9 @@ class Found:
 
 LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = %(id)s FOR UPDATE"
 LOCK_OR_SKIP = LOCK + " SKIP LOCKED"
+IS_GONE = "SELECT NOT EXISTS (SELECT FROM idem.outbox WHERE id = %(id)s)"
+SOON = 0.5
+"""Seconds: much longer than any lock of ours is held."""
 READ = """
 SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
        o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.looks, o.absents, o.misses,
@@ -35,7 +39,7 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
        extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left,
        extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
        extract(epoch FROM statement_timestamp() - o.claimed_at)::float8 AS claim_age,
-       extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.retention AS window_left,
+       extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window AS window_left,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS status_age,
        EXISTS (SELECT FROM idem.daemons d
                 WHERE d.id = o.claimed_by
@@ -43,7 +47,10 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
                        OR (d.seen_at > o.claimed_until AND NOT o.claim_token = ANY (d.tokens)))) AS holder_known,
        EXISTS (SELECT FROM idem.idempotency_keys k
                 WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation
-                  AND k.idempotency_key = n.idempotency_key AND k.intent_id <> n.id) AS key_used_anew
+                  AND k.idempotency_key = n.idempotency_key AND k.intent_id <> n.id) AS key_used_anew,
+       EXISTS (SELECT FROM idem.dead_letters l
+                WHERE l.intent_id = n.id AND l.resolved_at IS NULL
+                  AND l.reason IN ('conflict', 'possible_duplicate')) AS contradicted
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.id = ANY (%(ids)s) ORDER BY o.id
 """
@@ -63,6 +70,26 @@ async def lock(connection: AsyncConnection[Any], row_id: UUID, *, skip: bool = F
     if await locked.fetchone() is None:
         return None
     return next(iter(await read_locked(connection, [row_id])), None)
+
+
+async def lock_soon(connection: AsyncConnection[Any], row_id: UUID) -> Found | None:
+    """As `lock`, but somebody who holds the row for longer than `SOON` is not waited for.
+
+    The retry of a key at rest locks its row in the client's own transaction, which may stay open for minutes; whoever
+    brings a result must not wait for that with all the results behind it (hazard 22). None: gone, or still held.
+    """
+    until = asyncio.get_running_loop().time() + SOON
+    while True:
+        found = await lock(connection, row_id, skip=True)
+        if found is not None or await is_gone(connection, row_id) or asyncio.get_running_loop().time() > until:
+            return found
+        await asyncio.sleep(SOON / 10)
+
+
+async def is_gone(connection: AsyncConnection[Any], row_id: UUID) -> bool:
+    """Whether there is no such row any more."""
+    record = await (await connection.execute(IS_GONE, {"id": row_id})).fetchone()
+    return bool(record and record[0])
 
 
 async def read_locked(connection: AsyncConnection[Any], row_ids: Sequence[UUID]) -> list[Found]:

@@ -1,4 +1,6 @@
-"""The one gate: nothing else writes the state of a key or the status of an outbox row that was ever claimed.
+"""The one gate: every end of a claim, every proof, verdict and operator's decision is written here.
+
+Beside it only accept (new keys, the client's retry), the claim itself and the expiry of keys write a state.
 
 Every write names the row, its claim token and its attempt, and says which rows it did not find as it expected them.
 Lock order everywhere: outbox (by id), key, intent, dead letter.
@@ -17,7 +19,8 @@ from psycopg.errors import ProgramLimitExceeded
 from psycopg.pq import TransactionStatus
 
 from idem.outbox import storable
-from idem.outbox.change import Change
+from idem.outbox.change import Change, Letter
+from idem.outbox.states import Reason
 
 UNSTORABLE = (DataError, ProgramLimitExceeded)
 """What a value from outside can do to a batch in spite of being made storable (SQLSTATE classes 22 and 54)."""
@@ -211,10 +214,21 @@ def parameters(change: Change) -> dict[str, Any]:
         "seen": change.evidence.outcome,
         "http_status": seen.http_status,
         "details": storable.fields(details),
-        "letters": [{"reason": x.reason, "details": storable.fields(x.details)} for x in change.letters],
+        "letters": _letters(change.letters),
         "closes": sorted(change.closes - {x.reason for x in change.letters}),
         "folds": [str(proof) for proof in change.folds],
     }
+
+
+def _letters(letters: Sequence[Letter]) -> list[dict[str, Any]]:
+    # One entry a reason: two in one statement would be refused by the unique index, and the row would never settle.
+    details: dict[Reason, dict[str, Any]] = {}
+    for letter in letters:
+        if letter.reason in details:
+            details[letter.reason].setdefault("also", []).append(letter.details)
+        else:
+            details[letter.reason] = dict(letter.details)
+    return [{"reason": reason, "details": storable.fields(said)} for reason, said in details.items()]
 
 
 def bare(row: Mapping[str, Any]) -> dict[str, Any]:

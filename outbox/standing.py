@@ -15,15 +15,13 @@ from idem.outbox.outcomes import Refused, Succeeded, name
 from idem.outbox.states import OutboxStatus
 from idem.outbox.terms import Terms
 
-CANCELLABLE = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
-
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """An open outbox row with all that an operator's guards ask for.
 
     `lease_left` is of a claim or of a reconciler's take, in seconds, None where nobody has the row; `key_state` is
-    None where the key is gone; `contradicted`: proofs that disagree are on record (an open `conflict`).
+    None where the key is gone.
     """
 
     row: Row
@@ -31,7 +29,6 @@ class Standing:
     inline: bool
     lease_left: float | None
     key_state: str | None
-    contradicted: bool
 
 
 def quiet_left(standing: Standing, terms: Terms) -> float:
@@ -50,7 +47,7 @@ def overridable(standing: Standing, terms: Terms) -> Iterator[tuple[str, str]]:
     """The guards of "it did not happen" that do not hold now, as (name, text). Only certainty may override them."""
     if (left := quiet_left(standing, terms)) > 0:
         yield "quiet_after", f"a request of it may still act at the provider for {seconds(left)}"
-    if standing.contradicted:
+    if standing.row.contradicted:
         yield "conflict", "proofs that disagree are on record, and each says that the provider has it"
 
 

@@ -39,9 +39,6 @@ class OutboxStatus(StrEnum):
     """Proven not executed, at rest (key `failed_retryable`)."""
 
 
-FINAL_KEY_STATES = frozenset({KeyState.COMPLETED, KeyState.EXPIRED})
-"""Final is not the same as at rest: `failed_retryable` is at rest, and can still be completed by a late proof."""
-
 GONE = None
 """The end of an outbox row: its step is done, or cancelled."""
 
@@ -139,8 +136,6 @@ class Reason(StrEnum):
 
 BLOCKS_RETRY = frozenset({Reason.REJECTED, Reason.CRASHES_WORKER})
 """While one of these is open, the client's retry of a `failed_retryable` key is answered `needs_operator`."""
-
-NEEDS_OPERATOR = BLOCKS_RETRY | {Reason.RECONCILE_EXHAUSTED, Reason.NOT_SETTLEABLE, Reason.PARTIAL}
 
 CLOSED_BY_PROOF = frozenset(Reason) - {
     Reason.CONFLICT,

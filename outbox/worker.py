@@ -41,7 +41,7 @@ class Worker:
         self.settler = Settler(database, batch=self.settings.batch, flush=self.settings.flush)
         self.life.tokens = lambda: list(self.settler.held)
         self._renderer = Renderer()
-        desk = Desk(database, self.settler, self._renderer, self.life.id, self.settings)
+        desk = Desk(database, self.settler, self._renderer, self.life, self.settings)
         self.lanes = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
             known = catalogue.providers[provider]
@@ -62,7 +62,9 @@ class Worker:
         for lane in self.lanes:
             lane.give_back()
         await asyncio.gather(*(lane.finish() for lane in self.lanes))
-        await self.settler.drain()
+        # While the database is away nothing can be reported; after the lease the sweeper does it, by what it can see.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.settler.drain(), self.settings.lease)
         settling.cancel()
         ended.set()
         await asyncio.gather(listening, living, settling, return_exceptions=True)

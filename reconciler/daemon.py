@@ -67,6 +67,7 @@ class LaneReconciler:
         self._terms = terms
         self._control = ControlQuestion(desk.database, lane_name, lane)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closings = 0
 
     async def start(self) -> int:
         """Take what is due, as far as slots are free, and begin to ask; how many rows."""
@@ -78,6 +79,10 @@ class LaneReconciler:
         desk.held[token] += 1
         try:
             async with desk.database.connection() as connection:
+                if self.lane.breaker.closings > self._closings:
+                    # The provider is back: what waited for it is due, at the pace of this lane's few slots.
+                    await due.hasten_lane(connection, self.name)
+                    self._closings = self.lane.breaker.closings
                 rows = await due.take(
                     connection,
                     self.name,

@@ -68,17 +68,17 @@ WITH picked AS MATERIALIZED (
            claimed_at    = statement_timestamp(),
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
            attempt       = o.attempt + CASE
-               WHEN o.status = 'unknown' AND %(replays)s AND o.retention >= 2 * %(margin)s
+               WHEN o.status = 'unknown' AND %(replays)s
                 AND o.first_sent_at > statement_timestamp()
-                                      - make_interval(secs => least(o.retention, %(retention)s) - %(margin)s)
+                                      - make_interval(secs => least(o.replay_window, %(window)s))
                THEN 1 ELSE 0 END,
-           quiet_after   = CASE WHEN o.claim_token IS NULL OR o.retention = 0 THEN o.quiet_after
+           quiet_after   = CASE WHEN o.claim_token IS NULL OR o.replay_window = 0 THEN o.quiet_after
                                 ELSE greatest(o.quiet_after, o.claimed_until + make_interval(secs => %(quiet)s)) END
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
-              o.status = 'unknown' AND %(replays)s AND o.retention >= 2 * %(margin)s
+              o.status = 'unknown' AND %(replays)s
               AND o.first_sent_at > statement_timestamp()
-                                    - make_interval(secs => least(o.retention, %(retention)s) - %(margin)s) AS replay
+                                    - make_interval(secs => least(o.replay_window, %(window)s)) AS replay
 )
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
        t.provider_reference AS reference, coalesce(t.replay, false) AS replay, r.method, r.path, r.headers, r.body
@@ -118,8 +118,7 @@ async def take(
             "holder": holder,
             "lease": lease,
             "replays": contract.replays,
-            "retention": contract.key.retention,
-            "margin": contract.key.margin,
+            "window": contract.replay_window,
             "quiet": contract.flight_limit + contract.pause_allowance,
         },
     )
@@ -142,6 +141,19 @@ async def take(
 
 
 # A subquery that gives one value, because a join would read the ledger whole.
+HASTEN_LANE = """
+UPDATE idem.outbox o SET available_at = statement_timestamp()
+ WHERE o.status IN ('unknown', 'awaiting') AND o.provider = %(provider)s AND o.account = %(account)s
+   AND o.available_at > statement_timestamp() AND o.misses > 0
+"""
+
+
+async def hasten_lane(connection: AsyncConnection[Any], lane: LaneName) -> int:
+    """Make every row due that could not be asked about while the provider was away; how many."""
+    parameters = {"provider": lane.provider, "account": lane.account}
+    return (await connection.execute(HASTEN_LANE, parameters)).rowcount
+
+
 HASTEN = """
 UPDATE idem.outbox o SET available_at = statement_timestamp()
  WHERE o.status IN ('unknown', 'awaiting') AND o.available_at > statement_timestamp()
@@ -154,21 +166,3 @@ RETURNING o.id
 async def hasten(connection: AsyncConnection[Any], *, since: datetime | None) -> int:
     """Make every unknown and awaiting row due now (of intents since a time, if given); how many."""
     return len(await (await connection.execute(HASTEN, {"since": since})).fetchall())
-
-
-LEFT = """
-SELECT o.intent_id, o.status, o.provider, o.account, o.looks, o.absents, o.misses,
-       extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
-       extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in
-  FROM idem.outbox o
- WHERE o.status IN ('unknown', 'awaiting')
-   AND (%(since)s::timestamptz IS NULL
-        OR (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id) >= %(since)s)
- ORDER BY o.status_since LIMIT 1000
-"""
-
-
-async def left(connection: AsyncConnection[Any], *, since: datetime | None) -> list[Any]:
-    """What is still unknown or awaiting, oldest first, at most 1000."""
-    cursor = records(connection)
-    return await (await cursor.execute(LEFT, {"since": since})).fetchall()

@@ -90,16 +90,22 @@ def _evidence(stored: StoredProof) -> Evidence:
 DUE_REDRIVES = """
 SELECT o.id FROM idem.outbox o
  WHERE o.id = ANY (ARRAY(SELECT d.id FROM idem.outbox d
-                          WHERE d.redrive_at <= statement_timestamp() ORDER BY d.redrive_at LIMIT %(limit)s))
+                          WHERE d.redrive_at <= statement_timestamp() AND d.operation = ANY (%(operations)s)
+                            AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = d.id LIMIT 1) IS NULL
+                          ORDER BY d.redrive_at LIMIT %(limit)s))
    AND o.status = 'held' AND o.redrive_at <= statement_timestamp()
  ORDER BY o.id FOR UPDATE SKIP LOCKED
 """
 
 
 async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int) -> int:
-    """Put rows whose automatic redrive is due back to work, under the same provider key; how many."""
+    """Put rows whose automatic redrive is due back to work, under the same provider key; how many.
+
+    Rows that this process cannot redrive are not picked, or the first of them would hide all others (IB-022).
+    """
+    wanted = {"limit": limit, "operations": list(catalogue.operations)}
     async with connection.transaction():
-        ids = [r[0] for r in await (await connection.execute(DUE_REDRIVES, {"limit": limit})).fetchall()]
+        ids = [r[0] for r in await (await connection.execute(DUE_REDRIVES, wanted)).fetchall()]
         changes: list[Change] = []
         for found in await read_locked(connection, ids):
             terms = catalogue.terms(found.row.operation)

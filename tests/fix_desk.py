@@ -151,7 +151,7 @@ class Desk:
         async with self.spine.database.connection() as connection:
             if action == "resolve_completed":
                 outcome = arguments.pop("outcome", Succeeded("pay_7", "succeeded"))
-                renderer = Renderer(threads=1)
+                renderer = Renderer()
                 try:
                     return await operator.resolve_completed(
                         connection, self.spine.catalogue, renderer, intent, outcome, by=by, reason=reason, **arguments

@@ -97,7 +97,7 @@ CREATE FUNCTION idem.accept(
     p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
     p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
-    p_key_ttl interval, p_patience interval, p_retention integer, p_marks_start boolean, p_traceparent text
+    p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text
 ) RETURNS idem.decision LANGUAGE plpgsql AS $$
 DECLARE
     k        idem.idempotency_keys;
@@ -152,10 +152,10 @@ BEGIN
                    statement_timestamp() FROM key
         ), queued AS (
             INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation,
-                                     provider, account, origin, provider_key, retention, marks_start, traceparent)
+                                     provider, account, origin, provider_key, replay_window, marks_start, traceparent)
             SELECT row_id, intent, 'pending', statement_timestamp(), statement_timestamp(),
                    statement_timestamp() + p_patience, p_operation, p_provider, p_account, p_origin, p_provider_key,
-                   p_retention, p_marks_start, p_traceparent FROM key
+                   p_replay_window, p_marks_start, p_traceparent FROM key
         ), frozen AS (
             INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers,
                                        body)

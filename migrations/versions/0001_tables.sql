@@ -107,7 +107,7 @@ CREATE TABLE idem.outbox (
     claim_token         uuid,
     provider_key        uuid        NOT NULL,
     attempt             integer     NOT NULL DEFAULT 0,
-    retention           integer     NOT NULL DEFAULT 0,
+    replay_window       integer     NOT NULL DEFAULT 0,
     looks               integer     NOT NULL DEFAULT 0,
     absents             integer     NOT NULL DEFAULT 0,
     misses              integer     NOT NULL DEFAULT 0,
@@ -141,7 +141,7 @@ CREATE TABLE idem.outbox (
     CONSTRAINT redrive_waits_in_held CHECK (redrive_at IS NULL OR status = 'held'),
     CONSTRAINT waiting_row_has_order CHECK (status <> 'waiting' OR ordering_key IS NOT NULL),
     CONSTRAINT counters_do_not_go_below_zero
-        CHECK (least(attempt, looks, absents, misses, redrives, sweeps, retention) >= 0)
+        CHECK (least(attempt, looks, absents, misses, redrives, sweeps, replay_window) >= 0)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX one_open_row_an_intent ON idem.outbox (intent_id);
@@ -149,6 +149,7 @@ CREATE INDEX outbox_due ON idem.outbox (provider, account, available_at, id) WHE
 CREATE INDEX outbox_leases ON idem.outbox (claimed_until, id) WHERE status = 'claimed';
 CREATE INDEX outbox_to_settle ON idem.outbox (provider, account, available_at, id)
     WHERE status IN ('unknown', 'awaiting');
+CREATE INDEX outbox_not_asked ON idem.outbox (provider, account) WHERE misses > 0 AND status IN ('unknown', 'awaiting');
 CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
 CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('pending', 'waiting', 'unfrozen');
 CREATE INDEX outbox_redrives ON idem.outbox (redrive_at) WHERE redrive_at IS NOT NULL;

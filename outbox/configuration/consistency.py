@@ -187,9 +187,13 @@ def check_together(
     settings: InstallationSettings,
     providers: Mapping[str, ProviderSettings],
     operations: Mapping[str, OperationSettings],
+    written: Any,
 ) -> None:
-    """What installation, providers and operations contradict each other in."""
-    if not operations:
+    """What installation, providers and operations contradict each other in.
+
+    `written` are the operations of the file, the broken ones too.
+    """
+    if not written:
         complaints.add("warning", ("operations",), "there is no operation", "Write one, or define it in Python")
     for name, operation in operations.items():
         provider = providers.get(operation.provider)

@@ -46,11 +46,7 @@ class Configuration:
 
     def require_database_url(self) -> str:
         """The URL of the database. Raises ConfigError where nothing names one."""
-        if self.database_url is None:
-            raise ConfigError(
-                "database.url: nothing names a database. Set IDEM_DATABASE_URL=postgresql://user:password@host/name"
-            )
-        return self.database_url
+        return _named(self.database_url)
 
 
 def load(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> Configuration:
@@ -72,6 +68,34 @@ def explain(path: Path | str | None = None, env: Mapping[str, str] = os.environ)
     except ConfigError as error:
         return [_about_the_file(found, problem) for problem in error.problems]
     return sorted(complaints.findings, key=lambda finding: finding.level)
+
+
+def database_url(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> str:
+    """The database's URL alone: from IDEM_DATABASE_URL, else from [database] of the file.
+
+    Who only looks at the database needs no provider's credentials, and no mistake elsewhere in the file stops him.
+    Raises ConfigError.
+    """
+    found = source.find(path, env)
+    # A variable is enough; a file that is named must be there all the same, or a typing error goes unnoticed.
+    raw, text = ({}, "") if env.get(source.URL_VARIABLE) and not found.exists() else source.read(found)
+    merged, origins = source.overlay(raw, env)
+    complaints, vault = Complaints(source.lines(text), origins), Vault(env, found.parent)
+    settings = _installation(complaints, {"database": merged.get("database", {})})
+    url = _database_url(complaints, vault, settings)
+    for level, loc, what, do in vault.findings:
+        complaints.add(level, loc, what, do)
+    if complaints.failed:
+        raise ConfigError(*(str(finding) for finding in complaints.findings if finding.level == "error"))
+    return _named(url)
+
+
+def _named(url: str | None) -> str:
+    if url is None:
+        raise ConfigError(
+            "database.url: nothing names a database. Set IDEM_DATABASE_URL=postgresql://user:password@host/name"
+        )
+    return url
 
 
 def _about_the_file(path: Path, problem: str) -> Finding:
@@ -108,7 +132,7 @@ def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, 
         if account is not None:
             accounts[name] = account
     if settings is not None:
-        check_together(complaints, settings, provider_settings, operation_settings)
+        check_together(complaints, settings, provider_settings, operation_settings, merged.get("operations"))
     _unknown_variables(complaints, env, merged)
 
     if settings is None or complaints.failed:

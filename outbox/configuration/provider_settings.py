@@ -237,7 +237,7 @@ class ProviderSettings(Section):
     )
     on_unsettleable: OnUnsettleable = Field(
         default="operator",
-        description='What happens where nothing can tell: "operator" (default), or a standing order.',
+        description='What happens where nothing can tell: "operator" (default, a dead letter). No other is available yet.',
     )
     start_mark: bool | None = Field(
         default=None, description="Whether each call's start is committed first; default where no key is carried."
@@ -246,6 +246,14 @@ class ProviderSettings(Section):
     verified: str | None = Field(
         default=None, description="Date at which these facts were last checked, as 2026-11-28."
     )
+
+    @field_validator("on_unsettleable")
+    @classmethod
+    def _is_available(cls, value: OnUnsettleable) -> OnUnsettleable:
+        # Nothing carries out a standing order yet: taken and not followed it would leave payments to nobody.
+        if value != "operator":
+            raise ValueError(f'"{value}" is not available yet: use "operator"')
+        return value
 
     def contract(self, name: str) -> Contract:
         """The contract, with what follows from its own words (`contracts.completed`)."""

@@ -19,6 +19,10 @@ FILE_VARIABLE: Final = "IDEM_CONFIG"
 URL_VARIABLE: Final = "IDEM_DATABASE_URL"
 LARGEST: Final = 4 * 1_048_576
 
+BESIDE: Final = (FILE_VARIABLE, "IDEM_OPERATOR", "IDEM_PG_BIN", "IDEM_KILL_RUNS")
+"""Variables of idem's own that are no setting: of the command line, the embedded server and the tests."""
+OF_TESTS: Final = "IDEM_TEST_"
+
 ORCHESTRATOR: Final = re.compile(r"IDEM_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP)(_.*)?)?)")
 """What Kubernetes sets for every Service whose name begins with idem."""
 
@@ -99,10 +103,10 @@ def overlay(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dict[str, Any]
 
 def unknown(env: Mapping[str, str], named: frozenset[str]) -> Iterator[tuple[str, str | None]]:
     """The `IDEM_…` variables that nothing reads, with the nearest that there is. `named`: those that secrets name."""
-    known = [*variables(), FILE_VARIABLE]
+    known = [*variables(), *BESIDE]
     for variable in sorted(env):
         if variable.startswith("IDEM_") and variable not in known and variable not in named:
-            if ORCHESTRATOR.fullmatch(variable):
+            if variable.startswith(OF_TESTS) or ORCHESTRATOR.fullmatch(variable):
                 continue
             yield variable, next(iter(difflib.get_close_matches(variable, known, 1)), None)
 

@@ -189,7 +189,7 @@ def _settling(contract: Contract, said: bool, events: bool) -> Iterator[Finding]
         yield _error(
             "on_unsettleable",
             "after a timeout nothing can tell what happened: no replay under the key, no look-up, no events",
-            'Say what shall happen then: "operator", or where no value is at risk "assume_done" or "assume_not_done"',
+            'Say that a person decides then, as on_unsettleable = "operator"',
         )
     if contract.on_unsettleable != "operator":
         yield _warning(
@@ -211,7 +211,7 @@ def _rest(contract: Contract, rules: bool) -> Iterator[Finding]:
             'As in [[providers.<name>.outcome]] says = "final", when = {"/status" = "succeeded"}',
         )
     if contract.concurrency is not None and contract.concurrency < 1:
-        yield _error("concurrency", "it must be 1 or more", "To stop a provider use `idem pause`")
+        yield _error("concurrency", "it must be 1 or more", "To stop a provider, pause its lane: docs/on-call.md says how")
     if contract.verified is not None:
         try:
             date.fromisoformat(contract.verified)

@@ -22,8 +22,8 @@ from idem.outbox.providers.template import Text, fill, render_path
 
 By: TypeAlias = Literal["id", "key", "reference"]
 
-ASKS_WITH = frozenset({"key", "reference"})
-"""The names under `idem.` in the path of a look-up."""
+BEFORE = (Succeeded, Pending, CouldNotAsk, Refused, Absent)
+"""Which reading of several objects counts: a refusal only if none of them says more, or is not understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +70,32 @@ class Lookup:
             return failed, "the question failed"
         if self.empty is not None and answer.find(self.empty) == []:
             return Absent(), "an empty list"
-        found, how_many = self._ours(answer, question)
-        if found is MISSING:
+        ours = self._ours(answer, question)
+        if not ours:
             return failed, "the answer shows nothing that carries our key"
-        note = f"{how_many} objects carry this key" if how_many > 1 else "found"
-        return self._conclude(Document(answer.status, answer.headers, found), question, outcome, failed, note)
+        note = f"{len(ours)} objects carry this key" if len(ours) > 1 else "found"
+        said = [
+            self._conclude(Document(answer.status, answer.headers, found), question, outcome, failed, note)
+            for found in ours
+        ]
+        # In whatever order they are listed: an effect that exists is not answered with the refusal beside it.
+        return min(said, key=lambda reading: BEFORE.index(type(reading[0])))
 
     def copies(self, answer: Document, question: Question) -> int:
         """How many objects of the answer are this row's: more than one is a duplicate that somebody must see."""
-        return self._ours(answer, question)[1] if answer.readable and answer.status in rules.SUCCESS else 0
+        return len(self._ours(answer, question)) if answer.readable and answer.status in rules.SUCCESS else 0
 
-    def _ours(self, answer: Document, question: Question) -> tuple[Any, int]:
+    def _ours(self, answer: Document, question: Question) -> list[Any]:
         if self.match is None:
             found = answer.find(self.object)
-            return found, int(found is not MISSING)
+            return [] if found is MISSING else [found]
         wanted = question.reference if self.by == "id" else question.provider_key
         candidates: Any = [answer.find(self.object)]
         # An object that is an item of a list: ours may be another one of that list.
         if self.object and pointer.INDEX.fullmatch(self.object[-1]):
             siblings = answer.find(self.object[:-1])
             candidates = siblings if isinstance(siblings, list) else candidates
-        ours = [item for item in candidates if document.word(pointer.resolve(item, self.match)) == wanted]
-        return (ours[0], len(ours)) if ours else (MISSING, 0)
+        return [item for item in candidates if document.word(pointer.resolve(item, self.match)) == wanted]
 
     def _conclude(
         self, found: Document, question: Question, outcome: tuple[Rule, ...], failed: CouldNotAsk, note: str

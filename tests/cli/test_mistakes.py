@@ -46,6 +46,8 @@ def empty(superuser_url: str) -> Iterator[str]:
 @pytest.mark.parametrize("order", [*LOOKING, *WRITING, *DAEMONS, ("db", "upgrade")], ids=str)
 def test_a_server_that_is_not_there(order: Order, variables: dict[str, str]) -> None:
     url = "postgresql://ada:hunter2@127.0.0.1:9/idem"
+    # A daemon would wait for a while.
+    order = (*order, "--wait", "0.1") if order[1:] == ("run",) else order
     result = call(order, variables, IDEM_DATABASE_URL=url)
     assert result.code == 1
     assert "cannot be reached" in result.err

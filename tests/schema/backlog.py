@@ -87,7 +87,7 @@ SELECT w.id, '{}', '\\x7b7d', w.received_at FROM idem.webhook_events w;
 """
 QUEUE = """
 INSERT INTO idem.outbox (id, intent_id, available_at, start_before, status_since, redrive_at, claim_token, claimed_by,
-                         claimed_at, claimed_until, first_sent_at, quiet_after, provider_key, attempt, retention,
+                         claimed_at, claimed_until, first_sent_at, quiet_after, provider_key, attempt, replay_window,
                          status, operation, provider, account, origin, ordering_key)
 SELECT public.id(n, 2), public.id(n, 1),
        now() + CASE WHEN n > 50000 AND n %% 4 > 0 OR n %% 97 = 0 THEN -1 ELSE 1 END * (1 + n %% 1000) * interval '1 s',

@@ -24,7 +24,7 @@ LOOKING = frozenset({"idem.outbox.ages", "idem.outbox.listing", "idem.outbox.dat
 """Modules whose statements are for the eyes of a person or of metrics, and settings of a session."""
 SMALL = frozenset({"BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT", "BEAT", "END"})
 """Statements that touch no hot table."""
-WHOLE = frozenset({"HASTEN", "QUEUED", "QUARANTINED", "LEFT"})
+WHOLE = frozenset({"HASTEN", "QUEUED", "QUARANTINED", "DOUBT_STARTS", "LEFT"})
 """Commands of an operator and of recovery, which are about every open row; still they read no ledger to its end."""
 BATCH = 100
 
@@ -89,17 +89,17 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
         "claim.OWN_CLAIMS": {"token": TOKEN, **LANE},
         "settle.WRITE": {"changes": json.dumps(changes(claimed, proof)), "ids": claimed},
-        "rows.LOCK": {"id": row}, "rows.LOCK_OR_SKIP": {"id": row},
+        "rows.LOCK": {"id": row}, "rows.LOCK_OR_SKIP": {"id": row}, "rows.IS_GONE": {"id": row},
         "rows.READ": {"ids": claimed}, "rows.STORED": {"ids": claimed},
-        "proofs.IS_GONE": {"id": row}, "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.BURY": proven,
+        "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.BURY": proven,
         "proofs.CORRECT": proven, "proofs.DROP": {"id": proof}, "proofs.NOTE": proven,
         "reports.IS_WRITTEN": {**proven, "row": row, "intent": intent},
-        "recovery.QUEUED": {"after": UUID(int=0), "limit": 500},
+        "recovery.QUEUED": {"after": UUID(int=0), "limit": 500}, "recovery.DOUBT_STARTS": {},
         "recovery.QUARANTINED": {"after": UUID(int=0), "limit": 500},
-        "due.TAKE": {**LANE, **HOLD, "replays": True, "retention": 86400.0, "margin": 200.0, "quiet": 180.0},
-        "due.HASTEN": {"since": LONG_AGO}, "due.LEFT": {"since": LONG_AGO},
+        "due.TAKE": {**LANE, **HOLD, "replays": True, "window": 86200.0, "quiet": 180.0},
+        "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},
         "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)}, "stored.ROW_IS_GONE": {"id": row},
-        "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH},
+        "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay"]},
         "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
         "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0},

@@ -1,0 +1,205 @@
+"""Proofs that contradict each other, in every order: none is dropped in silence, none makes a second call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fix_spine import Spine, catalogue
+from races_help import claim_one
+
+from idem.outbox import claim as claims
+from idem.outbox import clock, reports
+from idem.outbox.answers import Renderer
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.contract import Question, Response
+from idem.outbox.lane_worker import lane_names
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Ambiguous, Outcome, Pending, Proof, Refused, Seen, Succeeded
+from idem.outbox.proofs import apply
+from idem.outbox.reports import Report
+from idem.reconciler import asking, due
+
+
+def stored(proof: Proof) -> StoredProof:
+    answer = None if isinstance(proof, Pending) else Answer(201 if isinstance(proof, Succeeded) else 402, b"{}")
+    return StoredProof(uuid4(), "webhook", proof, answer)
+
+
+async def prove(spine: Spine, row: UUID, proof: Proof, kind: str = "keyed") -> str:
+    terms = spine.catalogue.require(f"pay.{kind}")
+    async with spine.database.connection() as connection:
+        return await apply(connection, row, stored(proof), Evidence("webhook", "webhook"), terms)
+
+
+async def report(spine: Spine, claimed: claims.Claimed, outcome: Outcome, kind: str = "keyed") -> reports.Fate:
+    answer = Answer(201, b"{}") if isinstance(outcome, Succeeded | Refused) else None
+    one = Report(claimed.row, outcome, Seen(200), spine.catalogue.require(f"pay.{kind}"), answer)
+    async with spine.database.connection() as connection:
+        return (await reports.settle(connection, [one]))[claimed.row.id]
+
+
+async def row_id(spine: Spine, intent: UUID) -> UUID:
+    row = await spine.row(intent)
+    assert row is not None
+    return UUID(str(row["id"]))
+
+
+async def take_one(spine: Spine, kind: str) -> due.Taken:
+    name, _ = lane_names(spine.catalogue)[kind, kind]
+    contract = spine.catalogue.providers[kind].contract
+    async with spine.database.connection() as connection:
+        (taken,) = await due.take(
+            connection, name, contract, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime()
+        )
+    return taken
+
+
+async def answered(spine: Spine, taken: due.Taken, look: Any, seen: Seen | None = None) -> str:
+    """Settle a take as if the provider had said this."""
+    renderer = Renderer()
+    found = asking.Answered("look", look, seen or Seen(200), sent=False)
+    try:
+        became, _ = await asking.settle(
+            spine.database, renderer, taken, found, spine.catalogue.require(taken.operation)
+        )
+    finally:
+        renderer.close()
+    return became
+
+
+async def test_proofs_that_disagree_are_never_overruled_by_not_found(spine: Spine) -> None:
+    """Two references are on record; the look-up answers "nothing" for long enough. A redrive would be a third call."""
+    intent = spine.accepted(operation="pay.keyless")
+    claimed = await claim_one(spine, "keyless")
+    for reference in ("pay_a", "pay_b"):
+        assert await prove(spine, claimed.row.id, Succeeded(reference), "keyless") == "stored"
+    assert await report(spine, claimed, Ambiguous(), "keyless") == "folded"
+    assert await spine.letters(intent) == ["possible_duplicate"]
+    for _ in range(6):
+        await spine.advance(4000)
+        await spine.reconcile(hasten=True)
+        await spine.work()
+    assert spine.effects() == 0
+    assert (await spine.key(intent))["state"] == "unknown"
+    assert "possible_duplicate" in await spine.letters(intent)
+
+
+async def test_a_refusal_against_a_success_is_never_overruled_by_not_found(spine: Spine) -> None:
+    intent = spine.accepted(operation="pay.keyless")
+    claimed = await claim_one(spine, "keyless")
+    await prove(spine, claimed.row.id, Succeeded("pay_a"), "keyless")
+    assert await report(spine, claimed, Refused("pay_a"), "keyless") == "folded"
+    for _ in range(6):
+        await spine.advance(4000)
+        await spine.reconcile(hasten=True)
+        await spine.work()
+    assert spine.effects() == 0
+    assert "conflict" in await spine.letters(intent)
+
+
+async def test_pending_under_one_reference_and_done_under_another_are_two_objects(spine: Spine) -> None:
+    """Stored while the claim was live, folded by its report."""
+    intent = spine.accepted()
+    claimed = await claim_one(spine, "keyed")
+    assert await prove(spine, claimed.row.id, Pending("pay_a")) == "stored"
+    await report(spine, claimed, Succeeded("pay_b"))
+    assert "possible_duplicate" in await spine.letters(intent)
+
+
+async def test_two_references_of_an_awaited_row_are_two_objects(spine: Spine) -> None:
+    """The later one does not take the place of the earlier in silence."""
+    intent = spine.accepted()
+    row = await row_id(spine, intent)
+    assert await prove(spine, row, Pending("pay_a")) == "applied"
+    assert await prove(spine, row, Pending("pay_b")) == "applied"
+    assert await spine.letters(intent) == ["possible_duplicate"]
+    kept = await spine.row(intent)
+    assert kept is not None
+    assert kept["provider_reference"] == "pay_a"
+
+
+async def test_another_pending_object_after_the_end_is_seen(spine: Spine) -> None:
+    """The step is done; the provider now says that it works on a second object under the same key."""
+    intent = spine.accepted()
+    row = await row_id(spine, intent)
+    await prove(spine, row, Succeeded("pay_a"))
+    assert await prove(spine, row, Pending("pay_a")) == "agrees"
+    assert await prove(spine, row, Pending("pay_b")) == "conflict"
+    assert await spine.letters(intent) == ["possible_duplicate"]
+
+
+async def test_a_proof_without_a_reference_hides_no_two_that_have_one(spine: Spine) -> None:
+    intent = spine.accepted()
+    claimed = await claim_one(spine, "keyed")
+    for reference in ("pay_a", "pay_b"):
+        assert await prove(spine, claimed.row.id, Succeeded(reference)) == "stored"
+    await report(spine, claimed, Succeeded(None))
+    assert await spine.letters(intent) == ["possible_duplicate"]
+
+
+async def test_the_reference_is_kept_whoever_of_the_agreeing_knew_it(spine: Spine) -> None:
+    intent = spine.accepted()
+    claimed = await claim_one(spine, "keyed")
+    assert await prove(spine, claimed.row.id, Succeeded("pay_a")) == "stored"
+    await report(spine, claimed, Succeeded(None))
+    known = await spine.one("SELECT state, provider_reference FROM idem.intents WHERE id = %(i)s", i=intent)
+    assert known == {"state": "completed", "provider_reference": "pay_a"}
+
+
+async def test_two_reasons_to_fear_a_duplicate_still_settle(spine: Spine) -> None:
+    """Known under another reference, and the look-up shows two objects: one entry, and the row does not get stuck."""
+    intent = spine.accepted(operation="pay.keyless")
+    row = await row_id(spine, intent)
+    await prove(spine, row, Pending("pay_a"), "keyless")
+    await spine.advance(100)
+    taken = await take_one(spine, "keyless")
+    became = await answered(spine, taken, Succeeded("pay_b", "succeeded"), Seen(200, copies=2))
+    assert became == "settled"
+    assert await spine.letters(intent) == ["possible_duplicate"]
+    letter = await spine.one("SELECT details FROM idem.dead_letters WHERE intent_id = %(i)s", i=intent)
+    assert "pay_a" in json.dumps(letter["details"])
+    assert "copies" in json.dumps(letter["details"])
+
+
+@pytest.mark.parametrize("order", [("declined", "succeeded"), ("succeeded", "declined")])
+def test_of_several_objects_the_effect_is_the_answer(order: tuple[str, str]) -> None:
+    """A list in any order: a decline beside a payment must not end as "refused" for ever."""
+    provider = catalogue("http://127.0.0.1:1").providers["keyless"]
+    key = str(uuid4())
+    objects = [{"id": f"pay_{s}", "status": s, "reference": key, "amount": 1} for s in order]
+    question = Question(key, None, awaiting=False)
+    (request,) = provider.questions(question)
+    body = json.dumps({"data": objects}).encode()
+    look, seen = provider.read_look(Response(200, {"content-type": "application/json"}, body), question, request)
+    assert look == Succeeded("pay_succeeded", "succeeded", {"amount": 1})
+    assert seen.copies == 2
+
+
+async def test_two_contradictions_at_once_are_both_on_record(spine: Spine) -> None:
+    """The step is done, so no row's lock orders them: the numbers of the events must not collide."""
+    for n in range(12):
+        intent = spine.accepted(f"k{n}")
+        row = await row_id(spine, intent)
+        await prove(spine, row, Succeeded("pay_a"))
+        held = asyncio.Event()
+
+        async def first(row: UUID = row, held: asyncio.Event = held) -> None:
+            terms = spine.catalogue.require("pay.keyed")
+            async with spine.database.connection() as connection, connection.transaction():
+                await apply(connection, row, stored(Refused("pay_a")), Evidence("webhook", "webhook"), terms)
+                held.set()
+                await asyncio.sleep(0.05)
+
+        async def second(row: UUID = row, held: asyncio.Event = held) -> str:
+            await held.wait()
+            return await prove(spine, row, Succeeded("pay_b"))
+
+        _, became = await asyncio.gather(first(), second())
+        assert became == "conflict"
+        assert await spine.letters(intent) == ["conflict", "possible_duplicate"]
+        numbers = await spine.all("SELECT number FROM idem.events WHERE aggregateid = %(i)s ORDER BY 1", i=intent)
+        assert [row["number"] for row in numbers] == [1, 2, 3]

@@ -1,0 +1,92 @@
+"""A database that changed, attacked: claims that were forgotten halfway, an order of answers, a word of an operator."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fix_spine import Spine
+from races_help import claim_one
+
+from idem.outbox import recovery
+from idem.sweeper.daemon import Sweeper
+
+
+async def changed(spine: Spine) -> None:
+    """The database is found to be another one."""
+    async with spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
+        await recovery.Guard(spine.catalogue, "single")(connection)
+
+
+async def test_a_start_mark_that_may_be_lost_proves_nothing(spine: Spine) -> None:
+    """The claim survived, the commit of its start mark did not: the call may have been made."""
+    intent = spine.accepted(operation="pay.keyless")
+    await claim_one(spine, "keyless")
+    await changed(spine)
+    await spine.advance(1000)
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    row = await spine.row(intent)
+    assert row is not None
+    assert row["status"] == "unknown"
+    assert (await spine.work()).claimed == 0
+    assert spine.effects() == 0
+
+
+async def test_a_row_that_was_at_rest_rests_again(spine: Spine) -> None:
+    """Its client was told that nothing happened, and may have paid otherwise: "nothing was lost" orders no call."""
+    intent = spine.accepted(amount=-1, operation="pay.keyless")
+    await spine.work()
+    sends = len(spine.bank.log.sends())
+    events = await spine.all("SELECT type FROM idem.events")
+    assert (await spine.row(intent) or {})["status"] == "held"
+    await changed(spine)
+    assert (await spine.row(intent) or {})["status"] == "unknown"
+    async with spine.database.connection() as connection:
+        assert await recovery.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
+    assert (await spine.row(intent) or {})["status"] == "held"
+    assert (await spine.key(intent))["state"] == "failed_retryable"
+    assert await spine.letters(intent), "somebody must still decide"
+    await spine.work()
+    assert len(spine.bank.log.sends()) == sends
+    assert await spine.all("SELECT type FROM idem.events") == events
+
+
+async def test_a_queued_row_goes_back_to_work_without_a_word_of_rest(spine: Spine) -> None:
+    """Nobody is told "nothing happened" about a row that is sent in the next moment."""
+    spine.accepted(operation="pay.keyless")
+    await changed(spine)
+    async with spine.database.connection() as connection:
+        assert await recovery.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
+    assert await spine.all("SELECT type FROM idem.events") == []
+    await spine.work()
+    assert spine.effects() == 1
+
+
+async def test_answers_that_overtake_each_other_are_no_restore(spine: Spine, monkeypatch: Any) -> None:
+    """Two new connections ask where the log is; the answer to the earlier question arrives last."""
+    spine.accepted(operation="pay.keyless")
+    guard = recovery.Guard(spine.catalogue, "single")
+    read = recovery._read
+    late, began = asyncio.Event(), asyncio.Event()
+    asked: list[int] = []
+
+    async def slow_at_first(connection: Any) -> recovery.Identity:
+        identity = await read(connection)
+        asked.append(identity.moved)
+        began.set()
+        if len(asked) == 1:
+            await late.wait()
+        return identity
+
+    monkeypatch.setattr(recovery, "_read", slow_at_first)
+    async with spine.database.connection() as one, spine.database.connection() as two:
+        first = asyncio.create_task(guard(one))
+        await began.wait()
+        await two.execute("SELECT pg_logical_emit_message(false, 'idem', repeat('x', 100000)), pg_switch_wal()")
+        await guard(two)
+        assert asked[1] > asked[0]
+        late.set()
+        await first
+    rows = await spine.all("SELECT status FROM idem.outbox")
+    assert [row["status"] for row in rows] == ["pending"]

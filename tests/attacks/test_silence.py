@@ -1,0 +1,266 @@
+"""Rows that nobody would ever hear of again, and one row that holds up all the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from fix_spine import Spine, operation
+from races_help import claim_one
+
+from idem.outbox import proofs, reports
+from idem.outbox.accept import Acceptor
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.claim import Claimed
+from idem.outbox.database import Database, Timeouts
+from idem.outbox.decisions import Replay
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
+from idem.outbox.reports import Report
+from idem.outbox.settings import WorkerSettings
+from idem.outbox.worker import Worker
+from idem.reconciler import stored as stored_work
+from idem.sweeper.daemon import Sweeper
+
+
+async def prove(spine: Spine, row: UUID, proof: Pending | Succeeded, kind: str = "keyed") -> str:
+    answer = None if isinstance(proof, Pending) else Answer(201, b"{}")
+    async with spine.database.connection() as connection:
+        return await proofs.apply(
+            connection, row, StoredProof(uuid4(), "webhook", proof, answer), Evidence("webhook", "webhook"),
+            spine.catalogue.require(f"pay.{kind}"),
+        )  # fmt: skip
+
+
+def report(spine: Spine, claimed: Claimed, outcome: Any, kind: str = "keyed") -> Report:
+    answer = Answer(201, b"{}") if isinstance(outcome, Succeeded | Refused) else None
+    return Report(claimed.row, outcome, Seen(200), spine.catalogue.require(f"pay.{kind}"), answer)
+
+
+async def to_rest(spine: Spine, intent: UUID) -> Claimed:
+    """A claim that was swept, then believed absent: at rest, while its worker still has something to say."""
+    claimed = await claim_one(spine, "keyed")
+    await spine.advance(100_000)
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    for _ in range(4):
+        await spine.advance(4000)
+        await spine.reconcile(hasten=True)
+    row = await spine.row(intent)
+    assert row is not None
+    assert row["status"] == "held", row
+    return claimed
+
+
+def retries_itself(spine: Spine) -> None:
+    """Our own redrives are off: only the client takes a row at rest up again."""
+    quiet = operation("pay.keyed", "keyed", redrive="none", retry="client", give_up_after=10**7, key_ttl=10**7)
+    spine.catalogue = dataclasses.replace(
+        spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": quiet}
+    )
+    spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
+
+
+@contextlib.asynccontextmanager
+async def a_clients_long_transaction(spine: Spine, row: UUID) -> Any:
+    """What the client's retry of a key at rest holds until its caller commits."""
+    async with await psycopg.AsyncConnection.connect(spine.url) as other:
+        await other.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (row,))
+        yield
+        await other.rollback()
+
+
+@contextlib.asynccontextmanager
+async def impatient(spine: Spine) -> Any:
+    """A daemon's connection with a short lock timeout."""
+    database = Database(spine.url, name="idem-test-impatient", timeouts=Timeouts(lock=0.3, connect=10))
+    await database.open()
+    try:
+        async with database.connection() as connection:
+            yield connection
+    finally:
+        await database.close()
+
+
+async def test_hazard_22_a_late_result_does_not_wait_for_a_clients_transaction(spine: Spine) -> None:
+    """It is stored, which needs no lock; the other results of the batch are settled."""
+    retries_itself(spine)
+    intent = spine.accepted("late")
+    late = await to_rest(spine, intent)
+    other = spine.accepted("other")
+    claimed = await claim_one(spine, "keyed")
+    results = [report(spine, late, Succeeded("pay_late")), report(spine, claimed, Succeeded("pay_other"))]
+    async with a_clients_long_transaction(spine, late.row.id), impatient(spine) as connection:
+        fates = await reports.settle(connection, results)
+    assert fates[claimed.row.id] == "settled"
+    assert (await spine.key(other))["state"] == "completed"
+    assert len(await spine.all("SELECT FROM idem.proofs")) == 1
+    assert (await spine.work()).claimed == 0
+    await spine.reconcile()
+    assert isinstance(spine.accept("late"), Replay)
+    assert spine.effects() == 0
+
+
+@pytest.mark.parametrize("outcome", [Ambiguous(), NotExecuted("transport")])
+async def test_hazard_22_a_late_report_that_proves_nothing_does_not_wait_either(spine: Spine, outcome: Any) -> None:
+    retries_itself(spine)
+    intent = spine.accepted("late")
+    late = await to_rest(spine, intent)
+    async with a_clients_long_transaction(spine, late.row.id), impatient(spine) as connection:
+        fates = await reports.settle(connection, [report(spine, late, outcome)])
+    assert fates[late.row.id] == "late"
+    assert ("worker", "late_result") in [(source, kind) for source, kind, _ in await spine.evidence(intent)]
+
+
+async def test_hazard_53_a_proof_about_a_locked_row_is_never_lost(spine: Spine) -> None:
+    """A look-up's proof that waits for a lock until its patience ends is stored; the claim then refuses the row."""
+    retries_itself(spine)
+    intent = spine.accepted()
+    claimed = await to_rest(spine, intent)
+    proof = StoredProof(uuid4(), "reconciler", Succeeded("pay_1"), Answer(201, b"{}"))
+    terms = spine.catalogue.require("pay.keyed")
+    async with a_clients_long_transaction(spine, claimed.row.id), impatient(spine) as connection:
+        became = await proofs.apply(connection, claimed.row.id, proof, Evidence("reconciler", "look"), terms)
+    assert became == "stored"
+    assert (await spine.work()).claimed == 0
+    await spine.reconcile()
+    assert isinstance(spine.accept(), Replay)
+
+
+async def test_two_reports_of_one_row_in_a_batch_are_two_ends(spine: Spine) -> None:
+    """After an outage the results of two claims of a row may wait side by side: each has its own fate and evidence."""
+    intent = spine.accepted(operation="pay.keyless")
+    first = await claim_one(spine, "keyless")
+    await spine.advance(1000)
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    await spine.advance(10)
+    second = await claim_one(spine, "keyless")
+    both = [
+        report(spine, first, Succeeded("pay_1"), "keyless"),
+        report(spine, second, NotExecuted("transport"), "keyless"),
+    ]
+    async with spine.database.connection() as connection:
+        await reports.settle(connection, both)
+    await spine.reconcile()
+    assert (await spine.key(intent))["state"] == "completed"
+    assert (await spine.work()).claimed == 0
+    assert spine.effects() == 0
+
+
+async def test_hazard_14_an_awaited_row_that_cannot_be_asked_about_tells_somebody(spine: Spine) -> None:
+    """The provider has accepted it and then answers no question for longer than `pending_limit`."""
+    intent = spine.accepted()
+    row = await spine.row(intent)
+    assert row is not None
+    await prove(spine, row["id"], Pending("pay_1"))
+    spine.bank.script({"method": "GET"}, ["503"] * 40)
+    for _ in range(4):
+        await spine.advance(30_000)
+        await spine.reconcile(hasten=True)
+    assert await spine.letters(intent) == ["pending_too_long"]
+
+
+async def test_hazard_14_an_awaited_row_of_a_provider_without_questions_tells_somebody(spine: Spine) -> None:
+    intent = spine.accepted()
+    row = await spine.row(intent)
+    assert row is not None
+    await prove(spine, row["id"], Pending("pay_1"))
+    provider = dataclasses.replace(spine.catalogue.providers["keyed"], lookups=())  # type: ignore[type-var]
+    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": provider})
+    for _ in range(3):
+        await spine.advance(50_000)
+        await spine.reconcile(hasten=True)
+    assert await spine.letters(intent) == ["pending_too_long"]
+
+
+async def test_redrives_that_this_process_cannot_make_hide_no_others(spine: Spine) -> None:
+    """IB-022: held rows of an operation that is not configured here stand first in the order of their due time."""
+    spine.catalogue = dataclasses.replace(
+        spine.catalogue,
+        operations={**spine.catalogue.operations, "pay.gone": operation("pay.gone", "keyed")},
+    )
+    spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
+    intents = [spine.accepted(f"k{n}", operation="pay.gone") for n in range(3)] + [spine.accepted("ours")]
+    async with spine.database.connection() as connection:
+        for n, intent in enumerate(intents):
+            await connection.execute(
+                "UPDATE idem.outbox SET status = 'held', redrive_at = now() - interval '1 h' + %s * interval '1 s'"
+                " WHERE intent_id = %s", (n, intent),
+            )  # fmt: skip
+            await connection.execute("UPDATE idem.intents SET state = 'failed_retryable' WHERE id = %s", (intent,))
+            await connection.execute(
+                "UPDATE idem.idempotency_keys SET state = 'failed_retryable' WHERE intent_id = %s", (intent,)
+            )
+    here = {name: known for name, known in spine.catalogue.operations.items() if name != "pay.gone"}
+    spine.catalogue = dataclasses.replace(spine.catalogue, operations=here)
+    async with spine.database.connection() as connection:
+        assert await stored_work.redrive(connection, spine.catalogue, limit=2) == 1
+    assert (await spine.row(intents[-1]) or {})["status"] == "pending"
+
+
+async def test_a_database_that_refuses_writes_for_a_while_is_waited_out(spine: Spine) -> None:
+    """Full disks and fail-overs make databases read-only. The worker lives on, and what it saw is not dropped."""
+    intent = spine.accepted()
+    database = Database(spine.url, name="idem-test-read-only", size=3)
+    await database.open()
+    acting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: Any) -> None:
+        acting.set()
+        await go_on.wait()
+
+    spine.bank.when("acted", None, wait)
+    worker = Worker(database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    await asyncio.wait_for(acting.wait(), 20)
+    async with spine.database.connection() as connection:
+        name = (await spine.one("SELECT current_database() AS name"))["name"]
+        await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-read-only'"
+        )
+        go_on.set()
+        await asyncio.sleep(2)
+        assert not running.done()
+        await connection.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-read-only'"
+        )
+    for _ in range(200):
+        if (await spine.key(intent))["state"] != "in_progress":
+            break
+        await asyncio.sleep(0.1)
+    assert (await spine.key(intent))["state"] == "completed"
+    stop.set()
+    await asyncio.wait_for(running, 30)
+    await database.close()
+    assert spine.effects() == 1
+
+
+async def test_a_claim_that_the_database_refuses_does_not_end_the_worker(spine: Spine) -> None:
+    """A right that is missing for a moment (a migration, a restored dump): other lanes go on, and so does this one."""
+    database = Database(spine.url, name="idem-test-refused", size=3)
+    await database.open()
+    worker = Worker(database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=2, poll=0.05))
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker.run(stop))
+    await asyncio.sleep(0.5)
+    async with spine.database.connection() as connection:
+        await connection.execute("ALTER TABLE idem.lanes RENAME TO lanes_elsewhere")
+        await asyncio.sleep(1)
+        await connection.execute("ALTER TABLE idem.lanes_elsewhere RENAME TO lanes")
+    intent = spine.accepted()
+    assert not running.done()
+    for _ in range(200):
+        if (await spine.key(intent))["state"] == "completed":
+            break
+        await asyncio.sleep(0.1)
+    stop.set()
+    await asyncio.wait_for(running, 30)
+    await database.close()
+    assert (await spine.key(intent))["state"] == "completed"

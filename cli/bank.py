@@ -56,5 +56,8 @@ def run(
         "fault_rate": fault_rate,
         "seed": seed,
     }
-    chosen = replace(base, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    try:
+        chosen = replace(base, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    except bank.SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
     bank.run(chosen, lambda url: typer.echo(url))

@@ -1,4 +1,4 @@
-"""The provider contract: what a provider promises, as data (DESIGN section 6).
+"""The provider contract: what a provider promises, as data (docs/design.md section 6).
 
 All durations are seconds. A contract is frozen, compared by value, and made by `idem.outbox.configuration` from
 `idem.toml` or by Python code; `check` in `idem.outbox.providers` refuses one that cannot settle.

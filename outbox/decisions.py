@@ -1,6 +1,6 @@
 """What accept decided about a request: a closed union, so that every `match` over it is total.
 
-DESIGN names seven decisions; `NeedsOperator` is the eighth (docs/decisions/0003).
+The design names seven decisions; `NeedsOperator` is the eighth (docs/decisions/0003).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether this database is still the one that idem wrote to; what follows where it is not (DESIGN, Recovery).
+"""Whether this database is still the one that idem wrote to; what follows where it is not (docs/design.md, Recovery).
 
 A restore, a clone or an asynchronous promotion forgets claims: a row that looks queued may have been sent. Such rows
 become `unknown`, unless a second send is harmless. What cannot be noticed (a restored snapshot with all daemons

@@ -116,7 +116,7 @@ def pairs(transitions: tuple[Transition, ...]) -> frozenset[tuple[str | None, st
 
 
 class Reason(StrEnum):
-    """Why an intent or an event is in the dead-letter table (DESIGN, Dead letters)."""
+    """Why an intent or an event is in the dead-letter table (docs/design.md, Dead letters)."""
 
     TOO_LATE = "too_late"
     UNRENDERABLE = "unrenderable"

@@ -57,7 +57,7 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
     schedule = terms.contract.schedule
     looks = row.looks + 1
     if looks >= len(schedule):
-        due = _before_the_window_closes(row, not_before(DAY), terms.contract)
+        due = _inside_the_window(row, not_before(DAY), terms)
         exhausted = Letter(Reason.RECONCILE_EXHAUSTED, {"looks": looks, "absents": change.absents or row.absents})
         letters = (exhausted,) if looks == len(schedule) else ()
         return dataclasses.replace(change, looks=min(looks, 30000), misses=0, due_in=due, letters=letters)
@@ -66,7 +66,6 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
     if enough and terms.contract.lookup.possible and not row.contradicted:
         # The next look could decide, if it is asked late enough: neither wait longer, nor ask in vain before.
         due = min(due, max(_quiet_left(row, change, terms.contract) + EDGE, schedule[0]))
-    due = _before_the_window_closes(row, due, terms.contract)
     return dataclasses.replace(change, looks=looks, misses=0, due_in=_inside_the_window(row, due, terms))
 
 
@@ -104,14 +103,6 @@ def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absents: int) -> 
     seen = {**evidence.details, "absents": absents, "horizon": terms.contract.lookup.horizon}
     settled = dataclasses.replace(evidence, details=seen)
     return dataclasses.replace(decide.verdict(row, settled, terms), absents=absents, looks=row.looks + 1)
-
-
-def _before_the_window_closes(row: Row, due: float, contract: Contract) -> float:
-    # One last look while a replay is still allowed: the next would come when nobody may ask so any more.
-    if not contract.replays or row.window_left is None:
-        return due
-    last = row.window_left - contract.key.margin - contract.deadline - contract.schedule[0]
-    return min(due, last) if last > 0 else due
 
 
 def _asked_late_enough(row: Row, contract: Contract) -> bool:

@@ -11,7 +11,8 @@ __all__ = ["DemoSettings", "Sabotage", "run"]
 
 
 def run(settings: DemoSettings) -> int:
-    """Play a demo and say what came of it: 0 if every promise held, 1 if one broke, 3 if a sabotage hit nobody.
+    """Play a demo and say what came of it: 0 if every promise held, 1 if one broke, 3 if a sabotage hit nobody,
+    4 if the proof did not see it, 130 if it was interrupted.
 
     Raises ConfigError for settings that cannot work, EmbeddedError where no server can be had.
     """

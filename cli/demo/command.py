@@ -30,7 +30,9 @@ def demo(
     ] = 0.0,
     factor: Annotated[float, typer.Option(help="What the contract's times are multiplied by.")] = 0.05,
     as_data: Json = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the database and the folder with the records.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the folder with the records; the demo's database is dropped either way.")
+    ] = False,
     database_url: Annotated[
         str | None,
         typer.Option(help="A server on which this role may create a database; default: an embedded one."),
@@ -39,7 +41,8 @@ def demo(
     """Payments through a misbehaving bank, daemons killed with SIGKILL, and a proof at the end.
 
     Half the payments go to an account whose bank knows no idempotency keys. Exit code 0: every promise held; 1: one
-    broke, and the output names the intent; 3: a sabotage found no victim.
+    broke, and the output names the intent, which is what --sabotage must end with; 2: a setting that cannot work; 3: a
+    sabotage found no victim; 4: the proof did not see a sabotage; 130: interrupted.
     """
     try:
         chosen = Sabotage(sabotage) if sabotage is not None else None

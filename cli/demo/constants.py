@@ -1,4 +1,8 @@
-"""The time constants of the demo's contracts, as they would be in production, and scaled by one factor."""
+"""The time constants of the demo's contracts, close to those of production, and scaled by one factor.
+
+Two are not the defaults: `pause_allowance` is 5m here and 15m there, `reconciler.lease` 60s here and 90s there. Else
+each absence of the demo would take three times as long to be believed.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LOOKUP_FAULTS = 0.1
 """The share of look-ups that go wrong: a failed question must count as nothing."""
 
 TOML = """\
-# Written by `idem demo`: production's contracts, every time multiplied by {factor:g}.
+# Written by `idem demo`: contracts close to production's, every time multiplied by {factor:g}.
 environment = "{environment}"
 
 [worker]

@@ -23,8 +23,8 @@ PATIENCE = 1.5
 """Seconds that they wait for one."""
 POLL = 0.01
 PAUSE = 0.2
-FIRST = 2.0
-"""Seconds from the first completed payment to the first kill."""
+FIRST = 0.5
+"""Seconds from the moment at which all daemons are up and work to the first kill."""
 
 HOLDING = """
 SELECT d.pid FROM idem.outbox o JOIN idem.daemons d ON d.id = o.claimed_by
@@ -32,10 +32,15 @@ SELECT d.pid FROM idem.outbox o JOIN idem.daemons d ON d.id = o.claimed_by
 """
 
 
-class Killer:
-    """Kills `settings.kills` daemons.
+UP = """
+SELECT count(DISTINCT d.pid) FROM idem.daemons d WHERE d.ended_at IS NULL AND d.pid = ANY (%s)
+"""
 
-    `paused` holds it back: until the daemons have begun, and while the database is away.
+
+class Killer:
+    """Kills `settings.kills` daemons, from the moment at which all of them are up.
+
+    `paused` holds it back: until the first payment is through, and while the database is away.
     """
 
     def __init__(self, processes: Processes, url: str, settings: DemoSettings, paused: Callable[[], bool]) -> None:
@@ -48,7 +53,7 @@ class Killer:
 
     async def run(self) -> None:
         """Until all kills are made."""
-        while self._paused():  # noqa: ASYNC110 (nobody tells when the daemons have begun)
+        while self._paused() or not await self._all_up():
             await asyncio.sleep(PAUSE)
         began = asyncio.get_running_loop().time()
         left = list(self._moments)
@@ -63,6 +68,15 @@ class Killer:
             for _ in range(together):
                 if await self._kill_one():
                     left.pop(0)
+
+    async def _all_up(self) -> bool:
+        """Whether every daemon has given a sign of life: one that is killed while it starts breaks nothing."""
+        pids = [process.pid for process in self._processes.daemons if process.pid is not None]
+        with contextlib.suppress(psycopg.Error):
+            async with await AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3) as connection:
+                row = await (await connection.execute(UP, (pids,))).fetchone()
+                return row is not None and row[0] >= len(self._processes.daemons)
+        return False
 
     async def _kill_one(self) -> bool:
         kind = self._chance.choices([*WEIGHTS], [*WEIGHTS.values()])[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +18,19 @@ from idem.outbox.errors import ConfigError
 HELD: Final = 0
 BROKE: Final = 1
 NO_VICTIM: Final = 3
-"""A sabotage that did not take place, or was not caught: nothing is proven."""
+"""A sabotage that did not take place: nothing is proven."""
+NOT_CAUGHT: Final = 4
+"""A sabotage that took place, and the proof did not see it: the proof is worth nothing."""
 INTERRUPTED: Final = 130
 
 
 def perform(settings: DemoSettings) -> int:
-    """Play the demo and say what came of it: 0 if every promise held, 1 if one broke.
+    """Play the demo and say what came of it, as an exit code.
 
     Raises ConfigError for settings that cannot work, EmbeddedError where no server can be had.
     """
+    if not math.isfinite(settings.factor):
+        raise ConfigError(f"--factor: {settings.factor:g} is no number to multiply times by; leave it out, or use 0.05")
     if settings.factor < SMALLEST_FACTOR:
         raise ConfigError(
             f"--factor: {settings.factor:g} makes times so short that a busy machine breaks the bank's contract; "
@@ -50,5 +55,5 @@ def _leave(settings: DemoSettings, result: report.Result) -> int:
     else:
         place.clear(Path(result.folder))
     if settings.sabotage is not None and not result.caught:
-        return NO_VICTIM
+        return NO_VICTIM if result.victim is None else NOT_CAUGHT
     return HELD if result.holds else BROKE

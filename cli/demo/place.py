@@ -13,10 +13,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from idem.cli.demo.settings import DemoSettings
 from idem.cli.embedded import Embedded, acquire
 from idem.outbox.errors import ConfigError
+from idem.outbox.settings import check_database_url
 
 PREFIX = "idem_demo_"
 LINGER = 0.5
@@ -27,14 +29,27 @@ LINGER = 0.5
 def server(settings: DemoSettings) -> Iterator[tuple[str, Embedded | None]]:
     """The URL of a server for the demo, and the embedded one if it is that."""
     if settings.database_url is not None:
-        yield settings.database_url, None
+        yield _checked(settings.database_url), None
         return
     with acquire(settings.home, linger=LINGER) as embedded:
         yield embedded.url, embedded
 
 
+def _checked(url: str) -> str:
+    try:
+        check_database_url(url)
+        conninfo_to_dict(url)
+    except (ValueError, psycopg.ProgrammingError):
+        # Not quoted: it may hold a password.
+        raise ConfigError(
+            "--database-url: it is no URL of a PostgreSQL server: write postgresql://user:password@host:5432/name"
+        ) from None
+    # `postgres://` and SQLAlchemy's `postgresql+psycopg://` mean the same server.
+    return "postgresql://" + url.partition("://")[2]
+
+
 @contextlib.contextmanager
-def database(url: str, *, keep: bool) -> Iterator[str]:
+def database(url: str) -> Iterator[str]:
     """The URL of a new database on this server; dropped at the end, as are those of demos that were killed.
 
     Raises ConfigError if the role may not create one.
@@ -52,10 +67,9 @@ def database(url: str, *, keep: bool) -> Iterator[str]:
     try:
         yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
     finally:
-        if not keep:
-            # A server that is gone takes its databases with it, or the next demo finds them.
-            with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as admin:
-                admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        # A server that is gone takes its databases with it, or the next demo finds them.
+        with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as admin:
+            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def folder(home: Path) -> Path:

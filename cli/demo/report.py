@@ -30,6 +30,8 @@ class Result:
     folder: str
     victim: Victim | None = None
     calm: Sequence[Calm] = ()
+    rolled_back: int = 0
+    """Payments whose client undid accept, on purpose: they must not be there, and must never happen."""
 
     @property
     def noisy(self) -> list[Calm]:
@@ -80,9 +82,14 @@ def closing(result: Result) -> str:
         ("SIGKILLs", f"{result.kills}; claims that were in flight: {proof.claims_lost}"),
         ("daemons ended by themselves", result.ended_alone),
     ]
+    if result.rolled_back:
+        undone = f"{result.rolled_back} (their transaction was undone after accept, on purpose: they must never happen)"
+        rows.insert(1, ("rolled back by their client", undone))
+    if result.kills and not proof.claims_lost:
+        rows.append(("", "no kill hit a claim: this run says nothing about crashed calls; try another seed"))
     lines = ["", "The proof, from the clients' log, the database and the bank's log:"]
-    lines += [f"  {name:<26} {value}" for name, value in rows]
-    lines.append("  unknowns, by how they were settled:" if proof.settled else "  unknowns                   none")
+    lines += [f"  {name:<28} {value}" for name, value in rows]
+    lines.append("  unknowns, by how they were settled:" if proof.settled else "  unknowns                     none")
     for how, times in proof.settled.items():
         lines.append(
             f"    {how:<24} {times.count:>4}   p50 {times.p50:5.1f} s   p99 {times.p99:5.1f} s   "
@@ -113,6 +120,7 @@ def as_data(result: Result) -> dict[str, Any]:
         "faults": settings.faults,
         "factor": settings.factor,
         "seconds": round(result.seconds, 1),
+        "rolled_back": result.rolled_back,
         "kills": result.kills,
         "ended_alone": result.ended_alone,
         "over": result.over,

@@ -40,7 +40,7 @@ TIDY_UP = 60.0
 """Seconds beyond the longest way of one payment after which a demo ends, whatever is still open."""
 
 START_UP = 6.0
-"""Seconds without kills before an outage: a daemon that finds no database at its start ends, so none may start then."""
+"""Seconds without kills before an outage: what a daemon uses while it starts would count as noise of the outage."""
 
 REAP = """
 UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'reaped', tokens = '{}'
@@ -51,7 +51,7 @@ UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'reaped', 
 def play(settings: DemoSettings, times: Constants) -> Result:
     """Run the whole demo. Whatever happens, no process of it is left afterwards."""
     work = place.folder(settings.home)
-    with place.server(settings) as (url, embedded), place.database(url, keep=settings.keep) as database:
+    with place.server(settings) as (url, embedded), place.database(url) as database:
         runner.upgrade(database, environment=installation.ENVIRONMENT)
         result = asyncio.run(_Stage(settings, times, work, database, embedded).play())
     (work / "proof.json").write_text(report.to_json(result) + "\n")
@@ -94,6 +94,7 @@ class _Stage:
                 folder=str(self._work),
                 victim=saboteur.victim if saboteur is not None else None,
                 calm=self._calm,
+                rolled_back=len(self._plan) - scenario.wanted(self._plan),
             )
 
     async def _until_over(self, processes: Processes, environment: Mapping[str, str]) -> tuple[bool, Saboteur | None]:
@@ -109,11 +110,12 @@ class _Stage:
         saboteur = None
         if settings.sabotage is not None:
             saboteur = Saboteur(settings.sabotage, self._database, self._work / "bank.jsonl", clients)
+        killer = Killer(processes, self._database, settings, lambda: self._away or not monitor.progress.completed)
         async with _background(
             processes.tend(),
             clients.run(),
             display.run(),
-            Killer(processes, self._database, settings, lambda: self._away or not monitor.progress.completed).run(),
+            killer.run(),
             *([saboteur.run()] if saboteur is not None else []),
             *([self._outage(processes, monitor)] if settings.outage else []),
         ):

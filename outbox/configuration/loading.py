@@ -77,8 +77,9 @@ def database_url(path: Path | str | None = None, env: Mapping[str, str] = os.env
     Raises ConfigError.
     """
     found = source.find(path, env)
-    # A variable is enough; a file that is named must be there all the same, or a typing error goes unnoticed.
-    raw, text = ({}, "") if env.get(source.URL_VARIABLE) and not found.exists() else source.read(found)
+    # Variables are enough, unless a file was named: then a typing error in its name must not go unnoticed.
+    unnamed = path is None and not env.get(source.FILE_VARIABLE)
+    raw, text = ({}, "") if unnamed and not found.exists() else source.read(found)
     merged, origins = source.overlay(raw, env)
     complaints, vault = Complaints(source.lines(text), origins), Vault(env, found.parent)
     settings = _installation(complaints, {"database": merged.get("database", {})})

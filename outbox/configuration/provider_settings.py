@@ -1,4 +1,4 @@
-"""`providers.<name>` in idem.toml: a provider contract (DESIGN section 6), and the HTTP provider made of it."""
+"""`providers.<name>` in idem.toml: a provider contract (docs/design.md section 6), and the HTTP provider made of it."""
 
 from __future__ import annotations
 

@@ -211,7 +211,9 @@ def _rest(contract: Contract, rules: bool) -> Iterator[Finding]:
             'As in [[providers.<name>.outcome]] says = "final", when = {"/status" = "succeeded"}',
         )
     if contract.concurrency is not None and contract.concurrency < 1:
-        yield _error("concurrency", "it must be 1 or more", "To stop a provider, pause its lane: docs/on-call.md says how")
+        yield _error(
+            "concurrency", "it must be 1 or more", "To stop a provider, pause its lane: docs/on-call.md says how"
+        )
     if contract.verified is not None:
         try:
             date.fromisoformat(contract.verified)

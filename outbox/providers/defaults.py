@@ -1,4 +1,4 @@
-"""What an answer says that no rule of the contract matches: DESIGN's table of outcomes, for HTTP.
+"""What an answer says that no rule of the contract matches: the design's table of outcomes, for HTTP.
 
 The background of each status is RFC 9110, 6585 and 8470. Whatever is not listed is Ambiguous.
 """

@@ -1,4 +1,4 @@
-"""DESIGN's table of outcomes, row by row; and that no answer of any kind can prove more than it says."""
+"""The design's table of outcomes, row by row; and that no answer of any kind can prove more than it says."""
 
 from __future__ import annotations
 

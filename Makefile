@@ -25,7 +25,7 @@ demo: $(STAMP) ## the main job, on an embedded PostgreSQL, with a proof at its e
 	@exec $(VENV)/bin/idem demo $(ARGS)
 
 test: $(STAMP) ## the whole test suite; ARGS="-k accept" for a part
-	@exec $(PY) -m pytest $(ARGS)
+	@exec $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(STAMP) ## ruff, mypy strict, import-linter, docs and help up to date
 	@$(PY) .ci/check.py

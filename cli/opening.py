@@ -29,7 +29,7 @@ def configuration(config: Path | None) -> Configuration:
 
 
 def database_url(config: Path | None) -> str:
-    """The database's URL, from IDEM_DATABASE_URL or [database] alone: who only looks needs no provider's credentials."""
+    """The database's URL, from IDEM_DATABASE_URL or [database] alone: who only looks needs no provider's secrets."""
     from idem.outbox.configuration import database_url
     from idem.outbox.settings import check_database_url
 

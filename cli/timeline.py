@@ -60,10 +60,9 @@ def _show_row(row: dict[str, Any]) -> None:
         [
             ("row", f"{row['status']} for {age(row['age'])}"),
             ("attempts", row["attempt"]),
-            # A row at rest is not due, and a time that is over says nothing: it is left out.
             ("due in", None if row["status"] == "held" else age(max(0.0, row["due_in"]))),
             ("may start until", row["start_before"]),
-            ("quiet time left", age(row["quiet_left"]) if (row["quiet_left"] or 0) > 0 else None),
+            ("quiet time left", _quiet(row)),
             ("replay window left", age(row["replay_window_left"]) if row["replay_window_left"] is not None else None),
             ("held by", row["claimed_by"]),
             ("lease left", age(row["lease_left"]) if row["lease_left"] is not None else None),
@@ -71,6 +70,14 @@ def _show_row(row: dict[str, Any]) -> None:
             ("sent to", row["origin"]),
         ]
     )
+
+
+def _quiet(row: dict[str, Any]) -> str | None:
+    left = row["quiet_left"]
+    if left is None or left > 0:
+        return None if left is None else age(left)
+    # Of a row at rest everything is proven: a time that is over says nothing about it.
+    return None if row["status"] == "held" else "over"
 
 
 def _line(entry: dict[str, Any]) -> list[object]:

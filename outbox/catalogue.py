@@ -11,6 +11,10 @@ from idem.outbox.errors import ConfigError, Unrenderable
 from idem.outbox.operation import Answer, Final, Operation
 from idem.outbox.terms import Terms
 
+LONGEST_FLIGHT = 86400.0
+"""Seconds: the flight limit of a provider that is not known here. Longer than any contract's, because by the quiet time
+that is written with it a daemon which knows the provider believes "not found"."""
+
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
@@ -36,8 +40,15 @@ class Catalogue:
         return terms
 
     def cautious(self, operation: str, provider: str) -> Terms:
-        """The terms of a row, or for one that is not known here the longest waits and no judgement (IB-023)."""
-        return self.terms(operation) or Terms(Contract(provider), _nobody(operation, provider), known=False)
+        """The terms of a row, or for one that is not known here the longest waits and no judgement (IB-023).
+
+        Of an operation that is defined elsewhere the provider may still be known, and its contract with it.
+        """
+        if terms := self.terms(operation):
+            return terms
+        known = self.providers.get(provider)
+        contract = Contract(provider, flight_limit=LONGEST_FLIGHT) if known is None else known.contract
+        return Terms(contract, _nobody(operation, provider), known=False)
 
 
 def _nobody(operation: str, provider: str) -> Operation:

@@ -1,7 +1,7 @@
 """The clock of this machine that goes on while the machine sleeps: for the budget of a lease, and for nothing else.
 
-Due times, leases and guards are the database's (docs/design.md section 4). A worker only needs to know how much of a lease is
-certainly left, and `time.monotonic()` of Linux does not count the time of a suspended machine (hazard 1).
+Due times, leases and guards are the database's (docs/design.md section 4). A worker only needs to know how much of a
+lease is certainly left, and `time.monotonic()` of Linux does not count the time of a suspended machine (hazard 1).
 """
 
 from __future__ import annotations

@@ -220,8 +220,8 @@ class InstallationSettings(Section):
     environment: str = Field(
         default="development",
         pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        description="Name of the environment, frozen into the database; default development. A daemon of another "
-        "environment refuses to start on this database.",
+        description="Name of the environment, written into a new database by `idem db upgrade`, which wants it said; "
+        "default development. A daemon of another environment refuses to start on this database.",
     )
     database: DatabaseSettings = Field(default=DatabaseSettings(), description="The database and its timeouts.")
     worker: WorkerSettings = Field(default=WorkerSettings(), description="Who makes the calls.")

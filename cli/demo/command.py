@@ -31,7 +31,8 @@ def demo(
     factor: Annotated[float, typer.Option(help="What the contract's times are multiplied by.")] = 0.05,
     as_data: Json = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the folder with the records; the demo's database is dropped either way.")
+        bool,
+        typer.Option("--keep", help="Keep the folder with the records; the demo's database is dropped either way."),
     ] = False,
     database_url: Annotated[
         str | None,

@@ -53,7 +53,7 @@ class Killer:
 
     async def run(self) -> None:
         """Until all kills are made."""
-        while self._paused() or not await self._all_up():
+        while self._paused() or not await self._all_up():  # noqa: ASYNC110 (nobody tells when they are)
             await asyncio.sleep(PAUSE)
         began = asyncio.get_running_loop().time()
         left = list(self._moments)

@@ -237,7 +237,7 @@ class ProviderSettings(Section):
     )
     on_unsettleable: OnUnsettleable = Field(
         default="operator",
-        description='What happens where nothing can tell: "operator" (default, a dead letter). No other is available yet.',
+        description='What happens where nothing can tell: "operator" (default, a dead letter); no other yet.',
     )
     start_mark: bool | None = Field(
         default=None, description="Whether each call's start is committed first; default where no key is carried."

@@ -23,9 +23,13 @@ WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 NOT_OURS_TO_SET: Final = frozenset(
-    {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "keep-alive"}
-)
-"""Headers of the connection: a value of ours would break the framing, or ask for a 417."""
+    {
+        "host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "keep-alive",
+        "proxy-connection", "accept-encoding",
+    }
+)  # fmt: skip
+"""Headers of the connection: a value of ours would break the framing, ask for a 417, or be refused when sending, where
+it would count as a mistake of the configuration and stop the lane for everybody."""
 
 CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
 """Resolved when sending and never frozen."""

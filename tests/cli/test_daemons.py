@@ -112,5 +112,5 @@ async def test_the_bank_says_where_it_is_and_ends_with_0_on_sigterm(desk: Desk) 
         await asyncio.wait_for(bank.communicate(), 20)
     assert bank.returncode == 0
     wrong = await desk.cli("bank", "run", "--account", "nonsense")
-    assert wrong.code == 1
+    assert wrong.code == 2
     assert "expected name:token" in wrong.err

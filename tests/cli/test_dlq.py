@@ -23,6 +23,17 @@ def refused(result: Result, *words: str) -> None:
     assert "Traceback" not in result.err
 
 
+async def test_show_says_that_the_configuration_cannot_be_used_and_why(desk: Desk) -> None:
+    letter = await desk.letter(await desk.held("k1"), "rejected")
+    with mock.patch.dict(desk.environment):
+        del desk.environment["BANK_TOKEN"]
+        shown = await desk.cli("dlq", "show", letter)
+    assert shown.code == 0
+    assert "the configuration cannot be used" in shown.err and "BANK_TOKEN is not set" in shown.err
+    assert "is not in this configuration" not in shown.out
+    assert "due in" not in shown.out and "left  -" not in shown.out
+
+
 async def test_list_shows_open_entries_and_filters_them(desk: Desk) -> None:
     first, second = await desk.held("k1"), await desk.held("k2")
     stray = await desk.bury(None, "unmatched_webhook", "bank/evt_1")

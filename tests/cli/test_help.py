@@ -67,4 +67,4 @@ def test_the_configuration_option_is_the_same_everywhere() -> None:
     without = {path for path, command in ALL.items() if not hasattr(command, "commands")} - {
         path for path, command in ALL.items() if any(option.name == "config" for option in command.params)
     }
-    assert {" ".join(path) for path in without} <= {"db sql", "bank run"}
+    assert {" ".join(path) for path in without} <= {"bank run", "demo"}

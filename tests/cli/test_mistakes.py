@@ -134,6 +134,77 @@ def test_an_upgrade_needs_no_providers_credentials(variables: dict[str, str], em
     assert call(("db", "upgrade"), variables, IDEM_DATABASE_URL=empty).code == 0
 
 
+@pytest.mark.parametrize("file", [True, False])
+def test_a_new_installation_must_be_named(
+    variables: dict[str, str],
+    empty: str,
+    configuration: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: bool,
+) -> None:
+    configuration.write_text(configuration.read_text().replace('environment = "test"', ""))
+    if not file:
+        del variables["IDEM_CONFIG"]
+        monkeypatch.chdir(tmp_path / "..")
+    environment = variables | {"IDEM_DATABASE_URL": empty}
+    refused = call(("db", "upgrade"), environment)
+    assert refused.code == 2
+    assert "IDEM_ENVIRONMENT" in refused.err and "idem.toml" in refused.err
+    assert call(("db", "current", "--json"), environment).data["revision"] is None
+    assert call(("db", "upgrade"), environment, IDEM_ENVIRONMENT="Prod!").code == 2
+    assert call(("db", "upgrade"), environment, IDEM_ENVIRONMENT="development").code == 0
+    # An installation that has its name is brought up to date as before.
+    assert call(("db", "upgrade"), environment).code == 0
+
+
+def test_an_upgrade_takes_the_retention_from_the_environment_before_the_file(
+    variables: dict[str, str], empty: str, configuration: Path
+) -> None:
+    configuration.write_text(configuration.read_text() + "\n[sweeper]\nevidence_retention = '500d'\n")
+    kept = "SELECT extract(epoch FROM evidence_retention)::int / 86400 FROM idem.installation"
+    for changes, days in (({}, 500), ({"IDEM_SWEEPER_EVIDENCE_RETENTION": "600d"}, 600)):
+        assert call(("db", "upgrade"), variables, IDEM_DATABASE_URL=empty, **changes).code == 0
+        with psycopg.connect(empty) as connection:
+            assert connection.execute(kept).fetchone() == (days,)
+    wrong = call(("db", "upgrade"), variables, IDEM_DATABASE_URL=empty, IDEM_SWEEPER_EVIDENCE_RETENTION="1s")
+    assert wrong.code == 2
+
+
+def test_who_only_looks_needs_no_credentials(environment: dict[str, str], configuration: Path) -> None:
+    url = urlsplit(environment.pop("IDEM_DATABASE_URL"))
+    host = url._replace(netloc=url.netloc.replace(f":{url.password}@", "@")) if url.password else url
+    configuration.write_text(configuration.read_text() + f"\n[database]\nurl = '{urlunsplit(host)}'\n")
+    environment.pop("BANK_TOKEN", None)
+    if url.password:
+        environment["PGPASSWORD"] = url.password
+    for order in LOOKING:
+        assert call(order, environment).code == 0, order
+
+
+WRONG_USAGE: list[Order] = [
+    ("recover", "--reason", "r"),
+    ("recover", "--reason", "r", "--lost", "--lossless"),
+    ("bank", "run", "--account", "x"),
+    ("bank", "run", "--fault-rate", "3"),
+    ("bank", "run", "--account", "a:t", "--account", "a:u"),
+]
+
+
+@pytest.mark.parametrize("order", WRONG_USAGE, ids=str)
+def test_wrong_usage_ends_with_2(order: Order, environment: dict[str, str]) -> None:
+    assert call(order, environment).code == 2
+
+
+def test_settings_of_the_bank_that_are_none(environment: dict[str, str], tmp_path: Path) -> None:
+    settings = tmp_path / "bank.json"
+    for text in ("{", "[]", '{"sead": 1}'):
+        settings.write_text(text)
+        wrong = call(("bank", "run", "--settings", settings), environment)
+        assert wrong.code == 2
+        assert "bank.json" in wrong.err
+
+
 def test_a_metrics_port_that_is_taken(environment: dict[str, str]) -> None:
     import socket
 

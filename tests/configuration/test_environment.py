@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from idem.outbox.configuration import explain, load
+from idem.outbox.configuration import database_url, explain, load
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
 from idem.outbox.configuration.source import variables
@@ -121,6 +121,28 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest(write: Path) -> None:
     )
     write.write_text(PROVIDER % '{ env = "IDEM_BANK_TOKEN" }')
     assert load(write, {"IDEM_BANK_TOKEN": "t"}).warnings == ()
+
+
+def test_variables_of_our_own_that_are_no_settings_are_known(write: Path) -> None:
+    ours = ("IDEM_CONFIG", "IDEM_OPERATOR", "IDEM_PG_BIN", "IDEM_TEST_DATABASE_URL", "IDEM_TEST_HOME", "IDEM_KILL_RUNS")
+    assert load(write, {"BANK_TOKEN": "t", **dict.fromkeys(ours, "x")}).warnings == ()
+    (finding,) = load(write, {"BANK_TOKEN": "t", "IDEM_OPERATER": "ada"}).warnings
+    assert finding.do == "Did you mean IDEM_OPERATOR?"
+
+
+def test_the_database_alone_needs_nothing_of_the_rest(write: Path) -> None:
+    database = '[database]\nurl = "postgresql://u@h/d"\n'
+    write.write_text(database + PROVIDER % '{ env = "BANK_TOKEN" }')
+    assert database_url(write, {}) == "postgresql://u@h/d"
+    assert database_url(write, {"IDEM_DATABASE_URL": "postgresql://u:p@h/e"}) == "postgresql://u:p@h/e"
+    write.write_text(database + "[worker]\nleese = 1\n[operations.pay]\n")
+    assert database_url(write, {}) == "postgresql://u@h/d"
+    write.write_text("[database]\nurl_from = { env = 'NO_URL' }\n")
+    with pytest.raises(ConfigError, match="NO_URL is not set"):
+        database_url(write, {})
+    write.write_text("")
+    with pytest.raises(ConfigError, match="nothing names a database"):
+        database_url(write, {})
 
 
 def test_every_section_has_its_variables() -> None:

@@ -96,6 +96,18 @@ PROVIDER_MISTAKES = [
     ("[providers.bank]", '[providers.bank]\nschedule = ["1m"]', "providers.bank.schedule", "Add a later time"),
     ("[providers.bank]", '[providers.bank]\nflight_limit = "1s"', "providers.bank.flight_limit", "own deadline"),
     ("[providers.bank]", '[providers.bank]\nverified = "x"', "providers.bank.verified", "2026-11-28"),
+    (
+        "[providers.bank]",
+        '[providers.bank]\non_unsettleable = "assume_done"',
+        "providers.bank.on_unsettleable",
+        'error: "assume_done" is not available yet: use "operator"',
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\non_unsettleable = "assume_not_done"',
+        "providers.bank.on_unsettleable",
+        'error: "assume_not_done" is not available yet: use "operator"',
+    ),
     ("[providers.bank]", '[providers."my bank"]', "providers.my bank", "no usable name"),
     (
         "[providers.bank]",
@@ -199,6 +211,11 @@ def test_all_of_them_at_once_and_errors_first(write: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         load(write, {})
     assert len(raised.value.problems) == 8
+
+
+def test_no_operation_is_another_mistake_than_a_broken_one(write: Path) -> None:
+    assert "there is no operation" in found(write, PROVIDER)["operations"]
+    assert set(found(write, SOUND.replace('path = "/payments"', ""))) == {"operations.pay.path"}
 
 
 def test_the_line_is_named(write: Path) -> None:

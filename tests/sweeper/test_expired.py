@@ -105,7 +105,7 @@ async def test_a_row_that_is_not_configured_here_becomes_unknown_and_is_not_judg
     until = (await rows.row(intent))["claimed_until"]
     await Sweeper(database, known).run_once()
     assert ((await rows.row(intent))["status"], await rows.letters(intent)) == ("unknown", [])
-    cautious = Contract("elsewhere")
+    cautious = known.cautious("pay.elsewhere", "elsewhere").contract
     quiet = await rows.value(SECONDS, until=until, i=intent)
     assert quiet == pytest.approx(cautious.flight_limit + cautious.pause_allowance)
 

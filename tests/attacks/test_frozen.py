@@ -1,0 +1,145 @@
+"""Real worker processes that are frozen at the worst place, and lines that break all the time: one effect each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+import kill_worker
+import pytest
+from fix_spine import Spine
+
+from idem.outbox.database import Database, Timeouts
+from idem.outbox.decisions import Replay
+from idem.outbox.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
+from idem.outbox.worker import Worker
+from idem.reconciler.daemon import Reconciler
+from idem.sweeper.daemon import Sweeper
+from idem.testing.proxy import Direction, Proxy, Verdict
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["kill_worker"])
+
+
+def target(url: str) -> tuple[str, int] | str:
+    parts = urlsplit(url)
+    socket = parse_qs(parts.query).get("host")
+    port = parse_qs(parts.query).get("port", ["5432"])[0]
+    return f"{socket[0]}/.s.PGSQL.{port}" if socket else (parts.hostname or "", parts.port or 5432)
+
+
+def through(url: str, proxy: Proxy) -> str:
+    parts = urlsplit(url)
+    user = parts.username if parts.password is None else f"{parts.username}:{parts.password}"
+    return f"postgresql://{user}@127.0.0.1:{proxy.port}{parts.path}"
+
+
+async def effects(spine: Spine, intent: UUID, kind: str) -> int:
+    row = await spine.one("SELECT provider_key::text AS k FROM idem.requests WHERE intent_id = %(i)s", i=intent)
+    return len(spine.bank.log.effects(**{"key" if kind == "keyed" else "reference": row["k"]}))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["keyed", "keyless"])
+async def test_hazard_1_a_worker_frozen_before_its_first_byte(spine: Spine, kind: str) -> None:
+    """SIGSTOP when its claim is committed; swept, asked about, sent by another; then it wakes, its lease unused."""
+    frozen = asyncio.Event()
+    pid = 0
+
+    def freeze(_number: int, direction: Direction, data: bytes) -> Verdict:
+        if pid and direction == "to_client" and b"/payments" in data and not frozen.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            frozen.set()
+        return "pass"
+
+    async with Proxy(target(spine.url), freeze) as database:
+        process = processes.Process(target=kill_worker.run, args=(through(spine.url, database), spine.bank.url))
+        process.start()
+        pid = process.pid or 0
+        try:
+            intent = spine.accepted(operation=f"pay.{kind}")
+            await asyncio.wait_for(frozen.wait(), 40)
+            for _ in range(6):
+                await spine.advance(4000)
+                await Sweeper(spine.database, spine.catalogue).run_once()
+                await spine.reconcile(hasten=True)
+                await spine.work()
+            first = spine.accept(operation=f"pay.{kind}")
+            assert isinstance(first, Replay)
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(1)
+            os.kill(pid, signal.SIGTERM)
+            await asyncio.to_thread(process.join, 30)
+            assert process.exitcode == 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert await effects(spine, intent, kind) == 1
+    assert await spine.letters(intent) == []
+    again = spine.accept(operation=f"pay.{kind}")
+    assert isinstance(again, Replay)
+    assert again.answer == first.answer
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(170)
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_daemons_on_a_line_that_breaks_all_the_time(spine: Spine, seed: int) -> None:
+    """Two workers, two reconcilers, two sweepers over a line that is cut at random, against a bank that misbehaves."""
+    chance = random.Random(seed)
+    broken, cuts = True, 0
+
+    def cut(_number: int, _direction: Direction, _data: bytes) -> Verdict:
+        nonlocal cuts
+        if not broken or chance.random() > 0.01:
+            return "pass"
+        cuts += 1
+        return "cut"
+
+    faults = ["none", "act_then_drop", "act_then_500", "drop_before_acting", "act_then_reset", "503", "cut_body", "401"]
+    spine.bank.script(None, [chance.choice(faults) for _ in range(60)])
+    async with Proxy(target(spine.url), cut) as proxy:
+        database = Database(
+            through(spine.url, proxy), name="idem-test-chaos", size=6, timeouts=Timeouts(statement=5, lock=2, connect=2)
+        )
+        await database.open()
+        stop = asyncio.Event()
+        daemons = [
+            one.run(stop)
+            for _ in range(2)
+            for one in (
+                Worker(database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=4, poll=0.1)),
+                Reconciler(database, spine.catalogue, ReconcilerSettings(lease=30, interval=0.3), margin=1),
+                Sweeper(database, spine.catalogue, SweeperSettings(interval=0.3)),
+            )
+        ]
+        running = [asyncio.create_task(daemon) for daemon in daemons]
+        wanted = [(kind, n) for n in range(20) for kind in ("keyed", "keyless")]
+        intents = {(kind, n): spine.accepted(f"k{n}", operation=f"pay.{kind}") for kind, n in wanted}
+        told: dict[tuple[str, int], Replay] = {}
+        for round in range(60):
+            await asyncio.sleep(0.2)
+            if round > 20:
+                broken = False
+                await spine.advance(200)
+            for kind, n in intents:
+                decision = spine.accept(f"k{n}", operation=f"pay.{kind}") if (n + round) % 7 == 0 else None
+                if isinstance(decision, Replay):
+                    assert told.setdefault((kind, n), decision).answer == decision.answer
+            assert not any(task.done() for task in running), "a daemon ended by itself"
+            if not await spine.all("SELECT FROM idem.outbox"):
+                break
+        stop.set()
+        await asyncio.wait_for(asyncio.gather(*running), 60)
+        await database.close()
+    assert cuts > 3
+    for (kind, _), intent in intents.items():
+        assert await effects(spine, intent, kind) == 1, (kind, intent, await spine.evidence(intent))
+        assert await spine.letters(intent) == [], await spine.evidence(intent)
+        assert (await spine.key(intent))["state"] == "completed"

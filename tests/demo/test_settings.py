@@ -1,0 +1,73 @@
+"""What a demo refuses, and what its exit codes say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fix_desk import run
+
+from idem.cli.demo import DemoSettings, Sabotage, performance
+from idem.cli.demo.proof import Proof
+from idem.cli.demo.proof_records import Finding
+from idem.cli.demo.report import Result, closing
+from idem.cli.demo.sabotage import Victim
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--factor", "nan"), "no number to multiply times by"),
+        (("--factor", "inf"), "no number to multiply times by"),
+        (("--factor", "0.001"), "use 0.03 or more"),
+        (("--database-url", "nonsense:hunter2"), "no URL of a PostgreSQL server"),
+        (("--database-url", "postgresql://a:hunter%zz2@h/d"), "no URL of a PostgreSQL server"),
+        (("--sabotage", "nothing"), "choose one of"),
+    ],
+)
+def test_settings_that_cannot_work(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(["demo", *arguments], {})
+    assert result.code == 2
+    assert words in result.err
+    assert "hunter" not in result.err + result.out and "Traceback" not in result.err
+
+
+def proven(*findings: Finding, claims_lost: int = 1) -> Proof:
+    numbers = dict.fromkeys(
+        ("accepted", "effects_wanted", "effects_made", "refused", "requests_made", "second_sends", "forbidden_sends",
+         "duplicates", "lost", "answers_changed", "answers_compared", "evidence_missing", "unsettled",
+         "letters_expected", "letters_unexpected"), 0,
+    )  # fmt: skip
+    return Proof(**numbers, claims_lost=claims_lost, settled={}, faults={}, findings=list(findings))
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "victim", "named", "code"),
+    [
+        (None, None, None, 0),
+        (None, None, "i1", 1),
+        (Sabotage.LOSE_ROW, Victim("i1", "k1"), "i1", 1),
+        (Sabotage.LOSE_ROW, None, None, 3),
+        (Sabotage.LOSE_ROW, Victim("i1", "k1"), None, 4),
+        (Sabotage.LOSE_ROW, Victim("i1", "k1"), "i2", 4),
+    ],
+)
+def test_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sabotage: Sabotage | None, victim: Victim | None,
+    named: str | None, code: int,
+) -> None:  # fmt: skip
+    findings = [Finding("P1", "lost", named, "k", "seen")] if named else []
+    settings = DemoSettings(sabotage=sabotage, home=tmp_path)
+    result = Result(settings, proven(*findings), 1.0, 1, 0, True, str(tmp_path / "work"), victim)
+    monkeypatch.setattr("idem.cli.demo.stage.play", lambda *_: result)
+    assert performance.perform(settings) == code
+
+
+def test_the_closing_explains_what_was_undone_and_kills_that_hit_nothing() -> None:
+    said = closing(Result(DemoSettings(), proven(claims_lost=0), 1.0, 4, 0, True, "work", rolled_back=7))
+    assert "rolled back by their client" in said and "undone after accept" in said
+    assert "no kill hit a claim" in said
+    assert "no kill hit a claim" not in closing(Result(DemoSettings(), proven(), 1.0, 4, 0, True, "work"))

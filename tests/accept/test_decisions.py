@@ -269,14 +269,14 @@ def test_what_is_stored_is_what_was_accepted(shop: Shop) -> None:
     decision = shop.once(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     assert isinstance(decision, Accepted)
     (row,) = shop.rows(
-        "SELECT o.status, o.attempt, o.provider, o.account, o.origin, o.retention, o.marks_start, o.traceparent,"
+        "SELECT o.status, o.attempt, o.provider, o.account, o.origin, o.replay_window, o.marks_start, o.traceparent,"
         "       o.provider_key = r.provider_key, r.method, r.path, r.body, n.params, n.operation, n.tenant_id,"
         "       n.idempotency_key, k.state, k.expires_at, o.first_sent_at"
         "  FROM idem.outbox o JOIN idem.requests r ON r.outbox_id = o.id JOIN idem.intents n ON n.id = o.intent_id"
         "  JOIN idem.idempotency_keys k ON k.intent_id = n.id"
     )
     assert row[:9] == (
-        "pending", 0, "keyed", "keyed", "http://127.0.0.1:9", 86400, False,
+        "pending", 0, "keyed", "keyed", "http://127.0.0.1:9", 86220, False,
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", True,
     )  # fmt: skip
     assert row[9:11] == ("POST", "/payments")

@@ -9,7 +9,7 @@ from uuid import uuid4
 from idem.outbox import decide, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.change import Change, Evidence, Letter, StoredProof
-from idem.outbox.contract import Question
+from idem.outbox.contract import Contract, Question
 from idem.outbox.database import Database
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import (
@@ -26,6 +26,7 @@ from idem.outbox.outcomes import (
     name,
 )
 from idem.outbox.proofs import apply, change_one, note
+from idem.outbox.providers.defaults import REQUEST
 from idem.outbox.rows import Found
 from idem.outbox.states import OutboxStatus, Reason
 from idem.outbox.terms import Terms
@@ -34,7 +35,7 @@ from idem.reconciler.control import ControlQuestion
 from idem.reconciler.due import Taken
 
 How: TypeAlias = Literal["replay", "look"]
-ANSWERS_THAT_DECIDE_NOTHING = frozenset({500, 501})
+ANSWERS_THAT_DECIDE_NOTHING = REQUEST | {500}
 """Statuses of a replay that are the provider's own word, given again and again: they use up a look (IB-089)."""
 
 
@@ -58,8 +59,9 @@ async def ask(lane: Lane, control: ControlQuestion, taken: Taken) -> Answered | 
         outcome, seen = await lane.send(taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True)
         # What is proven not executed cannot act later: it needs no quiet time of its own.
         sent = not isinstance(outcome, NotExecuted)
-        counts = seen.http_status in ANSWERS_THAT_DECIDE_NOTHING
-        replay = Answered("replay", _as_look(outcome), seen, sent, counts)
+        replayed = _as_look(outcome, seen, lane.provider.contract)
+        counts = isinstance(replayed, CouldNotAsk) and seen.http_status in ANSWERS_THAT_DECIDE_NOTHING
+        replay = Answered("replay", replayed, seen, sent, counts)
         if not isinstance(replay.look, CouldNotAsk):
             return replay
     awaiting = taken.status is OutboxStatus.AWAITING
@@ -73,9 +75,12 @@ async def ask(lane: Lane, control: ControlQuestion, taken: Taken) -> Answered | 
     return Answered("look", look, seen, sent, counts)
 
 
-def _as_look(outcome: Outcome) -> Look:
+def _as_look(outcome: Outcome, seen: Seen, contract: Contract) -> Look:
     """On a replay only Succeeded, Pending and Refused count; a 401 or 404 there proves nothing about the first send."""
     match outcome:
+        case Refused() if contract.unlisted_4xx == "answer" and seen.http_status in REQUEST:
+            # A refusal of this request by its status alone: the first send may have met other rights, or another rule.
+            return CouldNotAsk()
         case Succeeded() | Refused() | Pending():
             return outcome
         case NotExecuted(retry_after=wait):

@@ -40,6 +40,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (SETTLING, "test_hazard_4_a_refusal_of_our_credentials_settles_nothing"),
             (SETTLING, "test_hazard_4_a_401_on_a_replay_proves_nothing_about_the_first_attempt"),
+            (SETTLING, "test_hazard_4_a_refusal_by_its_status_alone_settles_no_replay"),
         ),
     ),
     5: (

@@ -22,9 +22,10 @@ from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Replay
 from idem.outbox.errors import Refusal
 from idem.outbox.lane_worker import lane_names
 from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Pending, Succeeded
+from idem.outbox.outcomes import CouldNotAsk, Pending, Refused, Seen, Succeeded
 from idem.outbox.proofs import apply
 from idem.outbox.rows import lock
+from idem.reconciler import asking
 from idem.sweeper.daemon import Sweeper
 
 
@@ -99,6 +100,15 @@ async def test_hazard_4_a_401_on_a_replay_proves_nothing_about_the_first_attempt
     assert isinstance(spine.accept(), Replay)
     assert len(spine.bank.log.sends()) == 4
     assert spine.effects() == 1
+
+
+def test_hazard_4_a_refusal_by_its_status_alone_settles_no_replay() -> None:
+    """Charged, answer lost; on the replay the provider no longer takes this request, and its 4xx are "answers"."""
+    answers = dataclasses.replace(KEYED, unlisted_4xx="answer")
+    for status in (400, 403, 404, 422):
+        assert asking._as_look(Refused("pay_1"), Seen(status), answers) == CouldNotAsk()
+    assert asking._as_look(Refused("pay_1"), Seen(402), answers) == Refused("pay_1"), "a decline is the provider's word"
+    assert asking._as_look(Refused("pay_1"), Seen(422), KEYED) == Refused("pay_1"), "listed by a rule of the contract"
 
 
 def no_lookup(spine: Spine) -> Any:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -32,6 +33,20 @@ END = """
 UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = %(how)s, tokens = '{}'
  WHERE id = %(id)s AND ended_at IS NULL
 """
+
+
+class Holds(Counter[UUID]):
+    """How many rows of each claim token this process may still act upon, or has yet to report."""
+
+    def hold(self, token: UUID) -> None:
+        """A row of this token was taken, or is being taken."""
+        self[token] += 1
+
+    def let_go(self, token: UUID) -> None:
+        """This process will not act upon a row of this token any more."""
+        self[token] -= 1
+        if self[token] <= 0:
+            del self[token]
 
 
 class Life:

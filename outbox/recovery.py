@@ -19,7 +19,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence
 from idem.outbox.database import records
 from idem.outbox.errors import StoreUnavailable
-from idem.outbox.rows import read_locked
+from idem.outbox.rows import FIRST_ID, read_locked
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
 
@@ -148,7 +148,6 @@ SELECT o.id, extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS
  WHERE o.id > %(after)s AND o.status IN ('pending', 'waiting', 'unfrozen', 'held')
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o
 """
-FIRST_ID = "00000000-0000-0000-0000-000000000000"
 # The claim may have been kept and the commit of its start mark lost, so "no mark" proves nothing any more.
 DOUBT_STARTS = """
 UPDATE idem.outbox SET started_at = statement_timestamp()

@@ -27,6 +27,9 @@ class Found:
 
 LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = %(id)s FOR UPDATE"
 LOCK_OR_SKIP = LOCK + " SKIP LOCKED"
+FIRST_ID = UUID(int=0)
+"""Where a walk over rows in the order of their ids begins."""
+
 IS_GONE = "SELECT NOT EXISTS (SELECT FROM idem.outbox WHERE id = %(id)s)"
 SOON = 0.5
 """Seconds: much longer than any lock of ours is held."""

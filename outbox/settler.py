@@ -7,7 +7,7 @@ from collections import Counter
 from uuid import UUID
 
 from idem.outbox import reports, telemetry
-from idem.outbox.daemon import Trouble
+from idem.outbox.daemon import Holds, Trouble
 from idem.outbox.database import AWAY, Database
 from idem.outbox.outcomes import name
 from idem.outbox.reports import Report
@@ -26,13 +26,13 @@ class Settler:
         self._queue: asyncio.Queue[Report] = asyncio.Queue()
         self._trouble = Trouble("settler")
         self._stop = asyncio.Event()
-        self.held: Counter[UUID] = Counter()
+        self.held = Holds()
         self.fates: Counter[str] = Counter()
 
     def hold(self, token: UUID | None) -> None:
         """A row of this token was claimed."""
         if token is not None:
-            self.held[token] += 1
+            self.held.hold(token)
 
     def put(self, report: Report) -> None:
         """Settle this report soon."""
@@ -85,6 +85,4 @@ class Settler:
     def let_go(self, token: UUID | None) -> None:
         """This process will not act upon a row of this token any more."""
         if token is not None:
-            self.held[token] -= 1
-            if self.held[token] <= 0:
-                del self.held[token]
+            self.held.let_go(token)

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from uuid import UUID
 
 from idem.outbox import clock, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import LaneName, new_token
-from idem.outbox.daemon import Life
+from idem.outbox.daemon import Holds, Life
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_worker import lane_names
@@ -45,16 +44,10 @@ class Desk:
         self.slots = slots
         self.renderer = Renderer()
         self.life = Life("reconciler")
-        self.held: Counter[UUID] = Counter()
+        self.held = Holds()
         self.life.tokens = lambda: list(self.held)
         self.asked: Counter[str] = Counter()
         self.settled: Counter[str] = Counter()
-
-    def let_go(self, token: UUID) -> None:
-        """This process will not act upon a row of this take any more."""
-        self.held[token] -= 1
-        if self.held[token] <= 0:
-            del self.held[token]
 
 
 class LaneReconciler:
@@ -76,7 +69,7 @@ class LaneReconciler:
         if limit <= 0:
             return 0
         token = new_token()
-        desk.held[token] += 1
+        desk.held.hold(token)
         try:
             async with desk.database.connection() as connection:
                 if self.lane.breaker.closings > self._closings:
@@ -94,9 +87,9 @@ class LaneReconciler:
                     now=clock.boottime(),
                 )
         finally:
-            desk.let_go(token)
+            desk.held.let_go(token)
         for row in rows:
-            desk.held[token] += 1
+            desk.held.hold(token)
             task = asyncio.create_task(self._settle(row))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -127,7 +120,7 @@ class LaneReconciler:
             if not isinstance(error, AWAY):
                 telemetry.broken("reconciler", error, f"asking about {taken.intent_id}")
         finally:
-            desk.let_go(taken.token)
+            desk.held.let_go(taken.token)
 
 
 class Reconciler:

@@ -14,7 +14,7 @@ from idem.outbox.change import Change, Evidence, StoredProof
 from idem.outbox.database import AWAY
 from idem.outbox.outcomes import name, proof
 from idem.outbox.proofs import compare
-from idem.outbox.rows import lock, read_locked
+from idem.outbox.rows import FIRST_ID, is_gone, lock, read_locked
 from idem.outbox.settle import write
 
 WAITING = """
@@ -24,7 +24,6 @@ SELECT DISTINCT p.outbox_id
    AND (o.id IS NULL OR o.status <> 'claimed' OR o.claimed_until <= statement_timestamp())
  ORDER BY p.outbox_id LIMIT %(limit)s
 """
-FIRST_ID = UUID(int=0)
 
 
 async def apply_stored(connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int) -> int:
@@ -64,7 +63,6 @@ async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row
     return 1
 
 
-ROW_IS_GONE = "SELECT NOT EXISTS (SELECT FROM idem.outbox WHERE id = %(id)s)"
 PROOFS_OF_A_ROW = """
 SELECT p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt
   FROM idem.proofs p WHERE p.outbox_id = %(id)s ORDER BY p.stored_at, p.id FOR UPDATE SKIP LOCKED
@@ -72,8 +70,7 @@ SELECT p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status
 
 
 async def _compare_all(connection: AsyncConnection[Any], row_id: UUID) -> int:
-    gone = await (await connection.execute(ROW_IS_GONE, {"id": row_id})).fetchone()
-    if not gone or not gone[0]:
+    if not await is_gone(connection, row_id):
         return 0
     waiting = await (await connection.execute(PROOFS_OF_A_ROW, {"id": row_id})).fetchall()
     for key, source, outcome, reference, status, fields, http_status, attempt in waiting:

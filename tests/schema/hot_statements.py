@@ -98,7 +98,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "recovery.QUARANTINED": {"after": UUID(int=0), "limit": 500},
         "due.TAKE": {**LANE, **HOLD, "replays": True, "window": 86200.0, "quiet": 180.0},
         "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},
-        "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)}, "stored.ROW_IS_GONE": {"id": row},
+        "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)},
         "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay"]},
         "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},

@@ -66,7 +66,9 @@ def commands() -> str:
                 text += f"  {record[0]}\n      {' '.join(record[1].split())}\n"
         text += "```\n\n"
         if command.epilog:
-            text += "```sh\n" + "\n".join(line.strip() for line in command.epilog.splitlines()[2:]) + "\n```\n\n"
+            examples, _, more = command.epilog.partition("\n\n\b\n")
+            text += "```sh\n" + "\n".join(line.strip() for line in examples.splitlines()[2:]) + "\n```\n\n"
+            text += f"{more}\n\n" if more else ""
     return text.rstrip() + "\n"
 
 
@@ -172,6 +174,50 @@ def hazards() -> str:
     return text
 
 
+METRICS = """\
+Any daemon serves its own with `--metrics-port`, the API at `/metrics`; under `idem run` and `idem up` the API serves \
+those of the whole group. Label values are words of idem or names of the configuration, never a tenant, a key or an \
+id; no series names a process. The ages of what is unsettled are set by the sweeper.
+
+| metric | type | labels | what it is |
+| --- | --- | --- | --- |
+"""
+
+
+def metrics() -> str:
+    """Every metric: name, type, labels, help."""
+    from prometheus_client.metrics import MetricWrapperBase
+
+    from idem.outbox import metrics
+
+    text = "# Metrics\n\n" + NOTE + METRICS
+    for metric in vars(metrics).values():
+        if isinstance(metric, MetricWrapperBase):
+            (about,) = metric.describe()
+            name = f"{about.name}_total" if about.type == "counter" else about.name
+            labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+            text += f"| `{name}` | {about.type} | {labels} | {about.documentation} |\n"
+    return text
+
+
+PROBLEMS = """\
+What a client of the HTTP API can be told is `application/problem+json` (RFC 9457): `type`, `title`, `status`, \
+`detail`, `code`, and where there are any `intent` and `errors` (JSON pointer and text). `type` is `/problems/<code>`; \
+the API shows these texts there.
+"""
+
+
+def problems() -> str:
+    """Every problem: what it means, and what the same request does again."""
+    from idem.outbox.problems import PROBLEMS as KNOWN
+
+    text = "# Problems\n\n" + NOTE + PROBLEMS
+    for problem in KNOWN.values():
+        text += f"\n## {problem.code}\n\n**{problem.status}, {problem.title}.** {problem.meaning}\n\n"
+        text += f"*The same request again, with the same key:* {problem.retry}\n"
+    return text
+
+
 def walk(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command below this one, with the words that call it."""
     below = getattr(command, "commands", None)
@@ -187,6 +233,8 @@ DOCUMENTS = {
     "docs/commands.md": commands,
     "docs/settings.md": settings,
     "docs/hazards.md": hazards,
+    "docs/metrics.md": metrics,
+    "docs/problems.md": problems,
 }
 
 

@@ -17,7 +17,7 @@ from idem.cli.output import age, as_json, say, table
 if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
-    from idem.outbox.database import Database
+    from idem.outbox.database import Database, Timeouts
     from idem.reconciler.daemon import Reconciler
 
 worker = typer.Typer(
@@ -68,7 +68,7 @@ def run_worker(
         with stop_on_signals() as stop:
             await Worker(database, catalogue, found.settings.worker).run(stop)
 
-    _daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
+    run_daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
 
 
 @sweeper.command("run", epilog=examples("idem sweeper run", "idem sweeper run --once --json"))
@@ -94,7 +94,7 @@ def run_sweeper(
         with stop_on_signals() as stop:
             return await daemon.run(stop)
 
-    done = _daemon(
+    done = run_daemon(
         config,
         "sweeper",
         run,
@@ -125,7 +125,7 @@ def run_reconciler(
         with stop_on_signals() as stop:
             await _reconciler(database, catalogue, found).run(stop)
 
-    _daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
+    run_daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
 
 
 def reconcile(
@@ -152,7 +152,7 @@ def reconcile(
             left = await listing.unknowns(connection, awaiting=True)
         return asdict(done) | {"left": left}
 
-    result = _daemon(config, "reconcile", run, log="console", level="warning", port=None, host="", wait=0.0)
+    result = run_daemon(config, "reconcile", run, log="console", level="warning", port=None, host="", wait=0.0)
     left = result.pop("left")
     if as_data:
         as_json(result | {"left": left})
@@ -165,12 +165,23 @@ def reconcile(
     )
 
 
-def _daemon(
-    config: Path | None, name: str, run: Run, *, log: str, level: str, port: int | None, host: str, wait: float
+def run_daemon(
+    config: Path | None,
+    name: str,
+    run: Run,
+    *,
+    log: str,
+    level: str,
+    wait: float,
+    port: int | None = None,
+    host: str = "",
+    pool: Callable[[Configuration], tuple[int, Timeouts]] | None = None,
 ) -> Any:
     """Run a daemon on this configuration; everything that is wrong at the start ends it with a message.
 
-    It waits up to `wait` seconds for a database that is down: a restart in the middle of an outage is no mistake.
+    `port` and `host` are where metrics are served; `pool` gives the number of connections and their timeouts, where
+    they are not those of every daemon. It waits up to `wait` seconds for a database that is down: a restart in the
+    middle of an outage is no mistake.
     """
     from idem.outbox import telemetry
     from idem.outbox.database import Database
@@ -179,18 +190,20 @@ def _daemon(
     url = opening.database_url(config)
     telemetry.set_up(json=log == "json", level=level)
     if wait > 0:
-        asyncio.run(_wait_for_database(url, name, wait))
+        asyncio.run(wait_for_database(url, name, wait))
     db.require_schema(config)
     if port is not None:
         from prometheus_client import start_http_server
 
-        start_http_server(port, addr=host)
+        from idem.outbox import metrics
+
+        start_http_server(port, addr=host, registry=metrics.registry())
         say(f"metrics on http://{host}:{port}/metrics")
 
     async def started() -> Any:
-        await _check_environment(config, found)
-        timeouts = opening.timeouts(found)
-        database = Database(url, name=f"idem {name}", timeouts=timeouts, on_connect=opening.guard(found))
+        await check_environment(config, found)
+        size, timeouts = pool(found) if pool is not None else (4, opening.timeouts(found))
+        database = Database(url, name=f"idem {name}", size=size, timeouts=timeouts, on_connect=opening.guard(found))
         await database.open()
         try:
             return await run(database, opening.catalogue(found), found)
@@ -204,7 +217,8 @@ STARTING = frozenset({"57P03", "53300"})
 """SQLSTATEs of a server that does not take connections now, and will."""
 
 
-async def _wait_for_database(url: str, name: str, seconds: float) -> None:
+async def wait_for_database(url: str, name: str, seconds: float) -> None:
+    """Return when the database takes connections; its error if it takes none for `seconds`, or refuses for good."""
     import psycopg
 
     from idem.outbox.daemon import Trouble
@@ -227,7 +241,8 @@ async def _wait_for_database(url: str, name: str, seconds: float) -> None:
             await trouble.away(error, never)
 
 
-async def _check_environment(config: Path | None, found: Configuration) -> None:
+async def check_environment(config: Path | None, found: Configuration) -> None:
+    """Say where this will write. Raises ConfigError where the database belongs to another environment."""
     async with opening.connected(config) as connection:
         await opening.announce(connection, found.settings.environment)
 

@@ -8,8 +8,25 @@ from typing import Annotated
 
 import typer
 
-from idem.cli import bank, config, daemons, db, dlq, intents, recover, status, unknowns
+from idem.cli import (
+    api,
+    bank,
+    config,
+    daemons,
+    db,
+    dlq,
+    intents,
+    recover,
+    run,
+    status,
+    tenants,
+    tokens,
+    unknowns,
+    up,
+    webhooks,
+)
 from idem.cli.demo import command as demo
+from idem.cli.doctor import command as doctor
 from idem.cli.failures import EXIT_CODES, FAILED, explain
 from idem.cli.options import examples
 from idem.cli.output import say
@@ -24,6 +41,10 @@ app = typer.Typer(
     epilog=examples("idem db upgrade", "idem worker run", "idem status", "idem dlq list") + "\n\n" + EXIT_CODES,
 )
 app.add_typer(db.app, name="db")
+app.add_typer(api.app, name="api")
+app.add_typer(webhooks.app, name="webhooks")
+app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("up", epilog=up.EXAMPLES)(up.up)
 app.add_typer(daemons.worker, name="worker")
 app.add_typer(daemons.sweeper, name="sweeper")
 app.add_typer(daemons.reconciler, name="reconciler")
@@ -31,7 +52,10 @@ app.command("reconcile", epilog=daemons.RECONCILE_EXAMPLES)(daemons.reconcile)
 app.add_typer(unknowns.app, name="unknowns")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(intents.app, name="intents")
+app.add_typer(tokens.app, name="token")
+app.add_typer(tenants.app, name="tenants")
 app.command("status", epilog=status.EXAMPLES)(status.status)
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("recover", epilog=recover.EXAMPLES)(recover.recover)
 app.add_typer(config.app, name="config")
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)

@@ -184,3 +184,8 @@ async def announce(connection: AsyncConnection[Any], expected: str) -> None:
             f"environment: the configuration says {expected}, but this database is {name}: it is the wrong database, "
             "or the wrong idem.toml"
         )
+
+
+def in_url(address: str) -> str:
+    """An address as it stands in a URL: IPv6 in brackets."""
+    return f"[{address}]" if ":" in address else address

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,9 @@ from uuid import UUID
 import typer
 
 
-def as_json(data: Mapping[str, Any]) -> None:
-    """Print as JSON: times in UTC (ISO 8601), bytes in base64, integers digit for digit."""
-    typer.echo(json.dumps(data, default=_plain, ensure_ascii=False, indent=2))
+def as_json(data: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """Print as JSON: times in UTC (ISO 8601), bytes in base64, integers digit for digit. `indent` None: in one line."""
+    typer.echo(json.dumps(data, default=_plain, ensure_ascii=False, indent=indent))
 
 
 def _plain(value: object) -> Any:
@@ -96,5 +97,6 @@ def age(seconds: float | None) -> str:
 
 
 def say(message: str) -> None:
-    """A message for the person at the terminal, beside the output."""
-    typer.echo(message, err=True)
+    """A message for the person at the terminal, beside the output; where nobody reads it any more, it is lost."""
+    with contextlib.suppress(OSError):
+        typer.echo(message, err=True)

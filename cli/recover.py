@@ -45,13 +45,13 @@ def recover(
 
 
 async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> int:
-    from idem.outbox import recovery
+    from idem.outbox import moves, recovery
 
     catalogue = opening.catalogue(opening.configuration(config))
     async with opening.writing(config, catalogue.environment) as connection:
         if lost:
             confirm("Make every queued row unknown, unless a second send is harmless?", yes=yes)
-            async with connection.transaction():
+            async with moves.transaction(connection):
                 return await recovery.quarantine(connection, catalogue, reason, by=by)
         confirm("Put the rows that the change made unknown back to work?", yes=yes)
         return await recovery.release(connection, catalogue, by=by, reason=reason)

@@ -1,52 +1,195 @@
-"""`idem status`: how old everything unsettled is."""
+"""`idem status`: how old everything unsettled is, once or again and again."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from idem.cli import opening
+from idem.cli.failures import explain
 from idem.cli.options import Config, Json, examples
-from idem.cli.output import age, as_json, fields, table
-from idem.outbox.errors import Refusal
+from idem.cli.output import age, as_json, fields, table, text
+from idem.outbox.errors import ConfigError, Refusal
 
-EXAMPLES = examples("idem status", "idem status --json", "idem status --watch 5")
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from rich.console import RenderableType
+
+EXAMPLES = examples(
+    "idem status", "idem status --json", "idem status --watch", "idem status --watch --every 10s --json"
+)
+
+ANSWER = 10.0
+"""Seconds in which the database must have answered while it is watched: a dead line looks like a slow one."""
+
+NOT_INSTALLED = "this database has no idem installation: run `idem db upgrade`"
 
 
 def status(
     config: Config = None,
     as_data: Json = False,
-    watch: Annotated[float | None, typer.Option(min=0.5, help="Show it again every so many seconds.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it again and again, through outages too, until Ctrl-C.")
+    ] = False,
+    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often, as 2s or 1m.")] = "2s",
 ) -> None:
-    """Show the oldest of everything unsettled, the daemons' last signs of life, and what is paused."""
-    asyncio.run(_status(config, as_data, watch))
+    """Show the oldest of everything unsettled, the daemons' last signs of life, and what is paused.
+
+    With --watch a terminal is redrawn; elsewhere each is a block, or with --json a line.
+    """
+    if not watch:
+        asyncio.run(_once(config, as_data))
+        return
+    seconds = _duration(every)
+    # Ctrl-C is how it is meant to end.
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_watch(config, as_data, seconds))
 
 
-async def _status(config: Path | None, as_data: bool, watch: float | None) -> None:
+def _duration(every: str) -> float:
+    from idem.outbox import durations
+
+    with contextlib.suppress(ValueError):
+        if (seconds := durations.parse(every)) >= 0.1:
+            return seconds
+    raise typer.BadParameter(f"{every!r} is no duration of 100ms or more: write 2s, 500ms or 1m", param_hint="--every")
+
+
+async def _once(config: Path | None, as_data: bool) -> None:
+    async with opening.connected(config) as connection:
+        found = await _read(connection)
+    if as_data:
+        as_json(found)
+    else:
+        _print(found)
+
+
+async def _read(connection: AsyncConnection[Any]) -> dict[str, Any]:
     from idem.outbox.ages import ages
 
-    async with opening.connected(config) as connection:
-        while True:
-            found = await ages(connection)
-            if found["installation"] is None:
-                raise Refusal("this database has no idem installation: run `idem db upgrade`")
-            if as_data:
-                as_json(found)
-            else:
-                _show(found)
-            if watch is None:
-                return
-            await asyncio.sleep(watch)
-            typer.echo()
+    found = await ages(connection)
+    if found["installation"] is None:
+        raise Refusal(NOT_INSTALLED)
+    return found
 
 
-def _show(found: dict[str, Any]) -> None:
+async def _watch(config: Path | None, as_data: bool, every: float) -> None:
+    opening.database_url(config)
+    with _screen(as_data) as show:
+        async for found in _looks(config):
+            show(found)
+            await asyncio.sleep(every)
+
+
+async def _looks(config: Path | None) -> AsyncIterator[dict[str, Any]]:
+    """Look after look, over a connection that is made anew after an outage; `error` is in those that failed.
+
+    A mistake (no such role, no schema) ends it, as long as nothing was ever seen: later it is a restart, or a restore.
+    """
+    from idem.cli.patience import within
+
+    seen = False
+    while True:
+        try:
+            async with opening.connected(config) as connection:
+                while True:
+                    async with within(connection, ANSWER):
+                        found = await _read(connection)
+                    seen = True
+                    yield found
+        except ConfigError:
+            raise
+        except Exception as failed:
+            explained = explain(failed)
+            if explained is None or (not seen and not _is_away(failed)):
+                raise
+            yield {"at": datetime.now(UTC), "error": explained[0]}
+
+
+def _is_away(failed: Exception) -> bool:
+    from idem.cli.daemons import STARTING
+    from idem.outbox.database import AWAY
+
+    sqlstate = getattr(failed, "sqlstate", None)
+    if sqlstate is not None:
+        return sqlstate in STARTING
+    return isinstance(failed, AWAY) and ("FATAL" not in str(failed) or "starting up" in str(failed))
+
+
+@contextlib.contextmanager
+def _screen(as_data: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    if as_data:
+        yield _line
+    elif not sys.stdout.isatty():
+        yield _block
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        # The last picture stays when it ends, to be pasted to whoever is called next.
+        with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="crop") as live:
+            yield lambda found: live.update(_picture(found), refresh=True)
+
+
+def _line(found: dict[str, Any]) -> None:
+    as_json(found, indent=None)
+    sys.stdout.flush()
+
+
+def _block(found: dict[str, Any]) -> None:
+    if "error" in found:
+        typer.echo(_away(found))
+    else:
+        _print(found)
+    typer.echo("-" * 72)
+    sys.stdout.flush()
+
+
+def _away(found: dict[str, Any]) -> str:
+    return f"{text(found['at'])}  {text(found['error'])}; trying again"
+
+
+def _picture(found: dict[str, Any]) -> RenderableType:
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    if "error" in found:
+        return Text(_away(found), style="bold red")
+    installation = found["installation"]
+    parts: list[RenderableType] = [
+        Text(f"environment {installation['environment']}, database {installation['database']}, "
+             f"{text(installation['now'])}   (Ctrl-C ends)")
+    ]  # fmt: skip
+    for columns, rows, empty in _tables(found):
+        parts.append(Text(""))
+        if not rows:
+            parts.append(Text(empty))
+            continue
+        grid = Table(*columns, box=None, pad_edge=False, header_style="bold")
+        for row in rows:
+            grid.add_row(*(escape(text(cell)) for cell in row))
+        parts.append(grid)
+    return Group(*parts)
+
+
+def _print(found: dict[str, Any]) -> None:
     installation = found["installation"]
     fields([(name, installation[name]) for name in ("environment", "database", "now")])
-    typer.echo()
+    for columns, rows, empty in _tables(found):
+        typer.echo()
+        table(columns, rows, empty=empty)
+
+
+def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object]], str]]:
     rows: list[list[object]] = [
         [
             row["status"] + (" (paused)" if row["paused"] else ""),
@@ -60,23 +203,20 @@ def _show(found: dict[str, Any]) -> None:
     ]
     if found["proofs"]["rows"]:
         rows.append(["stored proofs", found["proofs"]["rows"], age(found["proofs"]["oldest"]), "-", "-"])
-    table(["outbox", "rows", "oldest", "overdue", "replay window left"], rows, empty="nothing is open")
-    typer.echo()
-    table(
+    yield ["outbox", "rows", "oldest", "overdue", "replay window left"], rows, "nothing is open"
+    yield (
         ["open dead letters", "rows", "oldest"],
         [[row["reason"], row["rows"], age(row["oldest"])] for row in found["dead_letters"]],
-        empty="no open dead letters",
+        "no open dead letters",
     )
-    typer.echo()
-    table(
+    yield (
         ["daemon", "life", "last sign", "last pass", "host", "pid"],
         [[d["kind"], d["life"], age(d["seen"]), age(d["passed"]), d["host"], d["pid"]] for d in found["daemons"]],
-        empty="no daemon was ever here: start `idem worker run`, `idem sweeper run`, `idem reconciler run`",
+        "no daemon was ever here: start `idem worker run`, `idem sweeper run`, `idem reconciler run`",
     )
     if found["paused"]:
-        typer.echo()
-        table(
+        yield (
             ["paused", "account", "since", "by", "reason"],
             [[p["provider"], p["account"], age(p["age"]), p["paused_by"], p["reason"]] for p in found["paused"]],
-            empty="",
+            "",
         )

@@ -31,6 +31,8 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT, INSERT, UPDATE, DELETE", "lanes"),
     ("SELECT, INSERT, UPDATE, DELETE", "daemons"),
     ("SELECT, INSERT, UPDATE", "api_tokens"),
+    ("SELECT, INSERT, UPDATE, DELETE", "tenant_usage"),
+    ("SELECT, INSERT, UPDATE, DELETE", "tenant_keys"),
     ("SELECT, INSERT, DELETE", "handled_events"),
 )
 

@@ -1,37 +1,37 @@
 """Accept: intent, key and outbox row in the caller's own transaction.
 
-`prepare` is pure Python: validate, canonicalise, fingerprint, build and freeze the provider request. `decide` is one
-SQL function and one round trip. Both are written once, synchronous; asynchronous code goes through `run_sync`.
+`prepare` (in its own module) is pure Python; `decide` is one SQL function and one round trip. Both are written once,
+synchronous; asynchronous code goes through `run_sync`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, assert_never
-from uuid import UUID
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from idem.outbox import canonical, configuration, keys
-from idem.outbox.contract import FrozenRequest, Provider
+from idem.outbox import configuration, keys
+from idem.outbox.contract import Provider
 from idem.outbox.decisions import (
     Accepted,
     Decision,
     Expired,
     InProgress,
+    Limited,
     Mismatch,
     NeedsOperator,
     Replay,
     Retrying,
     Unknown,
 )
-from idem.outbox.errors import ConfigError, RetryTransaction, StoreUnavailable
+from idem.outbox.errors import RetryTransaction, StoreUnavailable
 from idem.outbox.operation import Answer, Operation
+from idem.outbox.prepare import Prepared, prepare
 from idem.outbox.wakeup import Nudge
 
 if TYPE_CHECKING:
@@ -39,22 +39,6 @@ if TYPE_CHECKING:
 
 MINIMUM_RETRY_AFTER = 1.0
 """Seconds: what a client is told at the least, so that a due row is not polled in a tight loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """All that accept needs of a request, built without the database."""
-
-    tenant: str
-    operation: Operation
-    key: str
-    fingerprint: str
-    params: Any
-    label: str | None
-    provider: Provider
-    provider_key: UUID
-    request: FrozenRequest
-    traceparent: str | None = None
 
 
 class Acceptor:
@@ -94,11 +78,20 @@ class Acceptor:
         """
         if isinstance(connection, Session):
             connection = connection.connection()
-        prepared = self.prepare(self._installation_secret(connection), tenant, operation, key, params, traceparent)
-        decision = decide(connection, prepared)
-        if self._nudge is not None and isinstance(decision, Accepted | Retrying):
+        prepared = prepare(
+            self._operations,
+            self._providers,
+            self._installation_secret(connection),
+            tenant=tenant,
+            operation=operation,
+            key=keys.parse_key(key),
+            params=params,
+            traceparent=traceparent,
+        )
+        decided = decide(connection, prepared)
+        if self._nudge is not None and isinstance(decided, Accepted | Retrying):
             self._nudge.after_commit(connection)
-        return decision
+        return decided
 
     async def accept_async(
         self,
@@ -113,33 +106,6 @@ class Acceptor:
         """The same over AsyncConnection and AsyncSession, on their own connection and in their transaction."""
         return await connection.run_sync(
             lambda sync: self.accept(sync, tenant, operation, key, params, traceparent=traceparent)
-        )
-
-    def prepare(
-        self, secret: bytes, tenant: str, operation: str, key: str, params: Any, traceparent: str | None = None
-    ) -> Prepared:
-        """Everything that needs no database. Raises KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable."""
-        known = self._operations.get(operation)
-        if known is None:
-            raise ConfigError(
-                f"operations.{operation}: there is no such operation; known are {sorted(self._operations)}"
-            )
-        key = keys.parse_key(key)
-        canonical.check(params)
-        known.validate(params)
-        provider = self._providers[known.provider]
-        provider_key = keys.provider_key(secret, tenant, operation, key, step=1, generation=1)
-        return Prepared(
-            tenant=tenant,
-            operation=known,
-            key=key,
-            fingerprint=keys.fingerprint(operation, params),
-            params=params,
-            label=known.label(params),
-            provider=provider,
-            provider_key=provider_key,
-            request=provider.freeze(known.request(params), str(provider_key)),
-            traceparent=traceparent,
         )
 
     def _installation_secret(self, connection: Connection) -> bytes:
@@ -162,7 +128,7 @@ def installation_secret(connection: Connection) -> bytes:
 
 ACCEPT = text("""
 SELECT d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.completed_at, d.expires_at,
-       d.step, d.due_in, d.reasons
+       d.step, d.due_in, d.reasons, d.provider_reference
   FROM idem.accept(
            CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
            CAST(:params AS jsonb), CAST(:label AS text),
@@ -170,38 +136,43 @@ SELECT d.decision, d.intent_id, d.response_status, d.response_headers, d.respons
            CAST(:method AS text), CAST(:path AS text), CAST(:headers AS jsonb), CAST(:body AS bytea),
            make_interval(secs => CAST(:key_ttl AS double precision)),
            make_interval(secs => CAST(:patience AS double precision)),
-           CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text)) AS d
+           CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text),
+           CAST(:may_create AS boolean), CAST(:refuse_after_expiry AS boolean)) AS d
 """)
+
+
+def parameters(prepared: Prepared, *, may_create: bool = True) -> dict[str, Any]:
+    """The parameters of `ACCEPT`. Without `may_create` a key that is new is refused, a known one is answered."""
+    operation, contract = prepared.operation, prepared.provider.contract
+    return {
+        "tenant": prepared.tenant,
+        "operation": operation.name,
+        "key": prepared.key,
+        "fingerprint": prepared.fingerprint,
+        "params": json.dumps(prepared.params, ensure_ascii=False, allow_nan=False),
+        "label": prepared.label,
+        "provider": operation.provider,
+        "account": operation.account,
+        "origin": prepared.provider.accounts[operation.account].origin,
+        "provider_key": prepared.provider_key,
+        "method": prepared.request.method,
+        "path": prepared.request.path,
+        "headers": json.dumps(dict(prepared.request.headers)),
+        "body": prepared.request.body,
+        "key_ttl": operation.key_ttl,
+        "patience": operation.patience,
+        "replay_window": int(contract.replay_window),
+        "marks_start": contract.start_mark,
+        "traceparent": prepared.traceparent,
+        "may_create": may_create,
+        "refuse_after_expiry": operation.after_expiry == "refuse",
+    }
 
 
 def decide(connection: Connection, prepared: Prepared) -> Decision:
     """One round trip. Raises RetryTransaction (SQLSTATE 40001) and StoreUnavailable."""
-    operation, contract = prepared.operation, prepared.provider.contract
     try:
-        row = connection.execute(
-            ACCEPT,
-            {
-                "tenant": prepared.tenant,
-                "operation": operation.name,
-                "key": prepared.key,
-                "fingerprint": prepared.fingerprint,
-                "params": json.dumps(prepared.params, ensure_ascii=False, allow_nan=False),
-                "label": prepared.label,
-                "provider": operation.provider,
-                "account": operation.account,
-                "origin": prepared.provider.accounts[operation.account].origin,
-                "provider_key": prepared.provider_key,
-                "method": prepared.request.method,
-                "path": prepared.request.path,
-                "headers": json.dumps(dict(prepared.request.headers)),
-                "body": prepared.request.body,
-                "key_ttl": operation.key_ttl,
-                "patience": operation.patience,
-                "replay_window": int(contract.replay_window),
-                "marks_start": contract.start_mark,
-                "traceparent": prepared.traceparent,
-            },
-        ).one()
+        row = connection.execute(ACCEPT, parameters(prepared)).one()
     except DBAPIError as error:
         sqlstate = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
         if sqlstate == "40001":
@@ -209,10 +180,13 @@ def decide(connection: Connection, prepared: Prepared) -> Decision:
         if sqlstate == "55P03" or error.connection_invalidated:
             raise StoreUnavailable(f"the database could not decide; nothing was sent: {error.orig}") from error
         raise
-    return _decision(row)
+    decided = decision(row)
+    assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+    return decided
 
 
-def _decision(row: Row[Any]) -> Decision:
+def decision(row: Any) -> Decision | Limited:
+    """The decision in a row of `ACCEPT`, by the names of its columns."""
     wait = max(MINIMUM_RETRY_AFTER, row.due_in or 0.0)
     match row.decision:
         case "accepted":
@@ -228,7 +202,7 @@ def _decision(row: Row[Any]) -> Decision:
             )
             return Replay(row.intent_id, answer, row.completed_at, row.expires_at)
         case "in_progress":
-            return InProgress(row.intent_id, row.step, wait)
+            return InProgress(row.intent_id, row.step, wait, row.provider_reference)
         case "unknown":
             return Unknown(row.intent_id, wait)
         case "needs_operator":
@@ -237,5 +211,7 @@ def _decision(row: Row[Any]) -> Decision:
             return Mismatch(row.intent_id)
         case "expired":
             return Expired(row.intent_id)
+        case "limited":
+            return Limited()
         case _ as unlisted:
             assert_never(unlisted)

@@ -9,6 +9,7 @@ from psycopg.rows import dict_row
 
 from idem.outbox import telemetry
 from idem.outbox.listing import Record
+from idem.outbox.telemetry import Unsettled
 
 INSTALLATION = """
 SELECT i.environment, current_database()::text AS database, i.created_at, statement_timestamp() AS now
@@ -78,13 +79,16 @@ async def ages(connection: AsyncConnection[Any]) -> Record:
 async def report(connection: AsyncConnection[Any]) -> None:
     """Set the gauges of what is unsettled. A paused lane is told apart."""
     found = await ages(connection)
-    oldest: dict[str, tuple[int, float]] = {}
+    kinds: dict[str, Unsettled] = {}
+    paused: dict[str, Unsettled] = {}
     for row in found["outbox"]:
-        what = "paused" if row["paused"] else row["status"]
-        rows, age = oldest.get(what, (0, 0.0))
-        oldest[what] = (rows + row["rows"], max(age, row["oldest"] or 0.0))
-    oldest["proof"] = (found["proofs"]["rows"], found["proofs"]["oldest"] or 0.0)
+        of = paused if row["paused"] else kinds
+        of[row["status"]] = Unsettled(row["rows"], row["oldest"] or 0.0, row["overdue"] or 0.0)
     letters = found["dead_letters"]
-    oldest["dead_letter"] = (sum(x["rows"] for x in letters), max((x["oldest"] or 0.0 for x in letters), default=0.0))
+    kinds["proof"] = Unsettled(found["proofs"]["rows"], found["proofs"]["oldest"] or 0.0)
+    kinds["dead_letter"] = Unsettled(
+        sum(letter["rows"] for letter in letters), max((letter["oldest"] or 0.0 for letter in letters), default=0.0)
+    )
     windows = [row["replay_window_left"] for row in found["outbox"] if row["replay_window_left"] is not None]
-    telemetry.aged(oldest, min(windows, default=None))
+    open_letters = {letter["reason"]: letter["rows"] for letter in letters}
+    telemetry.aged(kinds, paused, open_letters, min(windows, default=None))

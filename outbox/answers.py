@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections import defaultdict
 from contextlib import suppress
@@ -22,8 +23,13 @@ TIME_LIMIT = 2.0
 """Seconds that an operation's `answer` may take, from when it begins."""
 TURN_LIMIT = 10.0
 """Seconds that it may wait for its turn: far below what a lease leaves after a call."""
+HEADERS_LIMIT = 8192
 BODY_LIMIT = 8 * 2**20
 """Bytes that a stored answer may have."""
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A field name of HTTP (RFC 9110, 5.1)."""
+WITHOUT_CONTENT = (204, 205, 304)
+"""Statuses whose answers have no body (RFC 9110)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,11 @@ def _check(answer: object) -> None:
         raise ValueError(f"answer() returned status {answer.status}; 2xx to 4xx are stored")
     if not isinstance(answer.body, bytes) or len(answer.body) > BODY_LIMIT:
         raise ValueError(f"answer() must return bytes, at most {BODY_LIMIT}")
+    if answer.status in WITHOUT_CONTENT and answer.body:
+        raise ValueError(f"answer() returned a body with status {answer.status}, which has none")
+    if sum(len(name) + len(value) for name, value in answer.headers.items()) > HEADERS_LIMIT:
+        raise ValueError(f"answer() returned headers of more than {HEADERS_LIMIT} bytes, which clients refuse")
+    # What cannot be sent would be no answer, for ever.
     for name, value in answer.headers.items():
-        if not (name.isascii() and value.isascii() and value.isprintable()):
-            raise ValueError(f"answer() returned an unprintable header {name!r}")
+        if not (HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable() and value == value.strip()):
+            raise ValueError(f"answer() returned a header {name!r} that HTTP cannot carry")

@@ -6,11 +6,11 @@ All durations are seconds. A contract is frozen, compared by value, and made by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from idem.outbox.outcomes import Look, Outcome, Seen
+from idem.outbox.outcomes import Look, Outcome, Proof, Seen
 
 Carrier: TypeAlias = Literal["header", "body", "none"]
 Replay: TypeAlias = Literal["stored", "current", "success_only", "none"]
@@ -53,7 +53,7 @@ class LookupRule:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What one provider promises."""
+    """What one provider promises. `events`: signed events name our key, so that one can settle an unknown row."""
 
     provider: str
     key: KeyRule = field(default_factory=KeyRule)
@@ -70,6 +70,7 @@ class Contract:
     retry_after_cap: float = 21600.0
     on_unsettleable: OnUnsettleable = "operator"
     start_mark: bool = False
+    events: bool = False
     concurrency: int | None = None
     verified: str | None = None
 
@@ -130,6 +131,57 @@ class Question:
     awaiting: bool
 
 
+class Unverified(Exception):
+    """A delivery that proves nothing about its sender. `reason` is one word of ours, for a metric."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason = reason
+        super().__init__(detail)
+
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""The headers of a delivery as they came, names in lower case."""
+
+
+class Scheme(Protocol):
+    """How a provider signs its events. Without state; the secrets belong to the accounts."""
+
+    def parse_secret(self, text: str) -> bytes:
+        """The key in a configured secret. Raises ValueError, which never contains it."""
+        ...
+
+    def verify(self, headers: Headers, body: bytes, secrets: Sequence[bytes], now: float) -> str | None:
+        """The id that the headers give the event, if this scheme has one there; one of the secrets has signed it.
+
+        `now`: POSIX seconds of the receipt. Looks at the bytes alone, in constant time. Raises Unverified.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """How the events of a provider are verified: the scheme, and the active secrets of each account."""
+
+    scheme: Scheme
+    secrets: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a verified delivery says. `id` as the body has it; `key` and `reference` may be anybody's.
+
+    `wanted`: the contract asks for events of this type. `said` is the proof in it; `note` why it is one, or is none.
+    """
+
+    id: str | None = None
+    type: str | None = None
+    wanted: bool = True
+    key: str | None = None
+    reference: str | None = None
+    said: Proof | None = None
+    note: str = ""
+
+
 class Provider(Protocol):
     """A provider over HTTP: its contract, its accounts and the functions that read its answers.
 
@@ -162,6 +214,15 @@ class Provider(Protocol):
         `request` is the one of `questions` that was answered; without it, an answer that several look-ups would
         read differently is CouldNotAsk.
         """
+        ...
+
+    @property
+    def webhook(self) -> Webhook | None:
+        """How its events are verified; None where it sends none."""
+        ...
+
+    def read_event(self, body: bytes) -> Event | None:
+        """What a verified delivery says; None for a body that is no JSON. Never raises."""
         ...
 
 

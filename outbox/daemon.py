@@ -24,6 +24,12 @@ HEARTBEAT = 5.0
 BROKEN_WAIT = 5.0
 """Seconds until what failed for a reason of its own is tried again: no hot loop, no flood of lines."""
 
+LIFE = "SUPERVISED_LIFE"
+"""The environment variable in which a supervisor gives a process a word of its own, which its daemons' ids end in."""
+
+# Taken out: what this process starts is another life.
+_life = os.environ.pop(LIFE, None)
+
 BEAT = """
 INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens) VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s)
     ON CONFLICT (id) DO UPDATE SET seen_at = statement_timestamp(), tokens = excluded.tokens,
@@ -58,7 +64,7 @@ class Life:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.id = f"{kind}-{uuid4()}"
+        self.id = f"{kind}-{uuid4()}" + (f"-{_life}" if _life else "")
         self.tokens: Callable[[], Collection[UUID]] = tuple
         self.passed = False
 

@@ -6,11 +6,12 @@ generic plans, because a queue's statistics are always wrong (docs/decisions/000
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
@@ -33,6 +34,8 @@ AWAY: tuple[type[Exception], ...] = (
 One that takes no writes is as good as away: a full disk, or the standby that the name pointed to before a fail-over.
 """
 
+Found = TypeVar("Found")
+
 Hook: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[None]]
 
 
@@ -44,6 +47,10 @@ class Timeouts:
     lock: float = 5.0
     idle_in_transaction: float = 30.0
     connect: float = 5.0
+
+    def silence(self, statements: int = 1) -> float:
+        """Seconds after which so many statements on a connection of the pool have ended, unless the line is silent."""
+        return self.connect + statements * self.statement + 1.0
 
 
 SESSION = """
@@ -65,6 +72,16 @@ async def configure(connection: AsyncConnection[Any], timeouts: Timeouts) -> Non
         "idle": timeouts.idle_in_transaction,
     }
     await connection.execute(SESSION, {name: f"{int(value * 1000)}ms" for name, value in milliseconds.items()})
+
+
+LINE: Final[Mapping[str, Any]] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    # Milliseconds for which what was sent may stay unacknowledged by the other end's kernel.
+    "tcp_user_timeout": 30_000,
+}
+"""A line whose other end is gone without a word is given up in half a minute, and not after the kernel's two hours."""
 
 
 class Database:
@@ -94,6 +111,7 @@ class Database:
                 "autocommit": True,
                 "connect_timeout": max(2, int(self.timeouts.connect)),
                 "application_name": name,
+                **LINE,
             },
         )
 
@@ -128,12 +146,37 @@ class Database:
             autocommit=True,
             connect_timeout=max(2, int(self.timeouts.connect)),
             application_name=self._name,
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
+            **LINE,
         )
         await configure(connection, self.timeouts)
         return connection
+
+
+_left: set[asyncio.Task[Any]] = set()
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
+    """Await this for at most so long, because a line that says nothing ends no statement. Raises TimeoutError (`AWAY`).
+
+    The work is cancelled then and left alone: psycopg takes seconds of its own to close such a line.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise TimeoutError(f"the database has said nothing for {seconds:.0f} seconds")
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            _left.add(task)
+            task.add_done_callback(_end_of_left)
+
+
+def _end_of_left(task: asyncio.Task[Any]) -> None:
+    _left.discard(task)
+    if not task.cancelled():
+        task.exception()  # nobody waits for it any more
 
 
 def records(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:

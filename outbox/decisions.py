@@ -48,6 +48,7 @@ class InProgress:
     intent_id: UUID | None
     step: str | None
     retry_after: float
+    provider_reference: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +82,8 @@ class Expired:
 
 
 Decision: TypeAlias = Accepted | Retrying | Replay | InProgress | Unknown | NeedsOperator | Mismatch | Expired
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The key is new, and its tenant may not make one now: nothing was written. Only where the caller set a limit."""

@@ -37,6 +37,7 @@ class BodyInvalid(IdemError):
     """A value that PostgreSQL or JSON cannot hold exactly; `pointer` (RFC 6901) names the culprit."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
+        self.message = message
         self.pointer = pointer
         super().__init__(f"{message} (at {pointer or 'the top'})")
 

@@ -16,7 +16,7 @@ from idem.outbox.claim import Claimed, LaneName
 from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
-from idem.outbox.outcomes import NotExecuted, Refused, Seen, Succeeded, name
+from idem.outbox.outcomes import NotExecuted, Refused, Seen, Succeeded, failure, name
 from idem.outbox.reports import Report
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
@@ -170,6 +170,8 @@ class LaneWorker:
         desk.settler.let_go(token)
         if rows:
             telemetry.claimed(self.name.provider, self.name.account, len(rows))
+        for claimed in rows:
+            telemetry.taken(claimed.row.operation, claimed.row.intent_id, claimed.row.attempt)
         return rows
 
     def _start(self, claimed: Claimed) -> None:
@@ -202,7 +204,9 @@ class LaneWorker:
         )
         if flight.state == "given_back":
             return
-        telemetry.called(row.provider, row.account, row.intent_id, row.attempt, name(outcome), seen.elapsed)
+        telemetry.called(
+            row.provider, row.account, row.intent_id, row.attempt, name(outcome), seen.elapsed, failure(outcome, seen)
+        )
         answer = letter = None
         if isinstance(outcome, Succeeded | Refused):
             rendered = await self._desk.renderer.render(flight.terms.operation, outcome, row.intent_id)

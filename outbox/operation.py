@@ -31,7 +31,11 @@ class Operation:
     `validate` raises ParamsInvalid; `request` builds the provider request from validated params and raises
     Unrenderable; `answer` renders the client's answer from a final outcome and the intent's id. Durations in
     seconds: `key_ttl` from accept, `answer_ttl` from settling, `start_within` (None: `give_up_after`) from
-    `wanted_at`. `retry = "client"`: a row at rest needs no operator, its client will come again.
+    `wanted_at`. `retry = "client"`: a row at rest needs no operator, its client will come again. `while_running`: what
+    a repeated request hears while the first is running, 409 or 202. `after_expiry = "refuse"`: the key is refused for
+    ever once it expired. `fingerprint_without`: JSON pointers (RFC 6901) to members that may differ between retries.
+    `card_data = "refuse"`: params that look like a card number or its security code are refused. `schema`, the JSON
+    Schema of the params, and `answer_statuses` are for documents.
     """
 
     name: str
@@ -47,6 +51,12 @@ class Operation:
     redrive: Literal["auto", "none"] = "auto"
     retry: Literal["operator", "client"] = "operator"
     max_redrives: int = 5
+    while_running: Literal["conflict", "accepted"] = "conflict"
+    after_expiry: Literal["new", "refuse"] = "new"
+    fingerprint_without: tuple[str, ...] = ()
+    card_data: Literal["refuse", "allow"] = "refuse"
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    answer_statuses: tuple[int, ...] = (201, 402)
     label: Callable[[Any], str | None] = lambda params: None
 
     @property

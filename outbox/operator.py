@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 from psycopg import AsyncConnection
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
-from idem.outbox import decide, generations, letters, proofs, standing
+from idem.outbox import decide, generations, letters, moves, proofs, standing
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
@@ -26,6 +26,7 @@ from idem.outbox.database import records
 from idem.outbox.errors import Refusal
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Refused, Succeeded, name
+from idem.outbox.problems import MEDIA_TYPE, PROBLEMS
 from idem.outbox.rows import lock, read_locked
 from idem.outbox.settle import write
 from idem.outbox.standing import Standing
@@ -34,18 +35,20 @@ from idem.outbox.terms import Terms
 
 SOURCE = "operator"
 
+_PROBLEM = PROBLEMS["cancelled"]
+
 CANCELLED = Answer(
-    409,
+    _PROBLEM.status,
     json.dumps(
         {
-            "type": "urn:idem:problem:cancelled",
-            "title": "Cancelled",
-            "status": 409,
-            "code": "cancelled",
+            "type": _PROBLEM.type,
+            "title": _PROBLEM.title,
+            "status": _PROBLEM.status,
+            "code": _PROBLEM.code,
             "detail": "This was cancelled before anything happened. Use a new key to ask for it again.",
         }
     ).encode(),
-    {"content-type": "application/problem+json"},
+    {"content-type": MEDIA_TYPE},
 )
 """What every request with the key of a cancelled intent is told, so that a delayed duplicate cannot execute it."""
 
@@ -68,12 +71,16 @@ async def cancel(
     by: str,
     reason: str,
     version: int | None = None,
+    source: str = SOURCE,
 ) -> Done:
-    """Complete an intent of which nothing was ever executed with the answer `cancelled`."""
+    """Complete an intent of which nothing was ever executed with the answer `cancelled`.
+
+    `source` is who is on record for it: an operator, or the `client`.
+    """
     async with _held(connection, intent, version, by, reason) as held:
         _refuse(standing.against_cancel(held))
         terms = catalogue.cautious(held.row.operation, held.row.provider)
-        evidence = _evidence("cancelled", by, reason, held)
+        evidence = dataclasses.replace(_evidence("cancelled", by, reason, held), source=source)
         return await _write(connection, decide.cancelled(held.row, evidence, terms, CANCELLED), held)
 
 
@@ -184,7 +191,7 @@ async def _held(
 ) -> AsyncIterator[Standing]:
     letters.check_named(by, reason)
     try:
-        async with connection.transaction():
+        async with moves.transaction(connection):
             row_id = await _row_id(connection, intent)
             if row_id is None:
                 state = await _state(connection, intent)

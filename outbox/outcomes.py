@@ -133,3 +133,39 @@ def proof(word: str, reference: str | None, status: str | None, fields: Fields) 
             return Pending(reference, status, fields)
         case _:
             raise ValueError(f"{word!r} does not prove that the provider has the object")
+
+
+Failure: TypeAlias = Literal[
+    "none", "given_back", "throttled", "server_error", "client_error", "redirect", "unreadable",
+    "no_connection", "timeout", "connection_lost", "other",
+]  # fmt: skip
+LOST = frozenset({"ReadError", "WriteError", "CloseError", "RemoteProtocolError", "LocalProtocolError"})
+
+
+def failure(outcome: Outcome, seen: Seen) -> Failure:
+    """The class of what went wrong with a call; `unreadable`: a success whose body could not be understood."""
+    match outcome:
+        case Succeeded() | Refused() | Pending():
+            return "none"
+        case NotExecuted(why="given_back"):
+            return "given_back"
+        case NotExecuted() | Ambiguous():
+            pass
+    if seen.http_status is not None:
+        return _failed_status(seen.http_status)
+    error = seen.error or ""
+    if isinstance(outcome, NotExecuted) and outcome.why == "transport":
+        return "no_connection"
+    if "Timeout" in error:
+        return "timeout"
+    return "connection_lost" if error in LOST else "other"
+
+
+def _failed_status(status: int) -> Failure:
+    if status == 429:
+        return "throttled"
+    if status >= 500:
+        return "server_error"
+    if status >= 400:
+        return "client_error"
+    return "redirect" if status >= 300 else "unreadable"

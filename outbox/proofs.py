@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import storable
+from idem.outbox import moves, storable
 from idem.outbox.change import Change, Evidence, Letter, StoredProof
 from idem.outbox.database import records
 from idem.outbox.decide import proven
@@ -42,7 +43,7 @@ async def apply(
     A live claim, or a row that is still locked (`wait` False: that is locked now): it is stored as an unapplied
     proof, which needs no lock. A step that is already done is only compared.
     """
-    async with connection.transaction():
+    async with moves.transaction(connection):
         held = await (lock_soon(connection, row_id) if wait else lock(connection, row_id, skip=True))
         if held is not None and not held.row.live:
             change = proven(held.row, found, _others(held, found), terms, evidence)
@@ -58,7 +59,7 @@ async def change_one(
     connection: AsyncConnection[Any], row_id: UUID, make: Callable[[Found], Change | None]
 ) -> Change | None:
     """Lock one row, let `make` decide from what it is now, and write that. None: gone, locked, or nothing to do."""
-    async with connection.transaction():
+    async with moves.transaction(connection):
         held = await lock_soon(connection, row_id)
         change = make(held) if held is not None else None
         if change is None:
@@ -117,7 +118,7 @@ SELECT n.id, n.state, n.outcome, n.provider_reference
 """
 BURY = """
 INSERT INTO idem.dead_letters AS d (intent_id, reason, details) VALUES (%(intent)s, %(reason)s, %(details)s::jsonb)
-    ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1
+    ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1 RETURNING d.seen
 """
 CORRECT = """
 INSERT INTO idem.events (aggregateid, number, type, payload)
@@ -151,7 +152,9 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
     if letter is None:
         return "agrees"
     details = json.dumps(storable.fields(letter.details))
-    await connection.execute(BURY, {"intent": done.id, "reason": letter.reason, "details": details})
+    buried = await connection.execute(BURY, {"intent": done.id, "reason": letter.reason, "details": details})
+    if await buried.fetchone() == (1,):
+        moves.tell(connection, partial(moves.dead_letter, done.id, letter.reason))
     await connection.execute(CORRECT, {"intent": done.id, "details": details})
     return "conflict"
 

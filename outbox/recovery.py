@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
-from idem.outbox import decide, telemetry
+from idem.outbox import decide, moves, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence
 from idem.outbox.database import records
@@ -89,7 +89,7 @@ class Guard:
             await self._changed(connection, went_back)
 
     async def _changed(self, connection: AsyncConnection[Any], went_back: bool) -> None:
-        async with connection.transaction():
+        async with moves.transaction(connection):
             # One daemon does it, the others find it done.
             cursor = connection.cursor(row_factory=class_row(Known))
             known = await (await cursor.execute(KNOWN_LOCKED)).fetchone()
@@ -204,7 +204,7 @@ async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by:
     released, after = 0, FIRST_ID
     evidence = Evidence("operator", "recovered_lossless", details={"by": by, "reason": reason})
     while True:
-        async with connection.transaction():
+        async with moves.transaction(connection):
             cursor = records(connection)
             found = await (await cursor.execute(QUARANTINED, {"after": after, "limit": BATCH})).fetchall()
             if not found:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
-from idem.outbox import decide
+from idem.outbox import decide, moves
 from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
@@ -73,7 +73,7 @@ async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) ->
 async def _settle_alone(connection: AsyncConnection[Any], report: Report) -> Fate:
     # A row that stays locked is one at rest, in its client's own transaction: no claim of ours is on it any more. If it
     # is another, its claim is left to the sweeper.
-    async with connection.transaction():
+    async with moves.transaction(connection):
         found = await lock_soon(connection, report.row.id)
         if found is not None and _still_holds(found, report):
             change = decide.fold(report.change(), found.row, report.proof(), found.stored, report.terms)

@@ -6,47 +6,15 @@ these sections has an environment variable, as `IDEM_WORKER_LEASE` for `worker.l
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from idem.outbox import durations
-
-Duration: TypeAlias = Annotated[float, BeforeValidator(durations.parse)]
-
-
-class Section(BaseModel):
-    """A table of idem.toml. Unknown settings are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Secret(Section):
-    """Where a secret comes from: `{env = "BANK_TOKEN"}` or `{file = "/run/secrets/bank"}`, never the file itself."""
-
-    env: str | None = Field(
-        default=None, min_length=1, description="Name of the environment variable that holds the secret."
-    )
-    file: str | None = Field(
-        default=None, min_length=1, description="File that holds the secret; a relative path is beside idem.toml."
-    )
-    prefix: str = Field(
-        default="", description='Text before the secret, as "Bearer "; default none, the secret stands alone.'
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_a_place(cls, value: Any) -> Any:
-        if not isinstance(value, dict | Secret):
-            raise ValueError('a secret never stands in idem.toml; say where it is: {env = "NAME"} or {file = "path"}')
-        return value
-
-    @model_validator(mode="after")
-    def _is_one_place(self) -> Secret:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("say either env or file")
-        return self
+from idem.outbox.doctor_settings import DoctorSettings
+from idem.outbox.http.settings import ApiSettings
+from idem.outbox.http.webhook_settings import EndpointSettings
+from idem.outbox.section import Duration, Secret, Section
 
 
 class DatabaseSettings(Section):
@@ -225,5 +193,8 @@ class InstallationSettings(Section):
     )
     database: DatabaseSettings = Field(default=DatabaseSettings(), description="The database and its timeouts.")
     worker: WorkerSettings = Field(default=WorkerSettings(), description="Who makes the calls.")
+    api: ApiSettings = Field(default=ApiSettings(), description="The HTTP API.")
+    webhooks: EndpointSettings = Field(default=EndpointSettings(), description="Where providers' events come in.")
     sweeper: SweeperSettings = Field(default=SweeperSettings(), description="Who ends expired claims and old keys.")
     reconciler: ReconcilerSettings = Field(default=ReconcilerSettings(), description="Who settles what is unknown.")
+    doctor: DoctorSettings = Field(default=DoctorSettings(), description="The limits of `idem doctor`.")

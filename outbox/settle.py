@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,8 +19,10 @@ from psycopg import AsyncConnection, DataError
 from psycopg.errors import ProgramLimitExceeded
 from psycopg.pq import TransactionStatus
 
-from idem.outbox import storable
+from idem.outbox import moves, storable
 from idem.outbox.change import Change, Letter
+from idem.outbox.database import records
+from idem.outbox.moves import Moved
 from idem.outbox.states import Reason
 
 UNSTORABLE = (DataError, ProgramLimitExceeded)
@@ -39,6 +42,7 @@ WITH input AS MATERIALIZED (
     SELECT o.* FROM idem.outbox o WHERE o.id = ANY(%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED
 ), matched AS MATERIALIZED (
     SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
+           o.provider, o.account, extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited,
            n.state AS from_state, n.created_at AS wanted_first, n.tenant_id, n.operation, n.idempotency_key,
            statement_timestamp() AS at
       FROM input i
@@ -106,6 +110,9 @@ WITH input AS MATERIALIZED (
     SELECT m.intent_id, l.reason, l.details
       FROM matched m, jsonb_to_recordset(m.letters) AS l (reason text, details jsonb)
         ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1
+    RETURNING d.intent_id, d.reason, d.seen
+), opened AS MATERIALIZED (
+    SELECT b.intent_id, array_agg(b.reason) AS reasons FROM buried b WHERE b.seen = 1 GROUP BY b.intent_id
 ), closed AS (
     UPDATE idem.dead_letters d
        SET resolved_at = m.at, resolution = m.kind,
@@ -125,7 +132,9 @@ WITH input AS MATERIALIZED (
 ), folded AS (
     DELETE FROM idem.proofs p USING matched m, jsonb_array_elements_text(m.folds) AS f (id) WHERE p.id = f.id::uuid
 )
-SELECT m.id FROM matched m
+SELECT m.id, m.tenant_id, m.operation, m.idempotency_key, m.intent_id, m.attempt, m.source, m.kind, m.seen,
+       m.from_state, m.to_state, m.from_status, m.to_status, m.provider, m.account, m.waited, b.reasons
+  FROM matched m LEFT JOIN opened b ON b.intent_id = m.intent_id
 """
 
 
@@ -160,10 +169,23 @@ async def _write_in_transaction(connection: AsyncConnection[Any], records: list[
 
 
 async def _write(connection: AsyncConnection[Any], rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
-    cursor = await connection.execute(
+    cursor = records(connection)
+    await cursor.execute(
         WRITE, {"changes": json.dumps(rows, allow_nan=False), "ids": [UUID(row["id"]) for row in rows]}
     )
-    return {row[0] for row in await cursor.fetchall()}
+    written = await cursor.fetchall()
+    for row in written:
+        moves.tell(connection, partial(moves.moved, _moved(row)))
+    return {row.id for row in written}
+
+
+def _moved(row: Any) -> Moved:
+    return Moved(
+        tenant=row.tenant_id, operation=row.operation, key=row.idempotency_key, intent=row.intent_id,
+        attempt=row.attempt, source=row.source, kind=row.kind, from_state=row.from_state, to_state=row.to_state,
+        from_status=row.from_status, to_status=row.to_status, provider=row.provider, account=row.account,
+        seen=row.seen, waited=row.waited, letters=tuple(row.reasons or ()),
+    )  # fmt: skip
 
 
 def parameters(change: Change) -> dict[str, Any]:

@@ -1,127 +1,227 @@
-"""Events of the daemons: one function each, a log line and its metric together; no other module logs or counts.
+"""Events: one function each, a log line and its metric together; beside it only `moves` logs and counts.
 
-No bodies, no credentials, no idempotency keys: rows are named by their intent. Metrics carry no tenant and no id.
+No bodies, no credentials, no idempotency keys: rows are named by their intent, keys by a hash. Metrics carry no
+tenant and no id. The line of a change of state is `transition` (`moves`).
 """
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
-import structlog
-from prometheus_client import Counter, Gauge, Histogram
+from idem.outbox import metrics
+from idem.outbox.decisions import (
+    Accepted,
+    Decision,
+    Expired,
+    InProgress,
+    Limited,
+    Mismatch,
+    NeedsOperator,
+    Replay,
+    Retrying,
+    Unknown,
+)
+from idem.outbox.logs import log, told
+from idem.outbox.logs import set_up as set_up
+from idem.outbox.moves import ASKED, Moved, moved
+from idem.outbox.moves import dead_letter as dead_letter
+from idem.outbox.states import KeyState, OutboxStatus, Reason
 
-from idem.outbox.states import OutboxStatus
-
-KINDS = (*OutboxStatus, "paused", "proof", "dead_letter")
-
-log: structlog.stdlib.BoundLogger = structlog.get_logger("idem")
-
-CLAIMED = Counter("idem_claimed_total", "Rows claimed.", ["provider", "account"])
-CALLS = Counter("idem_calls_total", "Calls to a provider by outcome.", ["provider", "account", "outcome"])
-CALL_SECONDS = Histogram("idem_call_seconds", "Duration of calls to a provider.", ["provider", "account"])
-REPORTS = Counter("idem_reports_total", "Ends of claims as reported by their holders.", ["fate"])
-SWEPT = Counter("idem_swept_total", "Claims whose lease ran out.")
-HELD = Counter("idem_too_old_total", "Queued rows that were too old to be started.")
-KEYS = Counter("idem_keys_pruned_total", "Keys expired or deleted.", ["what"])
-LOOKS = Counter("idem_looks_total", "Looks of the reconciler by what they showed.", ["provider", "account", "look"])
-SETTLED = Counter("idem_settled_total", "Unknown or awaiting rows settled, by how.", ["how"])
-PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what became of them.", ["source", "applied"])
-STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed because the database was away.", ["daemon"])
-LAST_PASS = Gauge("idem_last_pass_timestamp_seconds", "When a daemon last finished a pass.", ["daemon"])
-OLDEST = Gauge("idem_oldest_age_seconds", "Age of the oldest of what is unsettled.", ["what"])
-ROWS = Gauge("idem_unsettled", "How much of each kind is unsettled.", ["what"])
-WINDOW = Gauge("idem_replay_window_left_seconds", "The least time left in which an unknown may be replayed.")
+KINDS = (*OutboxStatus, "proof", "dead_letter")
+METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
 
 
-def set_up(*, json: bool, level: str = "info") -> None:
-    """Configure structlog for a daemon: one line an event on standard error, as JSON or for a console."""
-    # One line a call, with URL and address: the daemons have their own.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    renderer: structlog.typing.Processor
-    renderer = (
-        structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
+def accepted(tenant: str, operation: str, key: str, decision: Decision | Limited) -> None:
+    """What accept decided, after its commit."""
+    metrics.ACCEPTS.labels(operation, _decided(decision)).inc()
+    match decision:
+        case Accepted(intent_id=intent):
+            to = (None, KeyState.IN_PROGRESS, None, OutboxStatus.PENDING)
+            moved(Moved(tenant, operation, key, intent, 0, "accept", "accepted", *to))
+        case Retrying(intent_id=intent):
+            to_work = (KeyState.FAILED_RETRYABLE, KeyState.IN_PROGRESS, OutboxStatus.HELD, OutboxStatus.PENDING)
+            moved(Moved(tenant, operation, key, intent, None, "accept", "retried", *to_work))
+        case Expired():
+            metrics.KEYS_REUSED.labels(operation).inc()
+        case _:
+            pass
+
+
+def _decided(decision: Decision | Limited) -> str:
+    match decision:
+        case Accepted():
+            return "created"
+        case Retrying():
+            return "retrying"
+        case Replay():
+            return "replay"
+        case InProgress(step=step):
+            return "awaiting" if step == OutboxStatus.AWAITING else "in_progress"
+        case Unknown():
+            return "unknown"
+        case NeedsOperator():
+            return "needs_operator"
+        case Mismatch():
+            return "mismatch"
+        case Expired():
+            return "expired"
+        case Limited():
+            return "limited"
+
+
+def refused_request(code: str) -> None:
+    """A request answered with a problem; `code` is one of `idem.outbox.problems`."""
+    metrics.REFUSED.labels(code).inc()
+
+
+def http_answer(route: str, method: str, status: int, seconds: float) -> None:
+    """An answer. `route` is the template, never the path: a path that no route knows has none and is not told."""
+    method = method if method in METHODS else "other"
+    metrics.HTTP_ANSWERS.labels(route, method, str(status)).inc()
+    metrics.HTTP_SECONDS.labels(route, method).observe(seconds)
+
+
+def suspicious_key(kind: str) -> None:
+    """A key that looks like personal data: email, phone, ssn. Never the value."""
+    metrics.SUSPICIOUS_KEYS.labels(kind).inc()
+
+
+def waiting(requests: int) -> None:
+    """How many requests this process holds until their intent is settled."""
+    metrics.WAITERS.set(requests)
+
+
+def webhook(provider: str, account: str, verdict: str) -> None:
+    """A verified webhook; `verdict` is a word of ours for what became of it."""
+    metrics.WEBHOOKS.labels(provider, account, verdict).inc()
+    metrics.WEBHOOK_LAST.labels(provider).set_to_current_time()
+    log.info("webhook", provider=provider, account=account, verdict=verdict)
+
+
+def webhook_refused(provider: str, reason: str) -> None:
+    """A webhook that was not taken. `provider` is a configured one, or `unknown`: never a word of the sender's."""
+    metrics.WEBHOOKS_REFUSED.labels(provider, reason).inc()
+    log.warning("webhook_refused", provider=provider, reason=reason)
 
 
 def claimed(provider: str, account: str, rows: int) -> None:
-    CLAIMED.labels(provider, account).inc(rows)
+    metrics.CLAIMED.labels(provider, account).inc(rows)
 
 
-def called(provider: str, account: str, intent: UUID, attempt: int, outcome: str, elapsed: float | None) -> None:
-    CALLS.labels(provider, account, outcome).inc()
+def taken(operation: str, intent: UUID, attempt: int) -> None:
+    """The claim of one row: a transition, and the beginning of a `call`; told when everything is."""
+    metrics.TRANSITIONS.labels("worker", OutboxStatus.PENDING, OutboxStatus.CLAIMED).inc()
+    log.debug(
+        "transition", operation=operation, intent=str(intent), attempt=attempt, source="worker", kind="claimed",
+        from_status="pending", to_status="claimed",
+    )  # fmt: skip
+
+
+def called(
+    provider: str,
+    account: str,
+    intent: UUID,
+    attempt: int,
+    outcome: str,
+    elapsed: float | None,
+    failure: str = "none",
+    how: str = "call",
+) -> None:
+    metrics.CALLS.labels(provider, account, outcome, failure).inc()
     if elapsed is not None:
-        CALL_SECONDS.labels(provider, account).observe(elapsed)
-    log.info("call", intent=str(intent), provider=provider, account=account, attempt=attempt, outcome=outcome)
+        metrics.CALL_SECONDS.labels(provider, account).observe(elapsed)
+    log.info(
+        how, intent=str(intent), provider=provider, account=account, attempt=attempt, outcome=outcome, failure=failure
+    )
 
 
 def reported(intent: UUID, attempt: int, outcome: str, fate: str) -> None:
-    REPORTS.labels(fate).inc()
+    metrics.REPORTS.labels(fate).inc()
+    if fate in ("late", "late_proof"):
+        metrics.LEASES_LOST.inc()
     if fate != "settled":
         log.warning("report", intent=str(intent), attempt=attempt, outcome=outcome, fate=fate)
 
 
 def swept(intent: UUID, attempt: int, holder: str | None, to: str | None) -> None:
-    SWEPT.inc()
+    metrics.SWEPT.inc()
     log.warning("swept", intent=str(intent), attempt=attempt, holder=holder, to=to)
 
 
 def too_old(intent: UUID) -> None:
-    HELD.inc()
+    metrics.HELD.inc()
     log.warning("too_old", intent=str(intent))
 
 
 def pruned(what: str, rows: int) -> None:
     if rows:
-        KEYS.labels(what).inc(rows)
+        metrics.KEYS.labels(what).inc(rows)
         log.info("pruned", what=what, rows=rows)
 
 
 def looked(provider: str, account: str, intent: UUID, how: str, look: str) -> None:
-    LOOKS.labels(provider, account, look).inc()
+    metrics.LOOKS.labels(provider, account, look).inc()
+    if look in ("could_not_ask", "not_askable"):
+        metrics.RECONCILE.labels(provider, account, "failed").inc()
     log.info("look", intent=str(intent), provider=provider, account=account, how=how, look=look)
 
 
+def look_failed(provider: str, account: str) -> None:
+    """A look that could not be made or written: the take runs out, and it is asked about again."""
+    metrics.RECONCILE.labels(provider, account, "failed").inc()
+
+
 def settled(intent: UUID, how: str, to: str) -> None:
-    SETTLED.labels(how).inc()
+    """What the reconciler found out. The row's own change is counted by `moved`, whoever made it."""
     log.info("settled", intent=str(intent), how=how, to=to)
 
 
 def proof_applied(intent: UUID | None, source: str, applied: str) -> None:
-    PROOFS.labels(source, applied).inc()
+    metrics.PROOFS.labels(source, applied).inc()
     log.info("proof", intent=str(intent) if intent else None, source=source, applied=applied)
 
 
-def aged(oldest: Mapping[str, tuple[int, float]], window_left: float | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """How much of a kind is unsettled. Seconds: age of the `oldest`, and how long the first is `overdue`."""
+
+    rows: int = 0
+    oldest: float = 0.0
+    overdue: float = 0.0
+
+
+def aged(
+    kinds: Mapping[str, Unsettled],
+    paused: Mapping[str, Unsettled],
+    letters: Mapping[str, int],
+    window_left: float | None,
+) -> None:
     """How much of each kind is unsettled, and how old the oldest is (P5); what is not named is empty."""
-    for what in {*KINDS, *oldest}:
-        rows, age = oldest.get(what, (0, 0.0))
-        ROWS.labels(what).set(rows)
-        OLDEST.labels(what).set(age)
-    WINDOW.set(window_left if window_left is not None else float("inf"))
+    nothing = Unsettled()
+    for what in KINDS:
+        metrics.ROWS.labels(what).set(kinds.get(what, nothing).rows)
+        metrics.OLDEST.labels(what).set(kinds.get(what, nothing).oldest)
+    for status in OutboxStatus:
+        metrics.PAUSED_ROWS.labels(status).set(paused.get(status, nothing).rows)
+        metrics.PAUSED_OLDEST.labels(status).set(paused.get(status, nothing).oldest)
+    for status in (OutboxStatus.PENDING, *ASKED):
+        metrics.OVERDUE.labels(status).set(kinds.get(status, nothing).overdue)
+    for reason in Reason:
+        metrics.LETTERS_OPEN.labels(reason).set(letters.get(reason, 0))
+    metrics.WINDOW.labels(OutboxStatus.UNKNOWN).set(window_left if window_left is not None else float("inf"))
 
 
 def passed(daemon: str) -> None:
-    LAST_PASS.labels(daemon).set_to_current_time()
+    metrics.LAST_PASS.labels(daemon).set_to_current_time()
 
 
 def broken(daemon: str, error: BaseException, doing: str) -> None:
     """Something that should not happen: the daemon goes on, a person should look."""
-    log.error("broken", daemon=daemon, doing=doing, error=f"{type(error).__name__}: {error}"[:500])
+    metrics.BROKEN.labels(daemon).inc()
+    log.error("broken", daemon=daemon, doing=doing, error=told(error))
 
 
 class Outage:
@@ -134,7 +234,7 @@ class Outage:
         self._told = 0.0
 
     def down(self, error: BaseException) -> None:
-        STORE_ERRORS.labels(self._daemon).inc()
+        metrics.STORE_ERRORS.labels(self._daemon).inc()
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -153,3 +253,21 @@ class Outage:
 def database_changed(what: str, rows: int) -> None:
     """The database is another one than idem wrote to: see the runbook's restore page."""
     log.error("database_changed", what=what, rows_now_unknown=rows)
+
+
+def process_started(name: str, pid: int) -> None:
+    """A supervisor has started one of its processes."""
+    log.info("process_started", process=name, pid=pid)
+
+
+def process_ended(name: str, pid: int, how: str, again: float | None) -> None:
+    """It ended; `again`: seconds until it is started again, None where that was the end."""
+    if again is None:
+        log.info("process_ended", process=name, pid=pid, how=how)
+    else:
+        log.error("process_ended", process=name, pid=pid, how=how, again_in=round(again, 1))
+
+
+def stopping(seconds: float) -> None:
+    """A supervisor was told to stop: running calls have this long."""
+    log.info("stopping", longest_seconds=round(seconds))

@@ -22,4 +22,5 @@ class Terms:
     @property
     def settleable(self) -> bool:
         """Whether idem can find out by itself what became of an unknown row of this provider."""
-        return not self.known or self.contract.replays or self.contract.lookup.possible
+        contract = self.contract
+        return not self.known or contract.replays or contract.lookup.possible or contract.events

@@ -23,6 +23,7 @@ from idem.outbox.outcomes import (
     Refused,
     Seen,
     Succeeded,
+    failure,
     name,
 )
 from idem.outbox.proofs import apply, change_one, note
@@ -57,6 +58,9 @@ async def ask(lane: Lane, control: ControlQuestion, taken: Taken) -> Answered | 
     replay: Answered | None = None
     if taken.replay:
         outcome, seen = await lane.send(taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True)
+        what, why = name(outcome), failure(outcome, seen)
+        provider, account = lane.provider.contract.provider, lane.account.name
+        telemetry.called(provider, account, taken.intent_id, taken.attempt, what, seen.elapsed, why, how="replay")
         # What is proven not executed cannot act later: it needs no quiet time of its own.
         sent = not isinstance(outcome, NotExecuted)
         replayed = _as_look(outcome, seen, lane.provider.contract)

@@ -23,15 +23,17 @@ from idem.outbox.terms import Terms
 from idem.reconciler import asking, due, stored
 from idem.reconciler.control import ControlQuestion
 from idem.reconciler.due import Taken
+from idem.reconciler.webhooks import again
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass did: rows asked about by what became of them, proofs applied, redrives."""
+    """What one pass did: rows asked about by what became of them, proofs and waiting events applied, redrives."""
 
     asked: Mapping[str, int] = field(default_factory=dict)
     settled: Mapping[str, int] = field(default_factory=dict)
     applied: int = 0
+    events: int = 0
     redriven: int = 0
 
 
@@ -117,6 +119,7 @@ class LaneReconciler:
                 desk.settled[f"{how}:{look}"] += 1
         except Exception as error:  # one row must never stop the others: its take runs out, and it is asked about again
             desk.asked["broken"] += 1
+            telemetry.look_failed(self.name.provider, self.name.account)
             if not isinstance(error, AWAY):
                 telemetry.broken("reconciler", error, f"asking about {taken.intent_id}")
         finally:
@@ -147,7 +150,7 @@ class Reconciler:
             self.lanes.append(LaneReconciler(self.desk, lane_name, lane, terms))
 
     async def run_once(self, *, hasten: bool = False, since: datetime | None = None) -> Pass:
-        """One pass: stored proofs, every due row of every lane, due redrives.
+        """One pass: stored proofs, waiting events, every due row of every lane, due redrives.
 
         `hasten` makes all unknown and awaiting rows due now (of intents since a time, if given). Raises what an
         unreachable database raises.
@@ -158,16 +161,17 @@ class Reconciler:
         if hasten or since is not None:
             async with desk.database.connection() as connection:
                 await due.hasten(connection, since=since)
-        applied = await self._apply()
+        applied, events = await self._apply(), await self._look_again()
         for lane in self.lanes:
             while await lane.start():
                 await lane.finish()
-        return Pass(dict(desk.asked), dict(desk.settled), applied, await self._redrive())
+        return Pass(dict(desk.asked), dict(desk.settled), applied, events, await self._redrive())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop`; questions that run are finished."""
         passes = Passes("reconciler", self.desk.settings.interval, stop)
         passes.add("stored proofs", self._apply)
+        passes.add("waiting events", self._look_again)
         passes.add("redrives", self._redrive)
         for lane in self.lanes:
             passes.add(f"{lane.name.provider}/{lane.name.account}", lane.start_all)
@@ -190,6 +194,10 @@ class Reconciler:
     async def _apply(self) -> int:
         async with self.desk.database.connection() as connection:
             return await stored.apply_stored(connection, self.catalogue, limit=self.desk.settings.batch)
+
+    async def _look_again(self) -> int:
+        desk = self.desk
+        return await again.look_again(desk.database, self.catalogue, desk.renderer, limit=desk.settings.batch)
 
     async def _redrive(self) -> int:
         async with self.desk.database.connection() as connection:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import decide, telemetry
+from idem.outbox import decide, moves, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
 from idem.outbox.database import AWAY
@@ -47,7 +47,7 @@ async def apply_stored(connection: AsyncConnection[Any], catalogue: Catalogue, *
 
 
 async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row_id: UUID) -> int:
-    async with connection.transaction():
+    async with moves.transaction(connection):
         found = await lock(connection, row_id, skip=True)
         if found is None:
             return await _compare_all(connection, row_id)
@@ -101,7 +101,7 @@ async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, lim
     Rows that this process cannot redrive are not picked, or the first of them would hide all others (IB-022).
     """
     wanted = {"limit": limit, "operations": list(catalogue.operations)}
-    async with connection.transaction():
+    async with moves.transaction(connection):
         ids = [r[0] for r in await (await connection.execute(DUE_REDRIVES, wanted)).fetchall()]
         changes: list[Change] = []
         for found in await read_locked(connection, ids):

@@ -70,7 +70,12 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
 
 
 def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
-    """Nothing can be asked about this row: it waits for a proof or for an operator, and is looked at once a day."""
+    """Nothing can be asked about this row: it waits for a proof or for an operator, and is looked at once a day.
+
+    Where an event can still bring the proof, an operator is called only when the schedule is used up.
+    """
+    if row.status is OutboxStatus.UNKNOWN and terms.contract.events:
+        return answered(_kept(row, evidence, terms, sent=False), row, terms)
     letter = Letter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider})
     letters = (letter,) if row.status is OutboxStatus.UNKNOWN else overdue(row, terms)
     return dataclasses.replace(_kept(row, evidence, terms, sent=False), due_in=DAY, letters=letters)

@@ -19,7 +19,7 @@ from idem.outbox.database import Database
 from idem.outbox.passes import Passes
 from idem.outbox.settings import SweeperSettings
 from idem.outbox.states import OutboxStatus
-from idem.sweeper import history
+from idem.sweeper import history, tenants
 from idem.sweeper.expired import sweep_expired
 from idem.sweeper.history import Walk
 from idem.sweeper.pages import Place
@@ -56,6 +56,7 @@ class SweepResult:
     webhook_events: int = 0
     webhook_bodies: int = 0
     daemons: int = 0
+    tenant_hours: int = 0
     more: bool = False
 
 
@@ -144,6 +145,14 @@ class Sweeper:
                 self._walked = loop.time()
             return self._walk.over
 
+        async def counts(connection: AsyncConnection[Any]) -> bool:
+            """Move the marks on, and count one tenant's keys at a time."""
+            moved = await tenants.move_marks(connection, batch=batch)
+            return not await tenants.count_keys(connection) and moved < batch
+
+        async def forget(connection: AsyncConnection[Any]) -> bool:
+            return await tenants.forget_counts(connection, batch=batch) < batch
+
         def delete(what: str, rows: Callable[[AsyncConnection[Any]], Awaitable[int]]) -> Step:
             async def step(connection: AsyncConnection[Any]) -> bool:
                 gone = await rows(connection)
@@ -165,6 +174,9 @@ class Sweeper:
             "daemons": delete(
                 "daemons", lambda c: history.delete_daemons(c, batch=batch, age=settings.daemon_retention)
             ),
+            "tenants": counts,
+            "tenants' hours": delete("tenant_hours", lambda c: tenants.delete_usage(c, batch=batch)),
+            "tenants' counts": forget,
         } | ({"history": prune} if walk else {})
         before = Counter(done)
         try:

@@ -15,7 +15,7 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from idem.outbox import telemetry
+from idem.outbox import moves, telemetry
 from idem.outbox.change import Change, Row
 from idem.outbox.rows import Found, read_locked
 from idem.outbox.settle import write
@@ -74,7 +74,7 @@ LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = ANY (%(ids)s) ORDER BY o.id 
 
 
 async def _change(connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make) -> list[tuple[Row, Change]]:
-    async with connection.transaction():
+    async with moves.transaction(connection):
         locked = await (await connection.execute(LOCK, {"ids": ids})).fetchall()
         wanted: list[tuple[Row, Change]] = []
         for found in await read_locked(connection, [record[0] for record in locked]):

@@ -10,14 +10,18 @@ that gives one value.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from idem.outbox import moves
+from idem.outbox.moves import Moved
 from idem.sweeper.pages import Place
+from idem.sweeper.tenants import take_off
 
 # All three states of the index's own condition, so that no estimate of one of them can cost the order.
 PAST_KEYS = """
@@ -52,7 +56,7 @@ async def prune_keys(
     by_state: dict[str, list[UUID]] = defaultdict(list)
     for intent, _, state in past:
         by_state[state].append(intent)
-    async with connection.transaction():
+    async with moves.transaction(connection):
         at_rest = await _hold_rows(connection, by_state["failed_retryable"])
         expired = await _expire(connection, by_state["completed"] + at_rest, tombstone_ttl)
     return Pruned(expired, await _delete(connection, by_state["expired"]))
@@ -93,22 +97,31 @@ WITH due AS MATERIALIZED (
            response_status = NULL, response_headers = NULL, response_body = NULL, response_schema_version = NULL,
            last_error_code = NULL, last_error_message = NULL,
            completed_at = coalesce(k.completed_at, statement_timestamp()),
-           expires_at   = statement_timestamp() + make_interval(secs => %(ttl)s)
+           -- For ever, as far as a driver's dates go: Python has no infinity.
+           expires_at   = CASE WHEN k.refuse_after_expiry THEN timestamptz '9999-12-31 00:00+00'
+                               ELSE statement_timestamp() + make_interval(secs => %(ttl)s) END
      WHERE k.ctid = ANY (ARRAY(SELECT d.place FROM due d))
-    RETURNING k.intent_id
+    RETURNING k.intent_id, k.tenant_id, k.operation, k.idempotency_key
 ), seen AS (
     INSERT INTO idem.evidence (intent_id, source, kind, from_state, to_state)
     SELECT e.intent_id, 'sweeper', 'expired', d.state, 'expired' FROM expired e JOIN due d USING (intent_id)
 )
-SELECT count(*) FROM expired
+SELECT e.intent_id, e.tenant_id, e.operation, e.idempotency_key, d.state FROM expired e JOIN due d USING (intent_id)
 """
 
 
 async def _expire(connection: AsyncConnection[Any], intents: list[UUID], tombstone_ttl: float) -> int:
     if not intents:
         return 0
-    record = await (await connection.execute(EXPIRE, {"intents": intents, "ttl": tombstone_ttl})).fetchone()
-    return int(record[0]) if record else 0
+    expired = await (await connection.execute(EXPIRE, {"intents": intents, "ttl": tombstone_ttl})).fetchall()
+    for intent, tenant, operation, key, state in expired:
+        _tell(connection, Moved(tenant, operation, key, intent, None, "sweeper", "expired", state, "expired"))
+    await take_off(connection, Counter(tenant for _, tenant, *_ in expired))
+    return len(expired)
+
+
+def _tell(connection: AsyncConnection[Any], key: Moved) -> None:
+    moves.tell(connection, partial(moves.moved, key))
 
 
 DELETE_TOMBSTONES = """
@@ -122,17 +135,19 @@ WITH gone AS (
                         WHERE d.intent_id = t.intent_id) IS NOT TRUE
                 ORDER BY t.intent_id
                   FOR UPDATE OF t SKIP LOCKED))
-    RETURNING k.intent_id
+    RETURNING k.intent_id, k.tenant_id, k.operation, k.idempotency_key
 ), seen AS (
     INSERT INTO idem.evidence (intent_id, source, kind, from_state)
     SELECT g.intent_id, 'sweeper', 'deleted', 'expired' FROM gone g
 )
-SELECT count(*) FROM gone
+SELECT g.intent_id, g.tenant_id, g.operation, g.idempotency_key FROM gone g
 """
 
 
 async def _delete(connection: AsyncConnection[Any], intents: list[UUID]) -> int:
     if not intents:
         return 0
-    record = await (await connection.execute(DELETE_TOMBSTONES, {"intents": intents})).fetchone()
-    return int(record[0]) if record else 0
+    gone = await (await connection.execute(DELETE_TOMBSTONES, {"intents": intents})).fetchall()
+    for intent, tenant, operation, key in gone:
+        _tell(connection, Moved(tenant, operation, key, intent, None, "sweeper", "deleted", "expired", None))
+    return len(gone)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import psycopg
 
-from idem.cli.demo.processes import Process, Processes
+from idem.cli.demo.processes import Processes
 from idem.cli.embedded import Embedded, outage
+from idem.cli.group.children import Child
 
 RETURN = 30.0
 """Seconds that the server may take to come back: recovery on a loaded disk."""
@@ -65,8 +66,9 @@ class _Sample:
     lines: int
 
 
-def _sample(process: Process) -> _Sample:
+def _sample(process: Child) -> _Sample:
     pid = process.pid
+    assert process.log is not None
     lines = process.log.read_bytes().count(b"\n")
     return _Sample(process.name, pid, None if pid is None else _cpu_seconds(pid), lines)
 

@@ -29,6 +29,8 @@ from idem.cli.demo.sabotage import Saboteur
 from idem.cli.demo.scenario import PlannedPayment
 from idem.cli.demo.settings import DemoSettings
 from idem.cli.embedded import Embedded
+from idem.cli.group.children import Death
+from idem.cli.group.reaper import record
 from idem.migrations import runner
 from idem.outbox.accept import Acceptor
 from idem.outbox.configuration import load
@@ -41,11 +43,6 @@ TIDY_UP = 60.0
 
 START_UP = 6.0
 """Seconds without kills before an outage: what a daemon uses while it starts would count as noise of the outage."""
-
-REAP = """
-UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'reaped', tokens = '{}'
- WHERE host = %s AND pid = %s AND ended_at IS NULL
-"""
 
 
 def play(settings: DemoSettings, times: Constants) -> Result:
@@ -77,12 +74,12 @@ class _Stage:
         began = time.monotonic()
         _end_as_ctrl_c_does(signal.SIGTERM, signal.SIGHUP)
         environment = self._environment()
-        with Processes(self._work, environment, self._reaped) as processes:
+        with Processes(environment, self._work, died=self._reaped) as processes:
             self._write_files(processes)
             processes.start_daemons(self._settings.workers)
             over, saboteur = await self._until_over(processes, environment)
             ahead = _clock_ahead(self._database)
-            processes.stop()
+            processes.end()
             records = self._records(ahead)
             return Result(
                 settings=self._settings,
@@ -160,15 +157,14 @@ class _Stage:
         bank = installation.bank_settings(self._times, self._work / "bank.jsonl", self._settings.seed)
         settings = self._work / "bank.json"
         settings.write_text(bank.to_json())
-        origin = processes.start_bank(settings)
+        origin = processes.start_bank(str(settings))
         (self._work / "idem.toml").write_text(installation.idem_toml(self._times, origin))
 
-    def _reaped(self, host: str, pid: int) -> None:
-        # Who started a daemon and has seen it dead may say so: it can send nothing any more.
+    def _reaped(self, death: Death) -> None:
         if self._away:
             return
         with contextlib.suppress(psycopg.Error), psycopg.connect(self._database, connect_timeout=3) as connection:
-            connection.execute(REAP, (host, pid))
+            record(connection, death)
 
     def _records(self, clock_ahead: float) -> Records:
         times = self._times

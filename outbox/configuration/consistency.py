@@ -30,6 +30,7 @@ def check_provider(
         margin=worker.margin,
         said_unsettleable="on_unsettleable" in settings.model_fields_set,
         rules=any(rule.says in (Says.FINAL, Says.ANSWER, Says.PENDING) for rule in settings.outcome),
+        events=contract.events,
     )
     for finding in found:
         complaints.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)

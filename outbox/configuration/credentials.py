@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from idem.outbox.providers.contracts import Level
-from idem.outbox.settings import Secret
+from idem.outbox.section import Secret
 
 SENDABLE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 """What a header can carry: visible ASCII, spaces only inside."""

@@ -15,11 +15,13 @@ from idem.outbox.operation import Answer, Operation
 from idem.outbox.operation import Final as FinalOutcome
 from idem.outbox.outcomes import Succeeded
 from idem.outbox.pointer import MISSING
+from idem.outbox.problems import MEDIA_TYPE, PROBLEMS
 from idem.outbox.providers import template
 from idem.outbox.providers.template import Template
 
-PROBLEM: Final = "application/problem+json"
 JSON: Final = "application/json"
+
+REFUSED: Final = PROBLEMS["provider_refused"]
 
 LABEL_LENGTH: Final = 200
 
@@ -40,6 +42,15 @@ def build(name: str, settings: OperationSettings, account: str) -> Operation:
         redrive=settings.redrive,
         retry=settings.retry,
         max_redrives=settings.max_redrives,
+        while_running=settings.while_running,
+        after_expiry=settings.after_expiry,
+        fingerprint_without=tuple(settings.fingerprint_without),
+        card_data=settings.card_data,
+        schema=settings.params,
+        answer_statuses=tuple(
+            template.status if template is not None else status
+            for template, status in ((settings.answer.succeeded, 201), (settings.answer.refused, REFUSED.status))
+        ),
         label=_label(settings.label),
     )
 
@@ -116,15 +127,15 @@ def _refused(outcome: FinalOutcome, intent: str) -> Answer:
     """A problem of RFC 9457. `code` is ours and always the same; the provider's own stands in `provider_code`."""
     fields = storable.fields(outcome.fields)
     problem: dict[str, Any] = {
-        "type": "urn:idem:problem:provider_refused",
-        "title": "The provider refused",
-        "status": 402,
-        "code": "provider_refused",
+        "type": REFUSED.type,
+        "title": REFUSED.title,
+        "status": REFUSED.status,
+        "code": REFUSED.code,
         "provider_code": fields.get("code", outcome.status),
     }
-    if isinstance(message := fields.get("message"), str):
-        problem["detail"] = message
-    return Answer(402, _encoded({**problem, **_told(outcome, intent)}), {"content-type": PROBLEM})
+    message = fields.get("message")
+    problem["detail"] = message if isinstance(message, str) else "The provider decided against it, and did not say why."
+    return Answer(REFUSED.status, _encoded({**problem, **_told(outcome, intent)}), {"content-type": MEDIA_TYPE})
 
 
 def _told(outcome: FinalOutcome, intent: str) -> Mapping[str, Any]:

@@ -18,11 +18,13 @@ from idem.outbox.configuration.consistency import check_operation, check_provide
 from idem.outbox.configuration.credentials import Vault
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
+from idem.outbox.configuration.webhook_secrets import check_webhook, resolve
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Operation
 from idem.outbox.providers.contracts import Finding
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.settings import InstallationSettings, Secret, check_database_url
+from idem.outbox.section import Secret
+from idem.outbox.settings import InstallationSettings, check_database_url
 
 TABLES: Final = ("providers", "operations")
 
@@ -117,6 +119,7 @@ def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, 
 
     url = _database_url(complaints, vault, settings)
     credentials = {name: _credentials(vault, name, provider) for name, provider in provider_settings.items()}
+    secrets = resolve(complaints, vault, provider_settings)
     for level, loc, what, do in vault.findings:
         complaints.add(level, loc, what, do)
 
@@ -124,6 +127,7 @@ def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, 
     known = settings if settings is not None else InstallationSettings()
     for name, provider in provider_settings.items():
         check_provider(complaints, name, provider, known)
+        check_webhook(complaints, name, provider)
     accounts: dict[str, str] = {}
     written = merged.get("providers")
     for name, operation in operation_settings.items():
@@ -144,7 +148,10 @@ def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, 
         provider_settings=MappingProxyType(provider_settings),
         operation_settings=MappingProxyType(operation_settings),
         providers=MappingProxyType(
-            {name: provider.build(name, credentials[name]) for name, provider in provider_settings.items()}
+            {
+                name: provider.build(name, credentials[name], secrets[name])
+                for name, provider in provider_settings.items()
+            }
         ),
         operations=MappingProxyType(
             {name: declared.build(name, each, accounts[name]) for name, each in operation_settings.items()}

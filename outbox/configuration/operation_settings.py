@@ -6,13 +6,13 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
-from idem.outbox import canonical
+from idem.outbox import canonical, pointer
 from idem.outbox.configuration.validation import check_schema
 from idem.outbox.errors import BodyInvalid, Unrenderable
 from idem.outbox.providers import template
 from idem.outbox.providers.http import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET
 from idem.outbox.providers.template import Hole, Template
-from idem.outbox.settings import Duration, Section
+from idem.outbox.section import Duration, Section
 
 DAY = 86400.0
 
@@ -113,6 +113,26 @@ class OperationSettings(Section):
         default="operator",
         description='Who takes up a call at rest: "operator" (default, a dead letter) or "client", which comes again.',
     )
+    while_running: Literal["conflict", "accepted"] = Field(
+        default="conflict",
+        description='What the same request hears while the first one runs: "conflict" (default) 409, as the draft '
+        'says, or "accepted" 202.',
+    )
+    after_expiry: Literal["new", "refuse"] = Field(
+        default="new",
+        description='What an expired key is once its tombstone is gone: "new" (default), or "refuse": its tombstone '
+        "stays for ever.",
+    )
+    fingerprint_without: list[str] = Field(
+        default_factory=list,
+        description="JSON pointers to members of the params that a retry may change, as /client_time; they are left "
+        "out of the fingerprint. Default none.",
+    )
+    card_data: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description='Whether params that look like a card number or its security code are refused: "refuse" '
+        '(default), because they would be stored, or "allow". Send tokens of the provider instead.',
+    )
     answer: AnswerSettings = Field(default=AnswerSettings(), description="What the client is told at the end.")
 
     @field_validator("path")
@@ -138,6 +158,14 @@ class OperationSettings(Section):
     def _is_text(cls, value: str | None) -> str | None:
         if value is not None:
             template.compile_text(value)
+        return value
+
+    @field_validator("fingerprint_without")
+    @classmethod
+    def _are_pointers(cls, value: list[str]) -> list[str]:
+        for each in value:
+            if not pointer.parse(each):
+                raise ValueError("the whole body cannot be left out: every request would be the same")
         return value
 
     @field_validator("headers")

@@ -11,7 +11,7 @@ from idem.outbox.pointer import Tokens
 from idem.outbox.providers import rules
 from idem.outbox.providers.defaults import ErrorShape
 from idem.outbox.providers.rules import Condition, HeaderCondition, Places, Rule, Says
-from idem.outbox.settings import Section
+from idem.outbox.section import Section
 
 
 def _pointer(text: str) -> str:

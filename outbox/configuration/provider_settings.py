@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from idem.outbox import pointer
-from idem.outbox.configuration.outcome_settings import ErrorSettings, ObjectSettings, Pointer, RuleSettings, tokens
+from idem.outbox.configuration.look_settings import LookupSettings
+from idem.outbox.configuration.outcome_settings import ErrorSettings, ObjectSettings, RuleSettings
+from idem.outbox.configuration.webhook_settings import AccountWebhookSettings, WebhookSettings
 from idem.outbox.contract import Account, Carrier, Contract, KeyRule, LookupRule, OnUnsettleable, Replay
-from idem.outbox.providers import rules
 from idem.outbox.providers.contracts import completed
+from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HEADER_NAME, NOT_OURS_TO_SET, HttpProvider
-from idem.outbox.providers.looks import By, Lookup
-from idem.outbox.providers.template import Hole, compile_text
-from idem.outbox.settings import Duration, Secret, Section
+from idem.outbox.section import Duration, Secret, Section
 
 DEFAULT = Contract("")
 """The defaults of a contract are written once, in `idem.outbox.contract`."""
@@ -33,6 +33,9 @@ class AccountSettings(Section):
     )
     headers: dict[str, Secret] = Field(
         default_factory=dict, description="Other headers with credentials, name to secret; default none."
+    )
+    webhook: AccountWebhookSettings | None = Field(
+        default=None, description="What this account's events are signed with; default none: they are refused."
     )
 
     @field_validator("origin")
@@ -91,98 +94,6 @@ class KeySettings(Section):
     )
 
 
-class LookSettings(Section):
-    """One way to ask about a call."""
-
-    path: str = Field(description="Path and query of the GET, with {idem.key}, or by id {idem.reference}.")
-    object: Pointer = Field(
-        default="", description='JSON pointer to the object in the answer, as "/data/0"; default the whole answer.'
-    )
-    match: Pointer | None = Field(
-        default=None,
-        description="JSON pointer, inside the object, to what must equal the provider key (by id: the reference); "
-        "default none. Without it a provider that ignores the query shows somebody else's object.",
-    )
-    empty: Pointer | None = Field(
-        default=None,
-        description='JSON pointer to the list that is empty where there is nothing, as "/data"; default none.',
-    )
-    absent: int | str | list[int | str] | None = Field(
-        default=None,
-        description="HTTP statuses that, in the error shape, mean there is nothing; default 404, but none where "
-        "`empty` is said, because a list's 404 is a wrong address.",
-    )
-
-    @field_validator("absent", mode="before")
-    @classmethod
-    def _are_statuses(cls, value: Any) -> Any:
-        if value is not None and value != []:
-            rules.statuses(value)
-        return value
-
-    def build(self, by: By) -> Lookup:
-        absent = self.absent
-        if absent is None:
-            absent = [] if self.empty is not None else [404]
-        return Lookup(
-            by=by,
-            path=compile_text(self.path, self.ours(by)),
-            object=pointer.parse(self.object),
-            match=tokens(self.match),
-            empty=tokens(self.empty),
-            absent=rules.statuses(absent),
-        )
-
-    @staticmethod
-    def ours(by: By) -> frozenset[str]:
-        return frozenset({"reference"} if by == "id" else {"key"})
-
-
-class LookupSettings(Section):
-    """Whether the provider can be asked, and how far its "nothing" is believed."""
-
-    horizon: Duration = Field(
-        default=0.0,
-        description="Seconds after which an effect is sure to be visible to a look-up; default 0s: at once.",
-    )
-    agree: int = Field(default=2, ge=1, description="Looks that must agree on an absence; default 2.")
-    by_key: LookSettings | None = Field(
-        default=None, description="How to ask by the provider key; default not possible."
-    )
-    by_reference: LookSettings | None = Field(
-        default=None,
-        description="How to ask by our reference, which is the provider key in the request; default not possible.",
-    )
-    by_id: LookSettings | None = Field(
-        default=None, description="How to ask by the provider's own id, once it is known; default not possible."
-    )
-
-    @model_validator(mode="after")
-    def _asks_about_this_row(self) -> LookupSettings:
-        for by, look in self.ways():
-            name, (wanted,) = f"by_{by}", LookSettings.ours(by)
-            try:
-                holes = [part for part in compile_text(look.path, look.ours(by)) if isinstance(part, Hole)]
-            except ValueError as error:
-                raise ValueError(f"{name}.path: {error}") from None
-            if not look.path.startswith("/"):
-                raise ValueError(f"{name}.path: it begins with a slash")
-            if ("idem", wanted) not in [hole.path for hole in holes]:
-                raise ValueError(f"{name}.path: it asks about no particular call: put {{idem.{wanted}}} into it")
-            if any(hole.path[0] != "idem" or hole.optional for hole in holes):
-                raise ValueError(f"{name}.path: a look-up knows no params, only {{idem.{wanted}}}")
-        return self
-
-    def ways(self) -> list[tuple[By, LookSettings]]:
-        """The ways to ask that are said, best first: the provider's own id leaves no doubt."""
-        named: list[tuple[By, LookSettings | None]] = [
-            ("id", self.by_id),
-            ("key", self.by_key),
-            ("reference", self.by_reference),
-        ]
-        return [(by, look) for by, look in named if look is not None]
-
-
 class ProviderSettings(Section):
     """A provider contract: facts about somebody else's system, each from its documentation."""
 
@@ -192,6 +103,9 @@ class ProviderSettings(Section):
     object: ObjectSettings = Field(default=ObjectSettings(), description="Where an object's values are.")
     outcome: list[RuleSettings] = Field(
         default_factory=list, description="Ordered rules; the first that matches decides, else the table of outcomes."
+    )
+    webhook: WebhookSettings | None = Field(
+        default=None, description="How its events come and are read; default none: it sends none to us."
     )
     accounts: dict[str, AccountSettings] = Field(
         default_factory=dict, description="The credentials, by name. An account's name is frozen into its rows."
@@ -280,13 +194,33 @@ class ProviderSettings(Section):
             unlisted_4xx=self.unlisted_4xx,
             retry_after_cap=self.retry_after_cap,
             on_unsettleable=self.on_unsettleable,
+            events=self.webhook is not None and self.webhook.key is not None and bool(self.signing()),
             concurrency=self.concurrency,
             verified=self.verified,
         )
         return completed(contract, self.start_mark)
 
-    def build(self, name: str, credentials: Mapping[str, Mapping[str, str]]) -> HttpProvider:
-        """The provider; `credentials` are the resolved headers of each account."""
+    def signing(self) -> list[tuple[str, tuple[str, ...], Secret]]:
+        """Every webhook secret: whose it is, where below the provider it stands, and where its value is."""
+        shared = [] if self.webhook is None or len(self.accounts) != 1 else self.webhook.secrets
+        found: list[tuple[str, tuple[str, ...], Secret]] = [
+            (account, ("webhook", "secrets", str(number)), secret)
+            for account in self.accounts
+            for number, secret in enumerate(shared)
+        ]
+        for account, settings in self.accounts.items():
+            own = [] if settings.webhook is None else settings.webhook.secrets
+            at = ("accounts", account, "webhook", "secrets")
+            found += [(account, (*at, str(number)), secret) for number, secret in enumerate(own)]
+        return found
+
+    def build(
+        self,
+        name: str,
+        credentials: Mapping[str, Mapping[str, str]],
+        secrets: Mapping[str, tuple[bytes, ...]] = MappingProxyType({}),
+    ) -> HttpProvider:
+        """The provider; `credentials` are the resolved headers of each account, `secrets` its webhook secrets."""
         return HttpProvider(
             contract=self.contract(name),
             accounts={
@@ -296,4 +230,6 @@ class ProviderSettings(Section):
             outcome=tuple(rule.build(self.object) for rule in self.outcome),
             errors=self.errors.build(),
             lookups=tuple(look.build(by) for by, look in self.lookup.ways()),
+            webhook=None if self.webhook is None else self.webhook.build(secrets),
+            events=EventReader() if self.webhook is None else self.webhook.reader(self.object.reference),
         )

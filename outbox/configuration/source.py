@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from idem.outbox.errors import ConfigError
-from idem.outbox.settings import InstallationSettings, Section
+from idem.outbox.section import Section
+from idem.outbox.settings import InstallationSettings
 
 Loc: TypeAlias = tuple[str | int, ...]
 
@@ -67,8 +68,9 @@ def variables() -> dict[str, Loc]:
     for name, field in InstallationSettings.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
-            for setting in section.model_fields:
-                if setting != "url_from":
+            for setting, inner in section.model_fields.items():
+                # What is a table itself stands in the file alone.
+                if setting != "url_from" and not isinstance(inner.default, Section) and inner.default_factory is None:
                     known[f"IDEM_{name}_{setting}".upper()] = (name, setting)
     return known
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import Enum
@@ -79,11 +79,34 @@ def word(value: Any) -> str | None:
     return reference(value) if isinstance(value, str | int) else None
 
 
-def _json(body: bytes) -> Any:
+def read_event(body: bytes) -> Any:
+    """The JSON value of an event, or `UNREADABLE`. Never raises.
+
+    A member that appears twice is as good as unsaid, and spoils nothing beside it: whoever signed these bytes will
+    send no others.
+    """
+    return _json(body, _doubtful_members)
+
+
+class _Doubtful:
+    """In place of a member that was said twice: it is there, and equals nothing."""
+
+    def __str__(self) -> str:
+        return "said twice"
+
+
+def _doubtful_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        members[name] = _Doubtful() if name in members else value
+    return members
+
+
+def _json(body: bytes, members: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None) -> Any:
     try:
         return json.loads(
             body.decode("utf-8-sig"),
-            object_pairs_hook=_members,
+            object_pairs_hook=members or _members,
             parse_int=_integer,
             parse_float=_number,
             parse_constant=lambda name: None,

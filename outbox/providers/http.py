@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Question, Response
+from idem.outbox.contract import Account, Contract, Event, FrozenRequest, ProviderRequest, Question, Response, Webhook
 from idem.outbox.errors import Unrenderable
 from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Pending, Seen, Succeeded
 from idem.outbox.providers import document, rules
 from idem.outbox.providers.defaults import ErrorShape, by_status, throttled
 from idem.outbox.providers.document import Document
+from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.looks import Lookup, agree, seen
 from idem.outbox.providers.rules import Rule, Says
 from idem.outbox.providers.template import check_header, check_path, fill
@@ -40,6 +41,7 @@ class HttpProvider:
     """A provider over HTTP, made of its contract (`Provider` in `idem.outbox.contract`).
 
     `outcome` are the ordered rules, `errors` the provider's own error shape, `lookups` the ways to ask, best first.
+    `webhook` verifies its events, `events` says where things stand in them.
     """
 
     contract: Contract
@@ -47,6 +49,8 @@ class HttpProvider:
     outcome: tuple[Rule, ...] = ()
     errors: ErrorShape = field(default_factory=ErrorShape)
     lookups: tuple[Lookup, ...] = ()
+    webhook: Webhook | None = None
+    events: EventReader = field(default_factory=EventReader)
 
     def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
         """The bytes that will be sent: compact UTF-8 JSON, the key in its header or body field.
@@ -99,6 +103,10 @@ class HttpProvider:
             return CouldNotAsk(), Seen(
                 response.status, type(error).__name__, "the answer could not be read", None, True
             )
+
+    def read_event(self, body: bytes) -> Event | None:
+        """What a verified event says, by the rules of the answers; None for a body that is no JSON. Never raises."""
+        return self.events.read(body, self.outcome)
 
     def _outcome(self, answer: Document) -> tuple[Outcome, str]:
         if not answer.complete:

@@ -98,7 +98,7 @@ class Account:
     key_field: str | None = "idempotency_key"
     fault_rate: float | None = None
     webhook_url: str | None = None
-    webhook_secret: str = field(default="whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0", repr=False)
+    webhook_secret: str = field(default="whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0IG9mIDMyIGJ5dGVz", repr=False)
     webhook: WebhookOrder = field(default_factory=WebhookOrder)
 
     def __post_init__(self) -> None:

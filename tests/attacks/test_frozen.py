@@ -8,11 +8,11 @@ import multiprocessing
 import os
 import random
 import signal
-from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import kill_worker
 import pytest
+from fix_line import target, through
 from fix_spine import Spine
 
 from idem.outbox.database import Database, Timeouts
@@ -25,19 +25,6 @@ from idem.testing.proxy import Direction, Proxy, Verdict
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["kill_worker"])
-
-
-def target(url: str) -> tuple[str, int] | str:
-    parts = urlsplit(url)
-    socket = parse_qs(parts.query).get("host")
-    port = parse_qs(parts.query).get("port", ["5432"])[0]
-    return f"{socket[0]}/.s.PGSQL.{port}" if socket else (parts.hostname or "", parts.port or 5432)
-
-
-def through(url: str, proxy: Proxy) -> str:
-    parts = urlsplit(url)
-    user = parts.username if parts.password is None else f"{parts.username}:{parts.password}"
-    return f"postgresql://{user}@127.0.0.1:{proxy.port}{parts.path}"
 
 
 async def effects(spine: Spine, intent: UUID, kind: str) -> int:

@@ -138,7 +138,7 @@ async def drinks(wire: Wire) -> None:
 
 async def until(happened: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not happened():  # noqa: ASYNC110 - the tests watch what has no event
+        while not happened():
             await asyncio.sleep(0.01)
 
 

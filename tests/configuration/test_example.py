@@ -129,7 +129,7 @@ def test_the_default_answers(example: Configuration) -> None:
     refused = operation.answer(Refused("p1", "declined", {"code": "card_declined", "message": "No."}), "i1")
     assert (refused.status, refused.headers) == (402, {"content-type": "application/problem+json"})
     assert json.loads(refused.body) == {
-        "type": "urn:idem:problem:provider_refused",
+        "type": "/problems/provider_refused",
         "title": "The provider refused",
         "status": 402,
         "code": "provider_refused",

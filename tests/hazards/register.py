@@ -12,6 +12,10 @@ OPERATOR = "tests/cli/test_operator.py"
 PATH = "tests/spine/test_path.py"
 CONTENT = "tests/accept/test_content.py"
 TRANSITIONS = "tests/schema/test_transitions.py"
+ASKING = "tests/api/test_asking.py"
+API_CONTENT = "tests/api/test_content.py"
+WAITING = "tests/api/test_waiting.py"
+APPLYING = "tests/webhooks/test_applying.py"
 
 HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     1: (
@@ -160,6 +164,13 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         "dead letters: which state, who closes, what the client hears",
         (("tests/accept/test_decisions.py", "test_hazard_29_what_a_client_hears_of_an_open_dead_letter"),),
     ),
+    31: (
+        "a webhook that cannot be applied is lost",
+        (
+            (APPLYING, "test_hazard_31_what_cannot_be_applied_is_kept_and_tried_again"),
+            (APPLYING, "test_hazard_31_an_unmatched_event_is_due_when_its_reference_is_written"),
+        ),
+    ),
     32: (
         "a give-back against a call that starts",
         (
@@ -170,11 +181,26 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     ),
     33: ("rolling deploys", ((SETTLING, "test_hazard_33_a_newer_format_is_left_to_a_newer_worker"),)),
     35: ("whose bytes are the stored answer", ((SETTLING, "test_hazard_35_the_same_answer_whoever_settled"),)),
+    36: (
+        "rows that the HTTP table lacked",
+        (
+            (WAITING, "test_hazard_36_a_wait_that_ends_at_rest_hears_that_nothing_happened"),
+            (ASKING, "test_failed_retryable_is_taken_up_again"),
+            (ASKING, "test_a_dead_letter_that_needs_a_person"),
+        ),
+    ),
     37: (
         "evidence is pruned under open rows",
         (
             ("tests/schema/test_guards.py", "test_hazard_37_retention_may_not_delete_what_may_be_asked"),
             ("tests/schema/test_guards.py", "test_hazard_37_no_session_variable_opens_it"),
+        ),
+    ),
+    38: (
+        "card data, keys, erasure",
+        (
+            (API_CONTENT, "test_hazard_38_card_data_is_refused_before_it_is_stored"),
+            (API_CONTENT, "test_a_key_that_looks_personal_is_counted_and_never_shown"),
         ),
     ),
     42: (
@@ -289,6 +315,10 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     69: (
         "a lost answer to the claim may still be a commit",
         ((WORKER, "test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back"),),
+    ),
+    70: (
+        "two fingerprints for one wish",
+        ((API_CONTENT, "test_hazard_70_the_same_wish_over_http_and_in_a_transaction_is_one"),),
     ),
     72: (
         "two workers count 39 of 40",

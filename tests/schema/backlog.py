@@ -69,8 +69,10 @@ SELECT public.id(n, 1), public.id(n, 2), 1, 0, public.id(n, 4), 'accept', 'accep
 INSERT INTO idem.events (id, aggregateid, number, type, payload, created_at)
 SELECT public.id(n, 16 + number), public.id(n, 1), number, 'completed', '{}', public.made(n)
   FROM generate_series(96000, 130000) AS n, generate_series(1, 3) AS number;
-INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id, received_at)
-SELECT public.id(n, 5), 'p' || n % 5, 'a' || n % 2, 'evt_' || n, 'applied', public.id(n, 1), public.made(n)
+INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id, received_at, reference, retry_at)
+SELECT public.id(n, 5), 'p' || n % 5, 'a' || n % 2, 'evt_' || n,
+       CASE WHEN n <= 40000 THEN 'unmatched' ELSE 'applied' END, public.id(n, 1), public.made(n), 'pay_' || n,
+       CASE WHEN n <= 40000 THEN now() + CASE WHEN n <= 31000 THEN -1 ELSE 1 END * (n % 1000) * interval '1 s' END
   FROM generate_series(30001, 130000) AS n;
 INSERT INTO idem.dead_letters (id, intent_id, reason, resolved_at, resolution, resolved_by)
 SELECT public.id(n, 6), public.id(n, 1), CASE WHEN n <= 25000 THEN 'rejected' ELSE 'conflict' END,
@@ -80,6 +82,12 @@ SELECT public.id(n, 6), public.id(n, 1), CASE WHEN n <= 25000 THEN 'rejected' EL
   FROM generate_series(1, 130000) AS n WHERE n <= 30000 OR n > 60000;
 """
 DEPENDENT = """
+INSERT INTO idem.tenant_keys (tenant_id, active, counted_to, counted_at)
+SELECT 't' || n, 100, idem.first_uuid7(now() - interval '3 minutes'), now() - interval '2 hours'
+  FROM generate_series(0, 5000) AS n;
+INSERT INTO idem.tenant_usage (tenant_id, hour, requests, mismatch)
+SELECT 't' || n % 1000, date_trunc('hour', now()) - n / 1000 * interval '8 hours', n, n % 10
+  FROM generate_series(0, 99999) AS n;
 INSERT INTO idem.handled_events (event_id, handler)
 SELECT e.id, 'mark_order' FROM idem.events e;
 INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body, received_at)

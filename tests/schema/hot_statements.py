@@ -24,9 +24,11 @@ LOOKING = frozenset({"idem.outbox.ages", "idem.outbox.listing", "idem.outbox.dat
 """Modules whose statements are for the eyes of a person or of metrics, and settings of a session."""
 SMALL = frozenset({"BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT", "BEAT", "END"})
 """Statements that touch no hot table."""
-WHOLE = frozenset({"HASTEN", "QUEUED", "QUARANTINED", "DOUBT_STARTS", "LEFT"})
-"""Commands of an operator and of recovery, which are about every open row; still they read no ledger to its end."""
+WHOLE = frozenset({"OPEN_INTENTS", "HASTEN", "QUEUED", "QUARANTINED", "DOUBT_STARTS", "LEFT", "COUNT_KEYS"})
+"""Commands of an operator and of recovery, which are about every open row, and the count of a tenant's keys; still they
+read no ledger to its end."""
 BATCH = 100
+TENANTS = [f"t{n}" for n in range(BATCH)]
 
 
 def statements() -> dict[str, str]:
@@ -84,6 +86,20 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "answer_headers": "{}", "answer_body": b"{}", "kind": "look", "token": uuid4(), "details": "{}",
         "reason": "conflict",
     }  # fmt: skip
+    keys = connection.execute(
+        "SELECT tenant_id, operation, idempotency_key FROM idem.idempotency_keys ORDER BY intent_id LIMIT 100"
+    ).fetchall()
+    waited = {"tenants": [k[0] for k in keys], "operations": [k[1] for k in keys], "keys": [k[2] for k in keys]}
+    newest = {"tenant": "t1", "operation": None, "before": UUID(int=2**128 - 1), "limit": BATCH}
+    asked = {
+        **LANE, "tenant": "t1", "operation": "pay", "key": "a new key", "fingerprint": "v1:0", "params": "{}",
+        "label": None, "provider_key": uuid4(), "method": "POST", "path": "/", "headers": "{}", "body": b"{}",
+        "key_ttl": 86400.0, "patience": 3600.0, "replay_window": 0, "marks_start": False, "traceparent": None,
+        "may_create": True, "refuse_after_expiry": False,
+    }  # fmt: skip
+    event = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'unmatched' ORDER BY id LIMIT 1")[0]
+    hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
+            "reference": "pay_110000", "verdict": "unmatched"}  # fmt: skip
     by_name: dict[str, Values] = {
         "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
@@ -100,6 +116,16 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},
         "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)},
         "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay"]},
+        "again.TAKE": {"providers": ["p0", "p1"], "limit": BATCH, "lease": 60.0},
+        "again.STILL_WAITS": {"id": event, "verdict": "unmatched", "tries": 0},
+        "again.FAILED": {"id": event, "again": 4.0}, "again.CLOSE": {"id": event, "how": "applied"},
+        "again.BURY_EVENT": {**proven, "id": event},
+        "ingest.IS_KNOWN": hook, "ingest.INSERT_EVENT": {**hook, "event": "evt_new"},
+        "ingest.INSERT_BODY": {"id": uuid4(), "headers": "{}", "body": b"{}"},
+        "ingest.DECIDE": {"id": event, "verdict": "applied", "intent": intent, "row": row, "failed": False,
+                          "again": None},
+        "matching.BY_KEY": {**hook, "key": uuid4()}, "matching.BY_REFERENCE": {**hook, "reference": "pay_110000"},
+        "applying.IS_STORED": {"id": proof},
         "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
         "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0},
@@ -118,6 +144,24 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "operator.FACTS": {"id": row}, "operator.ROW_OF_INTENT": {"intent": intent},
         "operator.STATE": {"intent": intent}, "operator.OPERATION": {"intent": intent},
         "history.DELETE_DAEMONS": {"batch": BATCH, "age": 3600.0},
+        "tokens.CREATE": {"digest": b"h" * 32, "tenant": "t1", "label": "l", "by": "anna"},
+        "tokens.TOKENS": {"tenant": "t1", "id": uuid4(), "revoked": False, "limit": BATCH},
+        "tokens.REVOKE": {"id": uuid4(), "by": "anna", "reason": "left"},
+        "tokens.LOOK_UP": {"digests": [b"h" * 32]}, "tokens.MARK_USED": {"ids": [uuid4()]},
+        "tenant_usage.ADD": {"counts": json.dumps([{"tenant_id": t, "requests": 1} for t in TENANTS])},
+        "tenant_usage.TOP": {"since": LONG_AGO, "by": "misuse", "limit": 20},
+        "tenant_keys.ACTIVE": {"tenants": TENANTS, "limits": [1000] * len(TENANTS)},
+        "tenant_keys.WANT": {"tenants": TENANTS},
+        "tenants.LOCK_COUNTS": {"tenants": TENANTS}, "tenants.TAKE_OFF": {"tenants": TENANTS, "keys": [1] * 100},
+        "tenants.DUE_MARKS": {"lag": 60.0, "batch": BATCH}, "tenants.MOVE_MARKS": {"lag": 60.0, "tenants": TENANTS},
+        "tenants.DUE_COUNT": {"age": 3600.0}, "tenants.COUNT_KEYS": {"lag": 60.0, "tenant": "t1"},
+        "tenants.FORGET_COUNTS": {"age": 86400.0, "batch": BATCH},
+        "tenants.DELETE_USAGE": {"age": 86400.0 * 30, "batch": BATCH},
+        "waiting.ENDED": waited, "waiting.STANDS": {**waited, "fingerprints": ["v1:0"] * BATCH},
+        "deciding.ALONE": asked, "deciding.SECRET": {},
+        "ledger.INTENT": {"intent": intent, "tenant": "t1"}, "ledger.TIMELINE": {"intent": intent},
+        "ledger.INTENTS": newest | {"state": None}, "ledger.OPEN_INTENTS": newest | {"state": "unknown"},
+        "ledger.INTENT_OF_KEY": newest | {"state": None, "key": "key 1", "operation": "pay"},
     }  # fmt: skip
     return by_name.__getitem__
 

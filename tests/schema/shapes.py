@@ -57,8 +57,10 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "dead_letters": {"id": ROW, "intent_id": INTENT, "reason": "conflict"},
     "lanes": {"provider": "p", "account": "a"},
     "daemons": {"id": "d", "kind": "worker", "host": "h", "pid": 1},
-    "api_tokens": {"token_sha256": b"h" * 32, "tenant_id": "t", "label": "l"},
+    "api_tokens": {"id": ROW, "token_sha256": b"h" * 32, "tenant_id": "t", "label": "l"},
     "handled_events": {"event_id": ROW, "handler": "h"},
+    "tenant_usage": {"tenant_id": "t", "hour": sql.SQL("now()")},
+    "tenant_keys": {"tenant_id": "t"},
 }  # fmt: skip
 
 

@@ -60,9 +60,12 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW, "resolution": "completed"}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_by": "somebody"}),
+    ("webhook_verdict_is_known", "webhook_events", {"verdict": "lost"}),
+    ("only_a_waiting_event_is_tried_again", "webhook_events", {"verdict": "applied", "retry_at": NOW}),
     ("lanes_concurrency_check", "lanes", {"concurrency": 0}),
     ("daemons_ended_how_check", "daemons", {"ended_how": "kaput"}),
     ("api_tokens_token_sha256_check", "api_tokens", {"token_sha256": b"a token in clear"}),
+    *(("only_a_revoked_token_says_why", "api_tokens", {column: "x"}) for column in ("revoked_by", "revoked_reason")),
 ]  # fmt: skip
 
 # A second row beside the one of `shapes.ROWS`; it differs in the given columns, and still meets the first.
@@ -86,7 +89,10 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("one_open_dead_letter_a_subject_and_reason", "dead_letters", {"id": OTHER}),
     ("lanes_pkey", "lanes", {}),
     ("daemons_pkey", "daemons", {}),
-    ("api_tokens_pkey", "api_tokens", {}),
+    ("api_tokens_pkey", "api_tokens", {"id": OTHER}),
+    ("one_token_an_id", "api_tokens", {"token_sha256": b"i" * 32}),
+    ("tenant_usage_pkey", "tenant_usage", {}),
+    ("tenant_keys_pkey", "tenant_keys", {}),
     ("handled_events_pkey", "handled_events", {}),
 ]
 FOREIGN = [

@@ -1,0 +1,92 @@
+"""`idem api run`: the HTTP API, one process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from idem.cli import daemons, opening
+from idem.cli.daemons import WAIT, Level, Log, Wait
+from idem.cli.options import Config, examples
+from idem.cli.output import say
+
+if TYPE_CHECKING:
+    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.configuration import Configuration
+    from idem.outbox.database import Database, Timeouts
+
+app = typer.Typer(no_args_is_help=True, help="Where clients meet idem.", epilog=examples("idem api run --port 8080"))
+
+
+@app.command("run", epilog=examples("idem api run", "idem api run --host 0.0.0.0 --port 8080 --log json"))
+def run_api(
+    config: Config = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default api.host.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free; default api.port.")
+    ] = None,
+    log: Log = "console",
+    log_level: Level = "info",
+    wait: Wait = WAIT,
+) -> None:
+    """Take requests over HTTP, webhooks too, until SIGTERM: running requests are answered, then the exit code is 0."""
+
+    async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
+        settings = found.settings.api
+        await _serve(
+            database, catalogue, found, settings.host if host is None else host, settings.port if port is None else port
+        )
+
+    daemons.run_daemon(config, "api", run, log=log, level=log_level, wait=wait, pool=_pool)
+
+
+def _pool(found: Configuration) -> tuple[int, Timeouts]:
+    from idem.outbox.database import Timeouts
+
+    api, database = found.settings.api, found.settings.database
+    return api.pool, Timeouts(
+        min(api.timeout, database.statement_timeout), min(api.timeout, database.lock_timeout),
+        database.idle_in_transaction_timeout, min(api.timeout, database.connect_timeout),
+    )  # fmt: skip
+
+
+async def _serve(database: Database, catalogue: Catalogue, found: Configuration, host: str, port: int) -> None:
+    from idem.outbox.daemon import Life, stop_on_signals
+    from idem.outbox.http.app import Api
+    from idem.outbox.http.serving import serve
+    from idem.outbox.wakeup import Nudge
+    from idem.reconciler import webhooks
+
+    settings = found.settings.api
+    nudge = Nudge(database.url)
+    events = webhooks.routes(database, catalogue, found.settings.webhooks)
+    api = Api(database, catalogue, settings, nudge=nudge, more=events)
+    life, done = Life("api"), asyncio.Event()
+
+    async def drained() -> None:
+        await stop.wait()
+        api.drain()
+
+    with stop_on_signals() as stop:
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(api.run(done)),
+                    group.create_task(life.run(database, done)),
+                    group.create_task(drained()),
+                ]
+                try:
+                    await serve(
+                        api.app, host, port, stop, drain=settings.drain,
+                        ready=lambda at, port: say(f"listening on http://{opening.in_url(at)}:{port}"),
+                    )  # fmt: skip
+                finally:
+                    done.set()
+                    beside[-1].cancel()
+        except* Exception as failed:
+            raise failed.exceptions[0] from None
+        finally:
+            await life.end(database)
+            nudge.close()

@@ -1,0 +1,76 @@
+"""Connections: what all processes may open together, against what the server gives (IB-071)."""
+
+from __future__ import annotations
+
+from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.findings import Finding, error, ok, warning
+
+DAEMON_POOL = 4
+"""Connections of a daemon's pool (`idem.outbox.database.Database`)."""
+BESIDE = 1
+"""Connections outside the pool: LISTEN of a worker, NOTIFY of an API process."""
+
+# In PostgreSQL 16 there are reserved_connections too.
+SERVER = """
+SELECT current_setting('max_connections')::integer AS most,
+       current_setting('superuser_reserved_connections')::integer
+           + coalesce(current_setting('reserved_connections', true)::integer, 0) AS reserved,
+       (SELECT CASE WHEN r.rolsuper THEN -1 ELSE r.rolconnlimit END FROM pg_roles r WHERE r.rolname = current_user)
+           AS of_role,
+       (SELECT d.datconnlimit FROM pg_database d WHERE d.datname = current_database()) AS of_database,
+       (SELECT count(*)::integer FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS open
+"""
+
+
+async def connections(examination: Examination) -> list[Finding]:
+    """The sum of the pools of `replicas` processes of each kind, twice that in a rolling deploy, and what is open."""
+    assert examination.configuration is not None
+    found = await examination.one(SERVER)
+    limits = {
+        "max_connections less the reserved ones": found["most"] - found["reserved"],
+        "the limit of this role": found["of_role"],
+        "the limit of this database": found["of_database"],
+    }
+    limit, given = min(((name, n) for name, n in limits.items() if n >= 0), key=lambda each: each[1])
+    api = examination.configuration.settings.api.pool + BESIDE
+    one = {"worker": DAEMON_POOL + BESIDE, "sweeper": DAEMON_POOL, "reconciler": DAEMON_POOL, "api": api}
+    wanted = examination.replicas * sum(one.values())
+    sums = (
+        f"{examination.replicas} of each process may open {wanted} connections "
+        f"({', '.join(f'{name} {examination.replicas * n}' for name, n in one.items())})"
+    )
+    findings = []
+    if wanted > given:
+        findings.append(
+            warning(
+                "connections",
+                f"{sums}, but the server gives {given} ({limit})",
+                "Raise max_connections, lower api.pool, run fewer processes, or give them a pooler in session mode",
+            )
+        )
+    elif 2 * wanted > given:
+        findings.append(
+            warning(
+                "connections",
+                f"{sums}; in a rolling deploy, with old and new side by side, {2 * wanted}, but the server gives "
+                f"{given} ({limit})",
+                "Raise max_connections, lower api.pool, or let the deploy stop old processes first",
+            )
+        )
+    if found["open"] >= found["most"] - found["reserved"]:
+        findings.append(
+            error(
+                "connections",
+                f"{found['open']} connections are open, and the server takes no more ({found['most']} at most)",
+                "Look in pg_stat_activity who holds them; end what idles; raise max_connections",
+            )
+        )
+    elif found["open"] > 0.8 * given:
+        findings.append(
+            warning(
+                "connections",
+                f"{found['open']} connections are open, of {given}",
+                "Look in pg_stat_activity who holds them (GROUP BY usename, application_name)",
+            )
+        )
+    return findings or [ok("connections", f"{sums}, {found['open']} are open; the server gives {given}")]

@@ -1,0 +1,75 @@
+"""The configuration: its own mistakes, missing secrets, contracts that cannot settle, and how old their facts are."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.findings import Finding, error, ok, warning
+from idem.outbox.configuration import Configuration
+from idem.outbox.contract import Contract
+from idem.outbox.doctor_settings import DoctorSettings
+from idem.outbox.durations import text
+from idem.outbox.providers.contracts import Finding as Complaint
+
+
+def configuration(complaints: list[Complaint]) -> list[Finding]:
+    """What `idem config check` says, missing secrets among it."""
+    findings = [
+        Finding(
+            "configuration",
+            each.level,
+            f"{each.where}{'' if each.line is None else f' (line {each.line})'}: {each.what}",
+            each.do,
+        )
+        for each in complaints
+    ]
+    return findings or [ok("configuration", "idem.toml and the environment are in order, no secret is missing")]
+
+
+async def contracts(examination: Examination) -> list[Finding]:
+    """What each contract can settle without a person, and when its facts were last checked."""
+    found = examination.configuration
+    assert found is not None
+    findings = [
+        finding
+        for name, provider in found.providers.items()
+        for finding in about(name, provider.contract, examination.limits, today=datetime.now(UTC).date())
+    ]
+    return findings or [ok("contracts", f"{_count(found)} can settle, and their facts were checked")]
+
+
+def _count(found: Configuration) -> str:
+    return "every contract" if len(found.providers) != 1 else f"the contract of {next(iter(found.providers))}"
+
+
+def about(name: str, contract: Contract, limits: DoctorSettings, *, today: date) -> list[Finding]:
+    """Doubts about one contract."""
+    findings = []
+    if not (contract.replays or contract.lookup.possible or contract.events):
+        findings.append(
+            warning(
+                "contracts",
+                f"provider {name}: after a timeout nothing can tell what happened, so each becomes a dead letter "
+                f"({contract.on_unsettleable})",
+                f"If it has a key, a look-up or webhooks, write it under [providers.{name}]; else keep a person ready",
+            )
+        )
+    verify = f'Check its documentation again, then write providers.{name}.verified = "{today.isoformat()}"'
+    if contract.verified is None:
+        findings.append(warning("contracts", f"provider {name}: nothing says when its facts were last checked", verify))
+        return findings
+    try:
+        checked = date.fromisoformat(contract.verified)
+    except ValueError:
+        return [*findings, error("contracts", f"provider {name}: verified is no date: {contract.verified!r}", verify)]
+    days = (today - checked).days
+    if days * 86400 > limits.verified:
+        findings.append(
+            warning(
+                "contracts",
+                f"provider {name}: its facts were last checked {days} days ago, more than {text(limits.verified)}",
+                verify,
+            )
+        )
+    return findings

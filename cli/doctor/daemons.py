@@ -1,0 +1,68 @@
+"""Daemons: whether one of each kind runs, and when it last did something."""
+
+from __future__ import annotations
+
+from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.output import age
+from idem.outbox.ages import DAEMONS, SILENT
+from idem.outbox.durations import text
+
+KINDS = {
+    "worker": "due rows are not sent",
+    "sweeper": "claims of a crashed process stay claimed",
+    "reconciler": "nothing unknown is settled",
+}
+"""What stands still without one."""
+
+OPEN = "SELECT EXISTS (SELECT FROM idem.outbox) AS any"
+
+
+async def daemons(examination: Examination) -> list[Finding]:
+    """One of each kind must live, and have made a pass; none at all is an error where rows are open."""
+    found = await examination.all(DAEMONS, {"silent": SILENT})
+    work = (await examination.one(OPEN))["any"]
+    findings: list[Finding] = []
+    for kind, otherwise in KINDS.items():
+        same = [each for each in found if each["kind"] == kind]
+        alive = [each for each in same if each["life"] == "alive"]
+        if not alive:
+            last = min((each["seen"] for each in same), default=None)
+            what = f"no {kind} is running " + ("and none ever was" if last is None else f"(last seen {age(last)} ago)")
+            do = f"Start it: idem {kind} run, or all of them: idem run"
+            what = f"{what}: {otherwise}" + ("" if work else ", if there were anything")
+            findings.append((error if work else warning)("daemons", what, do))
+            continue
+        limit = examination.limits.last_pass
+        since = [_idle(each) for each in alive]
+        if min(since) > limit:
+            findings.append(
+                error(
+                    "daemons",
+                    f"{several(len(alive), kind)} alive, but the last pass was {age(min(since))} ago, more than "
+                    f"{text(limit)}: {otherwise}",
+                    f"See its log for `broken` or `database_away`; restart it. Host {alive[0]['host']}, process "
+                    f"{alive[0]['pid']}",
+                )
+            )
+    for each in found:
+        if each["life"] == "silent" and each["seen"] < 3600:
+            findings.append(
+                warning(
+                    "daemons",
+                    f"a {each['kind']} on {each['host']} (process {each['pid']}) fell silent {age(each['seen'])} ago "
+                    "without a word",
+                    "If it was killed, its claims run out by themselves; if it hangs, end it and start another",
+                )
+            )
+    alive = [each for each in found if each["life"] == "alive"]
+    counts = ", ".join(
+        several(sum(e["kind"] == kind for e in alive), kind) for kind in sorted({e["kind"] for e in alive})
+    )
+    return findings or [ok("daemons", f"{counts} alive, and at work")]
+
+
+def _idle(alive: Record) -> float:
+    # The first pass comes within seconds of the start.
+    up: float = (alive["seen_at"] - alive["started_at"]).total_seconds() + alive["seen"]
+    return up if alive["passed"] is None else float(alive["passed"])

@@ -1,0 +1,38 @@
+"""What a check found: a level, what is so, and for everything that is not in order what to do now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Level: TypeAlias = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding. `check` is a stable name for scripts; `do` is empty only where everything is in order."""
+
+    check: str
+    level: Level
+    what: str
+    do: str = ""
+
+
+def ok(check: str, what: str) -> Finding:
+    """Everything is in order."""
+    return Finding(check, "ok", what)
+
+
+def warning(check: str, what: str, do: str) -> Finding:
+    """Nothing is lost now; somebody should look."""
+    return Finding(check, "warning", what, do)
+
+
+def error(check: str, what: str, do: str) -> Finding:
+    """A promise is broken or soon will be, or something is not done."""
+    return Finding(check, "error", what, do)
+
+
+def several(count: int, one: str, many: str | None = None, *, more: bool = False) -> str:
+    """A number with its noun; `more`: there may be others that were not looked at."""
+    return f"{'at least ' if more else ''}{count} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,90 @@
+"""What waits for somebody: stored proofs, open dead letters; and keys that nothing would ever settle."""
+
+from __future__ import annotations
+
+from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.output import age
+from idem.outbox.durations import text
+from idem.outbox.states import Reason
+
+MOST = 10_000
+PROOFS = """
+SELECT (SELECT count(*) FROM (SELECT FROM idem.proofs LIMIT %(most)s) AS p)::integer AS rows,
+       extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest FROM idem.proofs p
+"""
+
+
+async def proofs(examination: Examination) -> list[Finding]:
+    """Proofs that came while a claim was live, or the row was locked, and that nobody has applied since."""
+    found, limit = await examination.one(PROOFS, {"most": MOST}), examination.limits.proof
+    if found["oldest"] is not None and found["oldest"] > limit:
+        return [
+            error(
+                "proofs",
+                f"{several(found['rows'], 'stored proof', more=found['rows'] >= MOST)}, the oldest of them not applied "
+                f"for {age(found['oldest'])}, more than {text(limit)}: what happened is known, and nobody is told",
+                "The reconciler applies them: is it running, with the operation in its idem.toml? Its log says more",
+            )
+        ]
+    return [ok("proofs", f"{several(found['rows'], 'stored proof')}, none older than {text(limit)}")]
+
+
+LETTERS = """
+SELECT d.reason, count(*)::integer AS rows,
+       max(extract(epoch FROM statement_timestamp() - d.created_at))::float8 AS oldest
+  FROM (SELECT l.reason, l.created_at FROM idem.dead_letters l WHERE l.resolved_at IS NULL
+         ORDER BY l.created_at LIMIT %(most)s) d
+ GROUP BY d.reason ORDER BY d.reason
+"""
+URGENT = (Reason.POSSIBLE_DUPLICATE, Reason.CONFLICT)
+
+
+async def dead_letters(examination: Examination) -> list[Finding]:
+    """Open dead letters, by reason."""
+    limit, findings = examination.limits.dead_letter, []
+    for each in await examination.all(LETTERS, {"most": MOST}):
+        entries = several(each["rows"], "open dead letter", more=each["rows"] >= MOST)
+        what, do = (
+            f"{entries} `{each['reason']}`, the oldest {age(each['oldest'])} old",
+            (f"idem dlq list --reason {each['reason']}; docs/on-call.md says what each reason asks for"),
+        )
+        if each["reason"] in URGENT:
+            findings.append(error("dead_letters", f"{what}: somebody may have paid twice", do))
+        elif each["oldest"] > limit:
+            findings.append(error("dead_letters", f"{what}, more than {text(limit)}", do))
+        else:
+            findings.append(warning("dead_letters", what, do))
+    return findings or [ok("dead_letters", "no dead letter is open")]
+
+
+NEWEST = 20_000
+"""Keys that are looked at, the newest first: all of them would be a scan of the whole table, to find nothing."""
+# It is MATERIALIZED so that the newest keys are chosen before their rows are looked for.
+ORPHANS = """
+WITH newest AS MATERIALIZED (
+    SELECT k.intent_id, k.state, k.operation, k.created_at FROM idem.idempotency_keys k
+     ORDER BY k.intent_id DESC LIMIT %(newest)s
+)
+SELECT n.intent_id, n.state, n.operation FROM newest n
+ WHERE n.state IN ('in_progress', 'unknown', 'failed_retryable')
+   AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = n.intent_id)
+ ORDER BY n.intent_id LIMIT 100
+"""
+
+
+async def orphans(examination: Examination) -> list[Finding]:
+    """Keys that are not final and have no open row, which cannot happen (hazard 67)."""
+    found = await examination.all(ORPHANS, {"newest": NEWEST})
+    if found:
+        named = ", ".join(f"{each['intent_id']} ({each['state']})" for each in found[:5])
+        return [
+            error(
+                "orphans",
+                f"{several(len(found), 'key', more=len(found) >= 100)} not final without an open row, so nothing will "
+                f"ever settle {'it' if len(found) == 1 else 'them'}: {named}",
+                "Somebody wrote past idem (was a trigger off?), or it is a fault of idem's own: keep the rows, read "
+                "`idem intents show ID`, and report it",
+            )
+        ]
+    return [ok("orphans", f"every key that is not final has an open row (of the newest {NEWEST})")]

@@ -1,0 +1,177 @@
+"""Open rows: how old the oldest of each status is (P5), what is paused, and what nobody here serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.output import age
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.claim import FORMAT_VERSIONS
+from idem.outbox.doctor_settings import DoctorSettings
+from idem.outbox.durations import text
+from idem.outbox.lane_worker import lane_names
+
+MOST = 200_000
+"""Open rows that are looked at, the oldest first: a queue of millions must not be read whole by whoever asks why."""
+
+# What is queued counts from when it was due; a claim from the end of its lease; everything else from its status.
+OPEN = """
+SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version, coalesce(l.paused, false) AS paused,
+       count(*)::integer AS rows,
+       max(extract(epoch FROM statement_timestamp() - CASE o.status
+           WHEN 'pending' THEN greatest(o.available_at, o.status_since) WHEN 'unfrozen' THEN o.available_at
+           WHEN 'claimed' THEN o.claimed_until ELSE o.status_since END))::float8 AS oldest,
+       (count(*) FILTER (WHERE o.left_to_replay > 0))::integer AS replayable,
+       (count(*) FILTER (WHERE o.left_to_replay BETWEEN 0 AND least(%(window)s, o.replay_window / 2)))::integer
+           AS closing,
+       (min(o.left_to_replay) FILTER (WHERE o.left_to_replay > 0))::float8 AS replay_window_left
+  FROM (SELECT r.*, CASE WHEN r.status = 'unknown' AND r.replay_window > 0 THEN
+               extract(epoch FROM r.first_sent_at - statement_timestamp())::float8 + r.replay_window END
+               AS left_to_replay
+          FROM idem.outbox r ORDER BY r.id LIMIT %(most)s) o
+  LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
+ GROUP BY 1, 2, 3, 4, 5, 6, 7
+"""
+
+DO: Mapping[str, str] = {
+    "pending": "Are workers running, and is the lane served? See `daemons`, `unserved` and `refused` here",
+    "waiting": "Find the row that its ordering key waits for: idem unknowns list, idem dlq list",
+    "unfrozen": "Workers render them: are they running, with this operation in their idem.toml?",
+    "claimed": "The sweeper ends claims whose lease ran out: is it running? See `daemons`",
+    "unknown": "The provider answers no questions, or none is asked: `idem unknowns list`, the reconciler's log",
+    "awaiting": "Ask the provider: `idem unknowns list --awaiting`",
+    "held": "`idem dlq list`: redrive or cancel what is still there; a client's retry takes it up too",
+}
+
+
+def limit_of(limits: DoctorSettings, status: str) -> float:
+    """The age in seconds beyond which the oldest row of a status is an error."""
+    names = {"pending": "queued", "claimed": "unswept"}
+    return float(getattr(limits, names.get(status, status)))
+
+
+async def _open(examination: Examination) -> list[Record]:
+    return await examination.all(OPEN, {"window": examination.limits.replay_window, "most": MOST})
+
+
+async def ages(examination: Examination) -> list[Finding]:
+    """The oldest open row in each status against its limit; a paused lane is told apart."""
+    rows = await _open(examination)
+    total = sum(each["rows"] for each in rows)
+    findings = list(_ages(rows, examination.limits))
+    if total >= MOST:
+        findings.append(
+            warning(
+                "queue",
+                f"at least {total} rows are open; only the oldest {MOST} were looked at",
+                "Is a provider down, or are there too few workers? `idem status` counts them all",
+            )
+        )
+    return findings or [ok("queue", f"{several(total, 'row is', 'rows are')} open, none older than its limit")]
+
+
+def _ages(rows: list[Record], limits: DoctorSettings) -> Iterator[Finding]:
+    moving = [each for each in rows if not each["paused"]]
+    for status, do in DO.items():
+        limit, same = limit_of(limits, status), [each for each in moving if each["status"] == status]
+        oldest = max((each["oldest"] for each in same), default=0.0)
+        if oldest > limit:
+            late = [each for each in same if each["oldest"] > limit]
+            where = ", ".join(sorted({f"{each['provider']}/{each['account']}" for each in late}))
+            what = {"pending": "due for", "claimed": "past its lease for"}.get(status, f"{status} for")
+            yield error(
+                "queue",
+                f"{status}: the oldest of {several(sum(e['rows'] for e in same), 'row')} is {what} {age(oldest)}, more "
+                f"than {text(limit)} (lane {where})",
+                do,
+            )
+
+
+async def replay_windows(examination: Examination) -> list[Finding]:
+    """Unknown rows whose time to be replayed runs out: afterwards they can only be looked up."""
+    rows = [each for each in await _open(examination) if each["status"] == "unknown"]
+    closing = sum(each["closing"] for each in rows)
+    left = min((each["replay_window_left"] for each in rows if each["replay_window_left"] is not None), default=None)
+    if closing:
+        lanes = ", ".join(sorted({f"{each['provider']}/{each['account']}" for each in rows if each["closing"]}))
+        return [
+            error(
+                "replay_window",
+                f"{several(closing, 'unknown row')} can be replayed for {age(left)} at most (lane {lanes}); then only "
+                "a look-up can settle them, or a person",
+                "Find out why the reconciler cannot settle them: its log, `idem unknowns list`, `idem reconcile --now`",
+            )
+        ]
+    if left is None:
+        return [ok("replay_window", "no unknown row waits to be replayed")]
+    return [ok("replay_window", f"the shortest replay window has {age(left)} left")]
+
+
+async def paused(examination: Examination) -> list[Finding]:
+    """Lanes that somebody stopped, with what waits behind them."""
+    lanes = await examination.all(PAUSED)
+    rows = await _open(examination)
+    findings = []
+    for lane in lanes:
+        behind = sum(e["rows"] for e in rows if (e["provider"], e["account"]) == (lane["provider"], lane["account"]))
+        what = (
+            f"lane {lane['provider']}/{lane['account']} is paused since {age(lane['age'])} by "
+            f"{lane['paused_by'] or 'somebody'} ({lane['reason'] or 'no reason given'}); "
+            f"{several(behind, 'row waits', 'rows wait')} there, and replay windows run on"
+        )
+        level = error if lane["age"] > examination.limits.paused else warning
+        findings.append(level("paused", what, "Resume it when its reason is gone: docs/on-call.md says how"))
+    return findings or [ok("paused", "no lane is paused")]
+
+
+PAUSED = """
+SELECT l.provider, l.account, l.paused_by, l.reason,
+       extract(epoch FROM statement_timestamp() - l.changed_at)::float8 AS age
+  FROM idem.lanes l WHERE l.paused ORDER BY l.provider, l.account LIMIT 100
+"""
+
+
+async def unserved(examination: Examination) -> list[Finding]:
+    """Rows that no daemon with this configuration may send, look up or replay (hazards 8 and 33), by name."""
+    catalogue = examination.catalogue
+    found: dict[str, tuple[int, float]] = {}
+    for each in await _open(examination):
+        why = against(each, catalogue)
+        if why is not None:
+            rows, oldest = found.get(why, (0, 0.0))
+            found[why] = (rows + each["rows"], max(oldest, each["oldest"]))
+    findings = [
+        error(
+            "unserved",
+            f"{several(rows, 'open row')}, the oldest since {age(oldest)}: {why}",
+            "Nothing is sent or asked for them. Bring back the setting that they were accepted with (a second "
+            "account or operation may stand beside the new one), or run idem doctor with the idem.toml of the daemons "
+            "that serve them",
+        )
+        for why, (rows, oldest) in sorted(found.items())
+    ]
+    return findings or [ok("unserved", "everything that is open is configured here")]
+
+
+def against(row: Record, catalogue: Catalogue) -> str | None:
+    """Why no daemon of this configuration serves a row; None if one does."""
+    provider = catalogue.providers.get(row["provider"])
+    if provider is None:
+        return f"provider {row['provider']} is not configured"
+    account = provider.accounts.get(row["account"])
+    if account is None:
+        return f"account {row['account']} of provider {row['provider']} is not configured"
+    if account.origin != row["origin"]:
+        return (
+            f"they are for {row['origin']}, but account {row['account']} of {row['provider']} is {account.origin} now"
+        )
+    if row["operation"] not in catalogue.operations:
+        return f"operation {row['operation']} is not configured"
+    lane = lane_names(catalogue).get((row["provider"], row["account"]))
+    if lane is None or row["operation"] not in lane[1]:
+        return f"operation {row['operation']} uses another account than {row['provider']}/{row['account']} now"
+    if row["format_version"] not in FORMAT_VERSIONS:
+        return f"their requests have format {row['format_version']}, which this version of idem cannot read"
+    return None

@@ -1,0 +1,87 @@
+"""Lanes that get nowhere: calls refused for our own configuration, calls that never leave, questions not answered."""
+
+from __future__ import annotations
+
+from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.output import age
+from idem.outbox.breaker import CONFIG_LIMIT
+
+SAMPLE = 500
+"""Queued rows with an attempt behind them whose last report is read."""
+MOST = 200_000
+"""Queued rows among which they are looked for, the oldest first."""
+
+# The last report of each, by the primary key of evidence.
+REFUSED = """
+SELECT q.provider, q.account, e.outcome, count(*)::integer AS rows, max(e.http_status) AS http_status,
+       max(e.details ->> 'note') AS note,
+       min(extract(epoch FROM statement_timestamp() - e.at))::float8 AS newest
+  FROM (SELECT o.intent_id, o.provider, o.account
+          FROM (SELECT p.* FROM idem.outbox p WHERE p.status = 'pending' ORDER BY p.id LIMIT %(most)s) o
+         WHERE o.attempt > 0 LIMIT %(sample)s) q
+ CROSS JOIN LATERAL (
+       SELECT v.outcome, v.http_status, v.details, v.at FROM idem.evidence v
+        WHERE v.intent_id = q.intent_id AND v.kind = 'report' ORDER BY v.id DESC LIMIT 1) e
+ WHERE e.outcome LIKE 'not_executed:%%'
+ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+TRANSPORT = "not_executed:transport"
+CONFIG = "not_executed:config"
+
+
+async def refused(examination: Examination) -> list[Finding]:
+    """What the last calls of rows that are queued again came to."""
+    findings = []
+    for each in await examination.all(REFUSED, {"sample": SAMPLE, "most": MOST}):
+        lane, rows = f"{each['provider']}/{each['account']}", each["rows"]
+        more = each["rows"] >= SAMPLE
+        if each["outcome"] == CONFIG:
+            stopped = rows >= CONFIG_LIMIT
+            findings.append(
+                error(
+                    "refused",
+                    f"lane {lane}: {several(rows, 'queued call was', 'queued calls were', more=more)} refused for our "
+                    f"configuration, last {age(each['newest'])} ago (status {each['http_status'] or 'none'}"
+                    f"{', ' + each['note'] if each['note'] else ''})"
+                    + ("; workers stop calling after five" if stopped else ""),
+                    "Correct credentials, origin or path of this account in idem.toml or its secret, then restart the "
+                    "workers: they read it at start. The rows wait and lose nothing until they are too old",
+                )
+            )
+        elif each["outcome"] == TRANSPORT and rows > 1:
+            findings.append(
+                warning(
+                    "refused",
+                    f"lane {lane}: {several(rows, 'queued call', more=more)} never left us, last "
+                    f"{age(each['newest'])} ago: the provider cannot be reached",
+                    "Check its status page, DNS, firewall and TLS from a worker's machine; nothing is lost until the "
+                    "rows are too old",
+                )
+            )
+    return findings or [ok("refused", "no lane is refused for our configuration")]
+
+
+MISSES = 3
+"""Questions in a row that failed."""
+UNASKED = """
+SELECT o.provider, o.account, count(*)::integer AS rows FROM (
+    SELECT u.provider, u.account FROM idem.outbox u
+     WHERE u.misses >= %(misses)s AND u.misses > 0 AND u.status IN ('unknown', 'awaiting') LIMIT 10000) o
+ GROUP BY 1, 2 ORDER BY 1, 2
+"""
+
+
+async def unasked(examination: Examination) -> list[Finding]:
+    """Unknown rows about which the provider cannot be asked."""
+    findings = [
+        warning(
+            "unasked",
+            f"lane {each['provider']}/{each['account']}: about {several(each['rows'], 'row')} the provider could not "
+            f"be asked {MISSES} times in a row or more",
+            "See the reconciler's log (look=could_not_ask): is the provider down, or may the credential not read? It "
+            "goes on by itself when that is mended",
+        )
+        for each in await examination.all(UNASKED, {"misses": MISSES})
+    ]
+    return findings or [ok("unasked", "the provider answers what is asked about unknown rows")]

@@ -1,0 +1,93 @@
+"""Standbys: whether what survives a fail-over is what `database.durability` says (hazards 5 and 60)."""
+
+from __future__ import annotations
+
+from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+
+# A base backup and a logical subscriber are nobody whom a fail-over would promote.
+STANDBYS = """
+SELECT r.application_name::text AS name, r.state::text, r.sync_state::text
+  FROM pg_stat_replication r
+ WHERE r.state IS DISTINCT FROM 'backup'
+   AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical')
+ ORDER BY 1
+"""
+COMMITS = """
+SELECT current_setting('synchronous_standby_names') AS names,
+       (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'synchronous_commit') AS synchronous_commit,
+       pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS sees
+"""
+ACCEPT = (
+    'Name a synchronous standby (synchronous_standby_names) and set database.durability = "synchronous"; or accept '
+    'by name that a fail-over may lose commits, with database.durability = "asynchronous"'
+)
+
+
+async def standbys(examination: Examination) -> list[Finding]:
+    """What stands behind this server, against what the configuration says about it."""
+    assert examination.configuration is not None
+    durability = examination.configuration.settings.database.durability
+    found = await examination.one(COMMITS)
+    there = await examination.all(STANDBYS)
+    names = ", ".join(sorted({each["name"] or "?" for each in there})) or "none"
+    if there and not found["sees"] and durability != "asynchronous":
+        return [
+            warning(
+                "standby",
+                f"{several(len(there), 'standby', 'standbys')} may follow, but this role does not see what they are",
+                "GRANT pg_monitor to the role of the daemons, then run idem doctor again",
+            )
+        ]
+    match durability:
+        case "synchronous":
+            return _synchronous(found, there, names)
+        case "single" if there and not found["names"].strip():
+            return [
+                error(
+                    "standby",
+                    f'database.durability is "single", but an asynchronous standby follows ({names}): if it is ever '
+                    "promoted, claims and accepted calls of the last moment are gone, and calls repeat",
+                    ACCEPT,
+                )
+            ]
+        case "asynchronous":
+            return [
+                warning(
+                    "standby",
+                    f'database.durability is "asynchronous" (standbys: {names}): a fail-over may lose accepted calls',
+                    "Keep it only if that was decided. After every fail-over run `idem recover --lost --reason …`",
+                )
+            ]
+    return [ok("standby", f'database.durability is "{durability}", standbys: {names}')]
+
+
+def _synchronous(found: Record, there: list[Record], names: str) -> list[Finding]:
+    if not found["names"].strip():
+        return [
+            error(
+                "standby",
+                'database.durability is "synchronous", but synchronous_standby_names is empty: no commit waits for a '
+                "standby, and a fail-over would be taken over as if nothing could be lost",
+                'Name the standby in synchronous_standby_names, or say database.durability = "asynchronous"',
+            )
+        ]
+    if found["synchronous_commit"] in ("off", "local"):
+        return [
+            error(
+                "standby",
+                f"synchronous_commit is {found['synchronous_commit']}: commits do not wait for the standby that "
+                'database.durability = "synchronous" relies on',
+                "Set synchronous_commit = on for this role and database",
+            )
+        ]
+    if not any(each["sync_state"] in ("sync", "quorum") and each["state"] == "streaming" for each in there):
+        return [
+            error(
+                "standby",
+                f"synchronous_standby_names is {found['names']!r}, but no such standby is streaming (there: {names}): "
+                "every commit waits for it, so accepts time out",
+                "Bring the standby back; a standby is known by application_name in its primary_conninfo",
+            )
+        ]
+    return [ok("standby", f"a synchronous standby is streaming ({names})")]

@@ -1,0 +1,77 @@
+"""Rights: what the current role may do, against what a daemon needs, and what it should not be able to do."""
+
+from __future__ import annotations
+
+import re
+
+from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.findings import Finding, error, ok, warning
+from idem.migrations import grants
+
+GRANT = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
+
+# Without a column: on the whole table.
+MISSING = """
+SELECT w.name, w.verb, w.columns
+  FROM unnest(%(tables)s::text[], %(verbs)s::text[], %(columns)s::text[]) AS w (name, verb, columns)
+ WHERE to_regclass('idem.' || w.name) IS NULL
+    OR NOT CASE WHEN w.columns = '' THEN has_table_privilege('idem.' || w.name, w.verb)
+                ELSE (SELECT bool_and(has_column_privilege('idem.' || w.name, trim(c), w.verb))
+                        FROM unnest(string_to_array(w.columns, ',')) AS c) END
+ ORDER BY 1, 2
+"""
+ROLE = """
+SELECT current_user::text AS name, has_schema_privilege('idem', 'USAGE') AS usage,
+       (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) AS superuser,
+       EXISTS (SELECT FROM pg_class c
+                WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind IN ('r', 'p')
+                  AND pg_has_role(current_user, c.relowner, 'USAGE')) AS owner,
+       (SELECT count(*)::integer FROM pg_proc p
+         WHERE p.pronamespace = 'idem'::regnamespace AND NOT has_function_privilege(p.oid, 'EXECUTE')) AS functions
+"""
+
+
+async def rights(examination: Examination) -> list[Finding]:
+    """What is missing for the daemons' work; a role that could switch off the database's own guards is a warning."""
+    role = await examination.one(ROLE)
+    name = role["name"]
+    if not role["usage"]:
+        return [
+            error("rights", f"role {name} may not use the schema idem", f"As its owner: {_grants(name)}"),
+        ]
+    wanted = [
+        (table, verb, columns.replace(" ", ""))
+        for rights, table in grants.DAEMON
+        for verb, columns in GRANT.findall(rights)
+    ]
+    tables, verbs, columns = (list(column) for column in zip(*wanted, strict=True))
+    missing = await examination.all(MISSING, {"tables": tables, "verbs": verbs, "columns": columns})
+    lacks = [f"{each['verb']} on {each['name']}" for each in missing]
+    if role["functions"]:
+        lacks.append(f"EXECUTE on {role['functions']} functions")
+    if lacks:
+        return [
+            error(
+                "rights",
+                f"role {name} lacks what a daemon needs: {', '.join(lacks)}",
+                f"As the owner of the schema: {_grants(name)}",
+            )
+        ]
+    if role["superuser"] or role["owner"]:
+        why = "is a superuser" if role["superuser"] else "owns idem's tables"
+        return [
+            warning(
+                "rights",
+                f"role {name} {why}: whoever has its password can switch off the guards that keep evidence and answers",
+                "Give the daemons a role of their own that owns nothing (grants as in idem.migrations.grants)",
+            )
+        ]
+    return [ok("rights", f"role {name} has what a daemon needs, and owns nothing")]
+
+
+def _grants(role: str) -> str:
+    quoted = grants.quoted(role)
+    return (
+        f"python -c \"from idem.migrations import grants; print(*grants.statements('{role}', 'daemon'), sep=';\\n')\" "
+        f"prints every GRANT that {quoted} needs"
+    )

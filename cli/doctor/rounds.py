@@ -1,0 +1,149 @@
+"""The round of a doctor: which checks are made, in which order, and what is left out after which finding."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+
+from idem.cli.doctor import (
+    clocks,
+    connections,
+    contracts,
+    daemons,
+    people,
+    pooler,
+    queue,
+    refused,
+    replication,
+    rights,
+    schema,
+    server,
+    vacuum,
+    webhooks,
+)
+from idem.cli.doctor.examination import CONNECT_TIMEOUT, Check, Examination, make
+from idem.cli.doctor.findings import Finding, error, warning
+from idem.cli.failures import explain
+from idem.outbox.doctor_settings import DoctorSettings
+from idem.outbox.errors import ConfigError
+
+FIRST = (Check("server", server.version, "database"), Check("schema", schema.schema, "database"))
+"""In this order: what needs the schema follows only where both are in order."""
+
+CHECKS = (
+    Check("durability", server.durability, "database"),
+    Check("timeouts", server.timeouts, "database"),
+    Check("standby", replication.standbys, "database", needs_configuration=True),
+    Check("connections", connections.connections, "database", needs_configuration=True),
+    # It opens its own connections, and must not wait inside a transaction of ours.
+    Check("pooler", pooler.pooler, "way"),
+    Check("clock", clocks.clocks, "database"),
+    Check("contracts", contracts.contracts, "nothing", needs_configuration=True),
+    Check("environment", schema.environment),
+    Check("recovery", schema.recovery),
+    Check("rights", rights.rights),
+    Check("clock", clocks.clock_went_back),
+    Check("vacuum", vacuum.vacuum),
+    Check("snapshot", vacuum.snapshots, "database"),
+    Check("daemons", daemons.daemons),
+    Check("queue", queue.ages),
+    Check("replay_window", queue.replay_windows),
+    Check("paused", queue.paused),
+    Check("unserved", queue.unserved, needs_configuration=True),
+    Check("refused", refused.refused),
+    Check("unasked", refused.unasked),
+    Check("proofs", people.proofs),
+    Check("dead_letters", people.dead_letters),
+    Check("orphans", people.orphans),
+    Check("webhooks", webhooks.webhooks),
+    Check("webhooks", webhooks.waiting),
+)
+
+
+async def round_of(config: Path | None, replicas: int) -> AsyncIterator[Finding]:
+    """Every finding, as it is made. Raises nothing: what cannot be checked is a finding too."""
+    findings, examination = _begin(config, replicas)
+    for finding in findings:
+        yield finding
+    if examination is None:
+        return
+    try:
+        away = await _reach(examination)
+        installed = False
+        if away is not None:
+            yield away
+        else:
+            for check in FIRST:
+                found = await make(examination, check)
+                installed = bool(found) and all(each.level == "ok" for each in found)
+                for finding in found:
+                    yield finding
+        for check in CHECKS:
+            if check.needs_configuration and examination.configuration is None:
+                continue
+            if (check.needs == "schema" and not installed) or (check.needs != "nothing" and away is not None):
+                continue
+            for finding in await make(examination, check):
+                yield finding
+            # One that was lost is made anew, or nothing more is asked: each check would wait as long.
+            if away is None and examination.connection is None:
+                away = await _reach(examination)
+                if away is not None:
+                    yield away
+    finally:
+        if examination.connection is not None:
+            await examination.connection.close()
+
+
+async def _reach(examination: Examination) -> Finding | None:
+    try:
+        examination.connection = await examination.connect()
+    except (psycopg.Error, OSError, TimeoutError) as failed:
+        explained = explain(failed)
+        what = explained[0] if explained and str(failed) else f"the database did not answer in {2 * CONNECT_TIMEOUT} s"
+        return error(
+            "database",
+            f"{what} (what is in it was not checked further)",
+            "Is it running, and reachable from here? Check host and port in IDEM_DATABASE_URL, the network, and "
+            "pg_hba.conf. Until it is back clients hear 503 and nothing is sent; daemons go on by themselves",
+        )
+    return None
+
+
+def _begin(config: Path | None, replicas: int) -> tuple[list[Finding], Examination | None]:
+    from idem.cli import opening
+    from idem.outbox import configuration
+    from idem.outbox.configuration import source
+
+    found: configuration.Configuration | None = None
+    if config is None and not os.environ.get(source.FILE_VARIABLE) and not source.find(None, os.environ).exists():
+        findings = [
+            warning(
+                "configuration",
+                "there is no idem.toml here: providers, operations, standbys and pools were not checked",
+                "Run idem doctor where the daemons run, or name their file with -c",
+            )
+        ]
+    else:
+        findings = contracts.configuration(configuration.explain(config))
+        try:
+            found = configuration.load(config)
+        except ConfigError:
+            findings.append(
+                warning(
+                    "configuration",
+                    "as long as the configuration cannot be used, what depends on it is not checked",
+                    "Correct what is named above, then run idem doctor again",
+                )
+            )
+    try:
+        url = opening.database_url(config)
+    except ConfigError as wrong:
+        problem = "; ".join(wrong.problems)
+        findings.append(error("database", problem, "Correct it: without a database nothing else can be checked"))
+        return findings, None
+    limits = DoctorSettings() if found is None else found.settings.doctor
+    return findings, Examination(url, replicas, found, limits)

@@ -1,0 +1,119 @@
+"""The schema and the installation: the revision, the environment, and whether this is still the same database."""
+
+from __future__ import annotations
+
+from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.outbox.recovery import IDENTITY
+
+THERE = "SELECT to_regclass('idem.alembic_version') IS NOT NULL AS installed"
+REVISION = "SELECT v.version_num AS revision FROM idem.alembic_version v"
+
+
+async def schema(examination: Examination) -> list[Finding]:
+    """Whether the schema is the one that this program wants."""
+    from idem.migrations import runner
+
+    head = runner.head()
+    upgrade = "Run `idem db upgrade` as the owner of the schema"
+    if not (await examination.one(THERE))["installed"]:
+        return [error("schema", "this database has no idem schema", f"{upgrade}, or correct IDEM_DATABASE_URL")]
+    revision = next((each["revision"] for each in await examination.all(REVISION)), None)
+    if revision == head:
+        return [ok("schema", f"the schema is at {head}")]
+    # Revisions are numbered.
+    if revision is not None and revision > head:
+        return [
+            error(
+                "schema",
+                f"the schema is at {revision}, which this program does not know (it wants {head})",
+                "Use the version of idem that made it, or a newer one",
+            )
+        ]
+    return [error("schema", f"the schema is at {revision or 'nothing'}, this program wants {head}", upgrade)]
+
+
+INSTALLATION = """
+SELECT i.environment, i.system_identifier, i.timeline, i.database_name, i.changed_at, current_user::text AS role,
+       extract(epoch FROM statement_timestamp() - i.changed_at)::float8 AS changed
+  FROM idem.installation i
+"""
+
+
+async def environment(examination: Examination) -> list[Finding]:
+    """Whether this database is the one that the configuration is for, and that idem last wrote to."""
+    found = next(iter(await examination.all(INSTALLATION)), None)
+    if found is None:
+        return [error("environment", "this database has no idem installation", "Run `idem db upgrade`")]
+    findings = []
+    wanted = examination.configuration.settings.environment if examination.configuration is not None else None
+    if wanted not in (None, found["environment"]):
+        findings.append(
+            error(
+                "environment",
+                f"this database is environment {found['environment']}, the configuration says {wanted}: no daemon with "
+                "this configuration will work on it",
+                "It is the wrong database (IDEM_DATABASE_URL), or the wrong idem.toml",
+            )
+        )
+    else:
+        findings.append(ok("environment", f"environment {found['environment']}"))
+    return [*findings, *_identity(found, await examination.one(IDENTITY), examination)]
+
+
+def _identity(known: Record, now: Record, examination: Examination) -> list[Finding]:
+    what = [
+        f"{words} {now[name]} instead of {known[name]}"
+        for name, words in (
+            ("system_identifier", "cluster"), ("timeline", "timeline"), ("database_name", "database"),
+        )
+        if now[name] != known[name]
+    ]  # fmt: skip
+    if not what:
+        return [ok("identity", "it is the database that idem last wrote to")]
+    durability = examination.configuration.settings.database.durability if examination.configuration else "single"
+    if durability == "synchronous" and len(what) == 1 and now["timeline"] != known["timeline"]:
+        return [
+            warning(
+                "identity",
+                f"a fail-over took place ({what[0]}); the next daemon to connect takes it over, as nothing was lost",
+                "If the new primary was not a synchronous standby, run `idem recover --lost --reason …` now",
+            )
+        ]
+    return [
+        error(
+            "identity",
+            f"this is another database than idem last wrote to ({', '.join(what)}): the next daemon to connect makes "
+            "queued rows unknown, unless a second send is harmless",
+            "Before daemons start: is it a restore, a clone or a fail-over? docs/on-call.md says what to do "
+            "(idem recover)",
+        )
+    ]
+
+
+# By status_since alone there is no index: the oldest so many unknown rows are looked at.
+QUARANTINED = """
+SELECT count(*)::integer AS rows FROM (
+    SELECT o.status_since FROM idem.outbox o WHERE o.status = 'unknown' AND o.claim_token IS NULL
+     ORDER BY o.id LIMIT 10000) u
+ WHERE u.status_since BETWEEN %(changed)s - interval '1 minute' AND %(changed)s + interval '1 minute'
+"""
+
+
+async def recovery(examination: Examination) -> list[Finding]:
+    """Rows that a change of the database made unknown and that still wait for somebody's word."""
+    found = next(iter(await examination.all(INSTALLATION)), None)
+    if found is None or found["changed_at"] is None:
+        return []
+    rows = (await examination.one(QUARANTINED, {"changed": found["changed_at"]}))["rows"]
+    if not rows:
+        return []
+    return [
+        warning(
+            "recovery",
+            f"the database changed at {found['changed_at']:%Y-%m-%d %H:%M:%S}Z, and {several(rows, 'row')} that became "
+            "unknown then are not settled yet",
+            "If nothing was lost, `idem recover --lossless --reason …` puts them back; else the reconciler asks about "
+            "them (idem unknowns list)",
+        )
+    ]

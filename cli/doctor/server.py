@@ -1,0 +1,133 @@
+"""The server: its version, the settings that a durable commit hangs on, and what a role or a database overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.findings import Finding, error, ok, warning
+
+MINIMUM = 140000
+
+# `reset_val` is what the session began with: what the role and the database say, not what we have set.
+SERVER = """
+SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS number,
+       current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+       (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'synchronous_commit') AS synchronous_commit,
+       pg_is_in_recovery() AS in_recovery,
+       (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'default_transaction_read_only') AS read_only,
+       current_user::text AS role, current_database()::text AS database
+"""
+
+
+async def version(examination: Examination) -> list[Finding]:
+    """Whether this server is new enough, and takes writes."""
+    found = await examination.one(SERVER)
+    where = f"PostgreSQL {found['version'].split()[0]}, database {found['database']}, as {found['role']}"
+    if found["number"] < MINIMUM:
+        return [error("server", f"{where}: idem needs 14 or newer", "Upgrade the server, or use another one")]
+    if found["in_recovery"]:
+        return [
+            error(
+                "server",
+                f"{where}: it is a standby and takes no writes, so nothing can be accepted or settled",
+                "Point IDEM_DATABASE_URL to the primary, as with target_session_attrs=read-write",
+            )
+        ]
+    if found["read_only"] == "on":
+        return [
+            error(
+                "server",
+                f"{where}: transactions are read-only by default, so nothing can be accepted or settled",
+                "Look for default_transaction_read_only (ALTER ROLE, ALTER DATABASE, postgresql.conf); some hosts set "
+                "it when a disk is full",
+            )
+        ]
+    return [ok("server", where)]
+
+
+# Of the role or database alone, and of both together; 0 is everybody.
+OVERRIDES = """
+SELECT coalesce(r.rolname, '') AS role, s.setdatabase <> 0 AS here, split_part(c.setting, '=', 1) AS name,
+       substr(c.setting, strpos(c.setting, '=') + 1) AS value
+  FROM pg_db_role_setting s CROSS JOIN LATERAL unnest(s.setconfig) AS c (setting)
+  LEFT JOIN pg_roles r ON r.oid = s.setrole
+ WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+   AND split_part(c.setting, '=', 1) IN (
+       'synchronous_commit', 'statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout',
+       'idle_session_timeout')
+ ORDER BY 1, 2, 3
+"""
+
+
+async def durability(examination: Examination) -> list[Finding]:
+    """Whether an acknowledged commit survives a crash of this server."""
+    found = await examination.one(SERVER)
+    overrides = await examination.all(OVERRIDES)
+    problems = [*_server_settings(found), *_commits(found, overrides)]
+    return problems or [ok("durability", "fsync, full_page_writes and synchronous_commit are on for everybody")]
+
+
+def _server_settings(found: Record) -> Iterator[Finding]:
+    for name, what in (
+        ("fsync", "after a crash of the machine acknowledged commits are gone, and with them claims: calls repeat"),
+        ("full_page_writes", "after a crash of the machine pages may be torn, and the database is corrupt"),
+    ):
+        if found[name] == "off":
+            yield error(
+                "durability", f"{name} is off: {what}", f"ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf()"
+            )
+
+
+def _commits(found: Record, overrides: list[Record]) -> Iterator[Finding]:
+    weak = [each for each in overrides if each["name"] == "synchronous_commit" and each["value"] in ("off", "local")]
+    for each in weak:
+        if each["value"] == "local":
+            continue
+        whose = f"role {each['role']}" if each["role"] else f"database {found['database']}"
+        yield error(
+            "durability",
+            f"synchronous_commit is off for {whose}: what an application accepts there may be lost in a crash, though "
+            "the client was told that it is kept (idem's own sessions switch it on)",
+            f"ALTER {'ROLE' if each['role'] else 'DATABASE'} {each['role'] or found['database']} "
+            f"{'IN DATABASE ' + found['database'] + ' ' if each['role'] and each['here'] else ''}"
+            "RESET synchronous_commit",
+        )
+    if found["synchronous_commit"] == "off" and not any(each["value"] == "off" for each in weak):
+        yield error(
+            "durability",
+            "synchronous_commit is off on the server: what an application accepts may be lost in a crash, though the "
+            "client was told that it is kept (idem's own sessions switch it on)",
+            "ALTER SYSTEM RESET synchronous_commit; SELECT pg_reload_conf()",
+        )
+
+
+async def timeouts(examination: Examination) -> list[Finding]:
+    """What roles and databases say about timeouts, which bind applications, not idem's sessions."""
+    wrong: list[Finding] = []
+    for each in await examination.all(OVERRIDES):
+        if each["name"] in ("transaction_timeout", "idle_session_timeout") and each["value"] not in ("0", ""):
+            whose = f"role {each['role']}" if each["role"] else "this database"
+            wrong.append(
+                warning(
+                    "timeouts",
+                    f"{each['name']} = {each['value']} for {whose}: idem does not override it, so its connections "
+                    "(LISTEN above all) are cut and made anew",
+                    f"ALTER … RESET {each['name']} for the role of the daemons",
+                )
+            )
+        if each["name"] == "statement_timeout" and each["role"] and _is_short(each["value"]):
+            wrong.append(
+                warning(
+                    "timeouts",
+                    f"statement_timeout = {each['value']} for role {each['role']}: an accept in its transaction may be "
+                    "cut off, and the client hears 503 (idem's own sessions have their own)",
+                    f"ALTER ROLE {each['role']} SET statement_timeout = '5s', or RESET it",
+                )
+            )
+    return wrong or [ok("timeouts", "no role and no database shortens what idem needs")]
+
+
+def _is_short(value: str) -> bool:
+    digits = value.removesuffix("ms").strip()
+    return digits.isdigit() and 0 < int(digits) < 1000

@@ -1,0 +1,141 @@
+"""Vacuum: whether dead rows of the hot tables are removed, and what holds that back (IB-048)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.output import age
+
+HOT = {
+    "outbox": ("autovacuum_vacuum_scale_factor", "autovacuum_vacuum_cost_delay"),
+    "idempotency_keys": ("autovacuum_vacuum_scale_factor",),
+    "proofs": ("autovacuum_vacuum_scale_factor",),
+}
+"""The tables that change with every call, and the settings that the migration gave each."""
+
+DEAD = 50_000
+"""Dead rows, beyond as many as live ones, from which on a claim is slow: autovacuum comes far earlier."""
+
+TABLES = """
+SELECT c.relname::text AS name, coalesce(c.reloptions, '{}') AS options,
+       coalesce(s.n_live_tup, 0) AS live, coalesce(s.n_dead_tup, 0) AS dead,
+       extract(epoch FROM statement_timestamp() - greatest(s.last_vacuum, s.last_autovacuum))::float8 AS vacuumed,
+       current_setting('autovacuum') AS autovacuum, current_setting('track_counts') AS track_counts
+  FROM pg_class c LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid
+ WHERE c.relnamespace = 'idem'::regnamespace AND c.relname = ANY (%(names)s) ORDER BY c.relname
+"""
+
+
+async def vacuum(examination: Examination) -> list[Finding]:
+    """Autovacuum, the hot tables' own settings, their dead rows and last vacuum."""
+    tables = await examination.all(TABLES, {"names": list(HOT)})
+    counts = "; ".join(
+        f"{each['name']} {each['dead']} dead of {each['live'] + each['dead']}, last vacuum "
+        + ("never" if each["vacuumed"] is None else f"{age(each['vacuumed'])} ago")
+        for each in tables
+    )
+    return list(_vacuum(tables, counts)) or [ok("vacuum", counts)]
+
+
+def _vacuum(tables: list[Record], counts: str) -> Iterator[Finding]:
+    for name in ("autovacuum", "track_counts"):
+        if tables and tables[0][name] == "off":
+            yield error(
+                "vacuum",
+                f"{name} is off: dead rows are never removed, and claims grow slower until they time out ({counts})",
+                f"ALTER SYSTEM RESET {name}; SELECT pg_reload_conf()",
+            )
+    for each in tables:
+        options = dict(option.split("=", 1) for option in each["options"])
+        if options.get("autovacuum_enabled") in ("off", "false", "0", "no"):
+            yield error(
+                "vacuum",
+                f"autovacuum is switched off for idem.{each['name']} ({counts})",
+                f"ALTER TABLE idem.{each['name']} RESET (autovacuum_enabled)",
+            )
+        lost = [name for name in HOT[each["name"]] if name not in options]
+        if lost:
+            yield warning(
+                "vacuum",
+                f"idem.{each['name']} has lost its own {', '.join(lost)}: on a busy server its vacuum comes too late",
+                f"Give it back what migrations/versions/0001_tables.sql says, with ALTER TABLE idem.{each['name']} SET",
+            )
+        if each["dead"] > DEAD + each["live"]:
+            yield warning(
+                "vacuum",
+                f"idem.{each['name']} has far more dead rows than it should: {counts}",
+                f"VACUUM idem.{each['name']}; if the number stays, something holds it back: see `snapshot`",
+            )
+
+
+# Of other roles' sessions an ordinary one sees the process alone, unless it has pg_monitor. A vacuum holds back none.
+SESSIONS = """
+SELECT a.pid, a.usename::text AS role, a.application_name::text AS name, a.state::text,
+       extract(epoch FROM statement_timestamp() - a.xact_start)::float8 AS age
+  FROM pg_stat_activity a
+ WHERE a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL
+   AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
+   AND (a.datname = current_database() AND a.backend_type <> 'autovacuum worker' OR a.backend_type = 'walsender')
+ ORDER BY a.xact_start LIMIT 1
+"""
+SEES = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS sees"
+PREPARED = """
+SELECT p.gid::text AS gid, p.owner::text AS role,
+       extract(epoch FROM statement_timestamp() - p.prepared)::float8 AS age
+  FROM pg_prepared_xacts p WHERE p.database = current_database() ORDER BY p.prepared LIMIT 1
+"""
+SLOTS = """
+SELECT s.slot_name::text AS name, s.active, age(s.xmin) AS transactions
+  FROM pg_replication_slots s WHERE s.xmin IS NOT NULL AND (NOT s.active OR age(s.xmin) > %(transactions)s)
+ ORDER BY age(s.xmin) DESC LIMIT 1
+"""
+BEHIND = 1_000_000
+"""Transactions that an active slot may be behind: a standby's long query, not a fault."""
+
+
+async def snapshots(examination: Examination) -> list[Finding]:
+    """The oldest session, prepared transaction and replication slot that keep dead rows from being removed."""
+    limit = examination.limits.snapshot
+    oldest, findings = 0.0, []
+    for each in await examination.all(SESSIONS):
+        oldest = each["age"]
+        if oldest > limit:
+            findings.append(
+                error(
+                    "snapshot",
+                    f"process {each['pid']} ({each['name'] or 'unnamed'}, role {each['role']}, {each['state']}) has a "
+                    f"transaction open since {age(oldest)}: no row that died since then can be removed",
+                    f"Find out what it is; SELECT pg_terminate_backend({each['pid']}) ends it",
+                )
+            )
+    for each in await examination.all(PREPARED):
+        if each["age"] > limit:
+            findings.append(
+                error(
+                    "snapshot",
+                    f"prepared transaction {each['gid']!r} of role {each['role']} stands since {age(each['age'])}: it "
+                    "holds its locks, and no row that died since then can be removed",
+                    f"Its coordinator must end it: COMMIT PREPARED or ROLLBACK PREPARED '{each['gid']}'",
+                )
+            )
+    for each in await examination.all(SLOTS, {"transactions": BEHIND}):
+        what = f"{several(each['transactions'], 'transaction')} behind"
+        findings.append(
+            warning(
+                "snapshot",
+                f"replication slot {each['name']} ({'active' if each['active'] else 'nobody reads it'}) is {what} and "
+                "keeps dead rows from being removed",
+                f"Bring its standby back, or SELECT pg_drop_replication_slot('{each['name']}')",
+            )
+        )
+    if not (await examination.one(SEES))["sees"]:
+        findings.append(
+            warning(
+                "snapshot",
+                "transactions of other roles are hidden from this one, so an old one would not be seen",
+                "GRANT pg_monitor to the role of the daemons",
+            )
+        )
+    return findings or [ok("snapshot", f"the oldest transaction is {age(oldest)} old")]

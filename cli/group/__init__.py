@@ -1,0 +1,1 @@
+"""A group of processes under one supervisor: the daemons of `idem run`, of `idem up` and of a demo."""

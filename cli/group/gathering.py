@@ -1,0 +1,45 @@
+"""What a group of daemons shares: one folder of metrics, one reaper, one end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from idem.cli.group.children import Children
+from idem.cli.group.metrics_folder import metrics_folder
+from idem.cli.group.reaper import Reaper
+from idem.cli.group.stopping import Stop
+from idem.cli.group.supervisor import Supervisor
+from idem.outbox import metrics
+from idem.outbox.http.serving import GRACE
+
+if TYPE_CHECKING:
+    from idem.outbox.configuration import Configuration
+
+LONGEST_RESTART = 30.0
+"""Seconds until a daemon that ends again and again is started once more."""
+SPARE = 5.0
+
+
+@contextlib.contextmanager
+def gathered(
+    environment: Mapping[str, str], url: str, stop: Stop, *, patience: float, grace: float
+) -> Iterator[Supervisor]:
+    """A supervisor without daemons yet; at the end none of them is left.
+
+    `patience`: seconds that running calls have at the end; `grace`: those that they have if the supervisor is killed.
+    """
+    with (
+        metrics_folder() as folder,
+        Reaper(url) as reaper,
+        Children({**environment, metrics.DIRECTORY: folder}, grace=grace, longest_wait=LONGEST_RESTART) as children,
+    ):
+        stop.hold()
+        yield Supervisor(children, reaper, stop, patience)
+
+
+def patience(found: Configuration) -> float:
+    """Seconds in which every running call and request of this configuration has ended: no call outlives its lease."""
+    settings = found.settings
+    return max(settings.worker.lease, settings.reconciler.lease, settings.api.drain + GRACE) + SPARE

@@ -1,0 +1,48 @@
+"""The folder of `idem up`: whose it is now, and the database in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from idem.cli.embedded import acquire, locks
+from idem.outbox.errors import Refusal
+
+LINGER = 0.5
+"""Seconds that the embedded server stays after us; longer only delays the end."""
+GONE = 30.0
+
+_LOCK = "up.lock"
+_DATABASE = "database"
+
+
+@contextlib.contextmanager
+def claimed(home: Path) -> Iterator[None]:
+    """This folder for us alone, however we end. Raises Refusal if another `idem up` has it, which it names."""
+    home.mkdir(parents=True, exist_ok=True)
+    with locks.opened(home / _LOCK) as lock:
+        if not locks.try_lock(lock, locks.EXCLUSIVE):
+            holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+            raise Refusal(
+                f"another `idem up` runs in {home}" + (f" (process {holder})" if holder else "") + ": use that one, "
+                "stop it, or name another folder with --home and another --port"
+            )
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield
+
+
+@contextlib.contextmanager
+def embedded(home: Path) -> Iterator[str]:
+    """The URL of the embedded database of this folder, which is stopped at the end, its data kept.
+
+    Raises EmbeddedError where no server can be had.
+    """
+    with acquire(home / _DATABASE, linger=LINGER) as server:
+        yield server.url
+    until = time.monotonic() + GONE
+    while locks.is_held(server.home / locks.SUPERVISOR) and time.monotonic() < until:
+        time.sleep(0.05)

@@ -1,0 +1,154 @@
+"""What `idem up` starts where there is no idem.toml: a bank, and one operation that pays through it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from idem.outbox.errors import ConfigError
+from idem.testing.bank import Account, BankSettings, SettingsError
+
+OPERATION = "payments.create"
+HOST = "127.0.0.1"
+
+TOML = """\
+# Written by `idem up`, once: it is yours to change, and is read at the next start.
+# The provider is a bank that misbehaves on order. Its times are short, so that a crash is settled while you watch.
+environment = "development"
+
+[worker]
+lease = "15s"
+margin = "2s"
+
+[reconciler]
+lease = "20s"
+
+[providers.bank]
+connect_timeout = "2s"
+deadline = "5s"
+flight_limit = "15s"
+pause_allowance = "15s"
+schedule = ["1s", "5s", "15s", "30s", "1m", "10m", "1h"]
+throttles_before_execution = true
+on_unsettleable = "operator"
+
+[providers.bank.key]
+carrier = "header"
+name = "Idempotency-Key"
+replay = "stored"
+retention = "24h"
+
+[providers.bank.lookup]
+horizon = "5s"
+agree = 2
+by_key = {{ path = "/payments?key={{idem.key}}", object = "/data/0", match = "/idempotency_key", empty = "/data" }}
+by_id = {{ path = "/payments/{{idem.reference}}" }}
+
+[providers.bank.errors]
+shape = "/error/code"
+code = "/error/code"
+message = "/error/message"
+reference = "/id"
+
+[providers.bank.object]
+reference = "/id"
+status = "/status"
+fields = {{ amount = "/amount", currency = "/currency" }}
+
+[[providers.bank.outcome]]
+says = "ambiguous"
+status = "4xx"
+when = {{ "/error/type" = "idempotency_error" }}
+
+[[providers.bank.outcome]]
+says = "final"
+when = {{ "/status" = "succeeded" }}
+
+[[providers.bank.outcome]]
+says = "pending"
+when = {{ "/status" = "processing" }}
+
+[[providers.bank.outcome]]
+says = "refused"
+when = {{ "/status" = "declined" }}
+
+[providers.bank.accounts.main]
+origin = "{origin}"
+authorization = {{ file = "bank.token", prefix = "Bearer " }}
+
+[operations."{operation}"]
+provider = "bank"
+path = "/payments"
+# `faults` is for trying out: ["act_then_drop"] has the bank pay and hang up without an answer.
+body = {{ amount = "{{amount}}", currency = "eur", order = "{{order}}", bank_fault = "{{faults?}}" }}
+label = "{{order}}"
+answer.succeeded = {{ status = 201, body = {{ payment = "{{idem.reference}}", status = "{{idem.status}}" }} }}
+
+[operations."{operation}".params]
+type = "object"
+required = ["amount", "order"]
+additionalProperties = false
+
+[operations."{operation}".params.properties]
+amount = {{ type = "integer", minimum = 1 }}
+order = {{ type = "string" }}
+faults = {{ type = "array", items = {{ type = "string" }} }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The files of a sample: the configuration and the settings of its bank. `new`: they were written just now."""
+
+    config: Path
+    bank: Path
+    new: bool
+
+
+def sample(home: Path) -> Sample:
+    """The sample in this folder, written if it is not there; what is there is never changed.
+
+    Raises ConfigError if half of it is there, or if the bank's port has been taken meanwhile.
+    """
+    config, bank, token = home / "idem.toml", home / "bank.json", home / "bank.token"
+    if config.exists():
+        if not (bank.exists() and token.exists()):
+            raise ConfigError(f"{home}: idem.toml is there, but its bank.json or bank.token is gone: remove idem.toml")
+        _check_port(bank)
+        return Sample(config, bank, new=False)
+    # The origin is part of every payment, so the port that is chosen now is kept.
+    with socket.create_server((HOST, 0)) as free:
+        port = free.getsockname()[1]
+    word = secrets.token_urlsafe(16)
+    log = (home / "bank.jsonl").absolute()
+    settings = BankSettings(port=port, log=log, require_auth=True, accounts=(Account("main", word),))
+    _write(token, word)
+    _write(bank, settings.to_json())
+    _write(config, TOML.format(origin=f"http://{HOST}:{port}", operation=OPERATION))
+    return Sample(config, bank, new=True)
+
+
+def _check_port(bank: Path) -> None:
+    try:
+        port = BankSettings.from_json(bank.read_bytes()).port
+    except SettingsError as error:
+        raise ConfigError(f"{bank}: {error}") from None
+    try:
+        socket.create_server((HOST, port)).close()
+    except OSError as error:
+        raise ConfigError(
+            f"the bank of this folder has port {port}, which cannot be listened on: {error.strerror}. End who uses "
+            f"it, or change the port in {bank} and in the idem.toml beside it"
+        ) from None
+
+
+def _write(path: Path, text: str) -> None:
+    # Whole or not at all, and readable by us alone: two of them hold a secret.
+    aside = path.with_suffix(".new")
+    aside.unlink(missing_ok=True)
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    aside.replace(path)

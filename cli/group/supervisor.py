@@ -1,0 +1,67 @@
+"""One process that starts the daemons, starts again whoever dies, puts deaths on record, and ends them all in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+
+from idem.cli.group.children import Children, Death
+from idem.cli.group.reaper import Reaper
+from idem.cli.group.stopping import Stop
+from idem.outbox import metrics, telemetry
+
+LOOK = 0.5
+"""Seconds between two looks at the processes; the end of one wakes us at once."""
+PROGRAM = "idem.cli.main"
+
+
+class Supervisor:
+    """Tends a group until it is told to stop. `patience`: seconds that running calls have then, more than any needs."""
+
+    def __init__(self, children: Children, reaper: Reaper, stop: Stop, patience: float) -> None:
+        self._children = children
+        self._reaper = reaper
+        self._stop = stop
+        self._patience = patience
+        children.died = self._died
+        children.born = telemetry.process_started
+
+    def start(self, kind: str, *options: str, name: str | None = None) -> None:
+        """Start `idem KIND run` with these options."""
+        self._children.start(name or kind, PROGRAM, kind, "run", *options)
+
+    def run(self, each: Callable[[], None] = lambda: None, *, last: Collection[str] = ()) -> None:
+        """Tend them until a signal comes, then end them: those named in `last` when all others are gone.
+
+        `each` is called about twice a second.
+        """
+        while not self._stop.asked:
+            self._children.look()
+            _bury_strangers(self._children.pids.values())
+            each()
+            self._stop.wait(LOOK)
+        telemetry.stopping(self._patience)
+        for death in [*self._children.stop(self._patience, but=last), *self._children.stop(self._patience)]:
+            self._died(death)
+
+    def _died(self, death: Death) -> None:
+        telemetry.process_ended(death.name, death.pid, death.how, death.again)
+        self._reaper.dead(death)
+        try:
+            metrics.forget(death.pid)
+        except Exception as error:  # a full disk, a file that was half-written: counts are no reason to end the daemons
+            telemetry.broken("supervisor", error, f"metrics of {death.name}")
+
+
+def _bury_strangers(ours: Collection[int]) -> None:
+    # Process 1 of a container is handed the orphans of everybody, and nobody else would bury them.
+    if os.getpid() != 1:
+        return
+    while True:
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if dead is None or dead.si_pid in ours:
+            return
+        os.waitpid(dead.si_pid, os.WNOHANG)

@@ -1,0 +1,31 @@
+"""The token of tenant `demo`, made once for a folder and kept in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from psycopg import AsyncConnection
+
+from idem.cli.options import who
+from idem.outbox import tokens
+
+TENANT = "demo"
+LABEL = "idem up"
+FILE = "token"
+
+
+async def of_demo(url: str, home: Path) -> str:
+    """The token in this folder; a new one where there is none that this database still takes."""
+    kept = home / FILE
+    word = kept.read_text().strip() if kept.exists() else ""
+    async with await AsyncConnection.connect(url, autocommit=True, connect_timeout=5) as connection:
+        stored = tokens.digest(word)
+        owner = (await tokens.look_up(connection, [stored])).get(stored)
+        if owner is not None and owner.tenant_id == TENANT:
+            return word
+        _, word = await tokens.create(connection, TENANT, LABEL, by=who(None))
+    kept.unlink(missing_ok=True)
+    with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(word + "\n")
+    return word

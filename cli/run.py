@@ -1,0 +1,78 @@
+"""`idem run`: all daemons under one supervisor, the production twin of `idem up`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from idem.cli import daemons, db, opening
+from idem.cli.daemons import WAIT, Level, Log, Wait
+from idem.cli.options import Config, examples
+
+Host: TypeAlias = Annotated[
+    str | None, typer.Option(help="Address that the API listens on; default api.host.", show_default=False)
+]
+Port: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=65535, help="Port that the API listens on, 0 for any free; default api.port.", show_default=False
+    ),
+]
+Workers: TypeAlias = Annotated[int, typer.Option(min=1, max=64, help="How many worker processes.")]
+
+EXAMPLES = examples("idem run", "idem run --workers 4 --host 0.0.0.0 --log json")
+
+
+def run(
+    config: Config = None,
+    workers: Workers = 1,
+    host: Host = None,
+    port: Port = None,
+    log: Log = "console",
+    log_level: Level = "info",
+    wait: Wait = WAIT,
+) -> None:
+    """Run the API with the webhooks, workers, sweeper and reconciler, until SIGTERM: then the exit code is 0.
+
+    Each is a process. One that dies is started again, and its death is put on record, so that what it was calling is
+    settled sooner. At the end running calls are finished.
+    """
+    # This process serves no metrics: what it loads must not write into a folder that is somebody else's.
+    os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    from idem.cli.group.gathering import gathered, patience
+    from idem.cli.group.stopping import stop_on_signals
+    from idem.outbox import telemetry
+    from idem.outbox.http.serving import listen
+
+    with stop_on_signals() as stop:
+        found, url = opening.configuration(config), opening.database_url(config)
+        telemetry.set_up(json=log == "json", level=log_level)
+        at = found.settings.api.host if host is None else host, found.settings.api.port if port is None else port
+        listen(*at).close()
+        asyncio.run(_check(config, url, wait))
+        longest = patience(found)
+        with gathered(_environment(config), url, stop, patience=longest, grace=longest) as group:
+            lines = ("--log", log, "--log-level", log_level, "--wait", f"{wait:g}")
+            for number in range(1, workers + 1):
+                group.start("worker", *lines, name=f"worker-{number}")
+            for kind in ("sweeper", "reconciler"):
+                group.start(kind, *lines)
+            group.start("api", *lines, "--host", at[0], "--port", str(at[1]))
+            group.run()
+
+
+async def _check(config: Path | None, url: str, wait: float) -> None:
+    """What would end every daemon at its start is said once, and ends the command."""
+    if wait > 0:
+        await daemons.wait_for_database(url, "supervisor", wait)
+    await asyncio.to_thread(db.require_schema, config)
+    await daemons.check_environment(config, opening.configuration(config))
+
+
+def _environment(config: Path | None) -> dict[str, str]:
+    named = {} if config is None else {"IDEM_CONFIG": str(config.absolute())}
+    return {**os.environ, **named}

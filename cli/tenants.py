@@ -1,0 +1,71 @@
+"""`idem tenants`: what each tenant does with its keys."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from idem.cli import opening
+from idem.cli.options import Config, Json, Limit, examples, moment
+from idem.cli.output import as_json, table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="What each tenant does with its keys.",
+    epilog=examples("idem tenants top", "idem tenants top --by mismatch --since 7d"),
+)
+
+# Literally those of outbox.tenant_usage, which help must not load; a test compares them.
+By: TypeAlias = Literal[
+    "misuse", "requests", "created", "replayed", "mismatch", "key_missing", "key_invalid", "suspicious_key",
+    "expired_reuse", "limited", "body_invalid", "params_invalid",
+]  # fmt: skip
+COLUMNS = (
+    ("misuse", "misuse"), ("requests", "requests"), ("created", "new keys"), ("replayed", "replayed"),
+    ("mismatch", "other content"), ("key_missing", "no key"), ("key_invalid", "bad key"),
+    ("suspicious_key", "personal key"), ("expired_reuse", "expired key"), ("limited", "limited"),
+    ("body_invalid", "bad body"), ("params_invalid", "bad params"),
+)  # fmt: skip
+
+
+@app.command(epilog=examples("idem tenants top", "idem tenants top --by mismatch --since 7d --json"))
+def top(
+    config: Config = None,
+    since: Annotated[
+        str, typer.Option("--since", help="From the hour of this time on: 2025-01-31T12:00:00Z, or 24h, or 7d.")
+    ] = "24h",
+    by: Annotated[
+        By, typer.Option("--by", help="What counts; misuse is the sum of all that should not be.")
+    ] = "misuse",
+    limit: Limit = 20,
+    as_data: Json = False,
+) -> None:
+    """Show the tenants that misuse keys most: other content under a used key, no key, personal data as a key.
+
+    Counted by the HTTP API, by the hour, and kept for 30 days; the last seconds may be missing.
+    """
+    at = moment(since)
+    assert at is not None
+    found = asyncio.run(_top(config, at, by, limit))
+    if as_data:
+        as_json({"since": at, "by": by, "tenants": found})
+        return
+    # Most of them are zero for everybody, and a table must fit into a terminal.
+    shown = [(name, title) for name, title in COLUMNS if any(each[name] for each in found)]
+    table(
+        ["tenant", *(title for _, title in shown)],
+        [[each["tenant_id"], *(each[name] for name, _ in shown)] for each in found],
+        empty=f"no tenant has any {by} in this time",
+    )
+
+
+async def _top(config: Path | None, since: datetime, by: By, limit: int) -> list[dict[str, Any]]:
+    from idem.outbox import tenant_usage
+
+    order: tenant_usage.Order = "misuse" if by == "misuse" else tenant_usage.Misuse(by)
+    async with opening.connected(config) as connection:
+        return await tenant_usage.top(connection, since=since, by=order, limit=limit)

@@ -1,0 +1,123 @@
+"""`idem token`: what the clients of the HTTP API show who they are with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from idem.cli import opening
+from idem.cli.options import By, Config, Json, Limit, Yes, confirm, examples, who
+from idem.cli.output import as_json, fields, say, table
+
+if TYPE_CHECKING:
+    from idem.outbox.tokens import Token
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Tokens of tenants, for the HTTP API.",
+    epilog=examples("idem token create acme --label checkout", "idem token list --tenant acme"),
+)
+
+
+@app.command(epilog=examples("idem token create acme --label checkout", "idem token create acme --label ci --json"))
+def create(
+    tenant: Annotated[
+        str, typer.Argument(help="Whose it is: 1 to 63 letters, digits, dots, dashes, underscores.", show_default=False)
+    ],
+    label: Annotated[str, typer.Option("--label", help="Who uses it, as checkout-service.", show_default=False)],
+    config: Config = None,
+    by: By = None,
+    as_data: Json = False,
+) -> None:
+    """Make a token. It is shown this once, and stored as a hash: nobody can read it again."""
+    from idem.outbox.tokens import check_label, check_tenant
+
+    _usable(check_tenant, tenant, "TENANT")
+    _usable(check_label, label, "--label")
+    token_id, token = asyncio.run(_create(config, tenant, label, who(by)))
+    if as_data:
+        as_json({"id": token_id, "tenant": tenant, "label": label, "token": token})
+        return
+    fields([("token", token), ("id", token_id), ("tenant", tenant), ("label", label)])
+    say("it is shown this once; its client sends it as `Authorization: Bearer <token>`")
+
+
+async def _create(config: Path | None, tenant: str, label: str, by: str) -> tuple[UUID, str]:
+    from idem.outbox import tokens
+
+    async with opening.writing(config, opening.environment(config)[0]) as connection:
+        return await tokens.create(connection, tenant, label, by=by)
+
+
+@app.command("list", epilog=examples("idem token list", "idem token list --tenant acme --revoked --json"))
+def list_(
+    config: Config = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.")] = None,
+    revoked: Annotated[bool, typer.Option("--revoked", help="Those too that work no more.")] = False,
+    limit: Limit = 100,
+    as_data: Json = False,
+) -> None:
+    """List tokens by tenant and age; when each was last used, exact to a day."""
+    found = asyncio.run(_list(config, tenant, revoked, limit))
+    if as_data:
+        as_json({"tokens": [asdict(each) for each in found]})
+        return
+    table(
+        ["id", "tenant", "label", "created", "by", "last used", *(["revoked", "by", "reason"] if revoked else [])],
+        [
+            [each.id, each.tenant_id, each.label, each.created_at, each.created_by,
+             f"{each.last_used_at:%Y-%m-%d}" if each.last_used_at else None,
+             *([each.revoked_at, each.revoked_by, each.revoked_reason] if revoked else [])]
+            for each in found
+        ],
+        empty="there are no tokens: `idem token create TENANT --label L` makes one",
+    )  # fmt: skip
+
+
+async def _list(config: Path | None, tenant: str | None, revoked: bool, limit: int) -> list[Token]:
+    from idem.outbox import tokens
+
+    async with opening.connected(config) as connection:
+        return await tokens.tokens(connection, tenant=tenant, revoked=revoked, limit=limit)
+
+
+@app.command(epilog=examples('idem token revoke 0193b6a0-0000-7000-8000-000000000000 --reason "left the company"'))
+def revoke(
+    token: Annotated[UUID, typer.Argument(help="The token's id: `idem token list`.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", help="Why: kept with the token.", show_default=False)],
+    config: Config = None,
+    by: By = None,
+    yes: Yes = False,
+    as_data: Json = False,
+) -> None:
+    """End a token for good. Running API processes believe it for api.token_cache at most, 10 s by default."""
+    done = asyncio.run(_revoke(config, token, reason, who(by), yes=yes))
+    if as_data:
+        as_json(asdict(done))
+    else:
+        typer.echo(f"revoked: {done.label} of {done.tenant_id}")
+
+
+async def _revoke(config: Path | None, token_id: UUID, reason: str, by: str, *, yes: bool) -> Token:
+    from idem.outbox import tokens
+
+    async with opening.writing(config, opening.environment(config)[0]) as connection:
+        found = await tokens.token(connection, token_id)
+        used = f"last used on {found.last_used_at:%Y-%m-%d}" if found.last_used_at else "never used"
+        say(f"token {found.id}: {found.label} of tenant {found.tenant_id}, {used}")
+        if found.revoked_at is None:
+            confirm("Revoke it?", yes=yes)
+        return await tokens.revoke(connection, token_id, by=by, reason=reason)
+
+
+def _usable(check: Callable[[str], Any], value: str, name: str) -> None:
+    try:
+        check(value)
+    except ValueError as error:
+        raise typer.BadParameter(f"{value!r}: {error}", param_hint=name) from None

@@ -1,0 +1,113 @@
+"""`idem up`: everything in one place, to try idem out, on a database of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from idem.cli import db, opening
+from idem.cli.daemons import Level, Log
+from idem.cli.options import Config, examples
+from idem.cli.output import say
+from idem.cli.run import Host, Port, Workers
+from idem.outbox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from idem.cli.group.welcome import Address
+
+EXAMPLES = examples("idem up", "idem up --port 8081 --home /tmp/idem-up", "IDEM_DATABASE_URL=postgresql://… idem up")
+HOME = Path(".idem") / "up"
+
+
+def up(
+    config: Config = None,
+    home: Annotated[Path, typer.Option(help="The folder of its data and files.")] = HOME,
+    workers: Workers = 1,
+    host: Host = None,
+    port: Port = None,
+    log: Log = "console",
+    log_level: Level = "info",
+) -> None:
+    """Run everything here, and say how to call it: an embedded database, API, worker, sweeper, reconciler.
+
+    The database is IDEM_DATABASE_URL or that of the configuration, if there is one. Without an idem.toml there is a
+    sample, with a bank to pay at. The schema is brought up to date, and tenant `demo` gets a token. Ctrl-C ends all.
+    """
+    os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    from idem.cli.group import home as homes
+    from idem.cli.group import welcome
+    from idem.cli.group.gathering import gathered, patience
+    from idem.cli.group.sample import sample
+    from idem.cli.group.stopping import stop_on_signals
+    from idem.cli.group.token import of_demo
+    from idem.outbox import telemetry
+
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signals())
+        stack.enter_context(homes.claimed(home))
+        telemetry.set_up(json=log == "json", level=log_level)
+        bank, chosen = None, _chosen(config)
+        if chosen is None:
+            made = sample(home)
+            bank, chosen = made.bank, made.config
+            say(f"there is no idem.toml here: a sample with a bank {'was written to' if made.new else 'is'} {chosen}")
+        os.environ["IDEM_CONFIG"] = str(chosen.absolute())
+        found = opening.configuration(None)
+        address = _address(
+            found.settings.api.host if host is None else host, found.settings.api.port if port is None else port
+        )
+        database = ""
+        if not (os.environ.get(opening.URL) or found.settings.database.url or found.settings.database.url_from):
+            database = stack.enter_context(homes.embedded(home))
+            os.environ[opening.URL] = database
+            if not opening.environment(None)[1]:
+                os.environ["IDEM_ENVIRONMENT"] = found.settings.environment
+        url = opening.database_url(None)
+        db.upgrade()
+        token = asyncio.run(of_demo(url, home))
+
+        longest = patience(found)
+        group = stack.enter_context(gathered(os.environ, url, stop, patience=longest, grace=0.0))
+        if bank is not None:
+            group.start("bank", "--settings", str(bank.absolute()))
+        lines = ("--log", log, "--log-level", log_level)
+        for number in range(1, workers + 1):
+            group.start("worker", *lines, name=f"worker-{number}")
+        for kind in ("sweeper", "reconciler"):
+            group.start(kind, *lines)
+        group.start("api", *lines, "--host", address.host, "--port", str(address.port))
+        words = welcome.text(address, token, sorted(found.operations), chosen, database, sample=bank is not None)
+        told = False
+
+        def tell() -> None:
+            nonlocal told
+            if not told and address.answers():
+                typer.echo(f"\n{words}\n")
+                told = True
+
+        group.run(tell, last=("bank",))
+
+
+def _chosen(config: Path | None) -> Path | None:
+    """The user's own configuration; None where there is none, and none was named."""
+    from idem.outbox.configuration import source
+
+    found = source.find(config, os.environ)
+    return found if config is not None or os.environ.get(source.FILE_VARIABLE) or found.exists() else None
+
+
+def _address(host: str, port: int) -> Address:
+    """Where the API will listen, tried out. Raises ConfigError if that cannot be."""
+    from idem.cli.group.welcome import Address
+    from idem.outbox.http.serving import listen
+
+    try:
+        with listen(host, port) as free:
+            return Address(host, free.getsockname()[1])
+    except ConfigError as error:
+        raise ConfigError(f"{'; '.join(error.problems)}, or --port 0 for any free one") from None

@@ -1,0 +1,100 @@
+"""`idem webhooks run`: where providers' events come in, one process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from idem.cli import daemons, opening
+from idem.cli.daemons import WAIT, Level, Log, MetricsHost, MetricsPort, Wait
+from idem.cli.options import Config, examples
+from idem.cli.output import say
+
+if TYPE_CHECKING:
+    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.configuration import Configuration
+    from idem.outbox.database import Database, Timeouts
+
+app = typer.Typer(
+    no_args_is_help=True, help="Where providers' events come in.", epilog=examples("idem webhooks run --port 8081")
+)
+
+
+@app.command("run", epilog=examples("idem webhooks run", "idem webhooks run --host 0.0.0.0 --log json"))
+def run_webhooks(
+    config: Config = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; default webhooks.host.", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port to listen on, 0 for any free; default webhooks.port.", show_default=False
+        ),
+    ] = None,
+    log: Log = "console",
+    log_level: Level = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    wait: Wait = WAIT,
+) -> None:
+    """Take signed events at /webhooks/PROVIDER until SIGTERM: what was begun is ended, then the exit code is 0.
+
+    `idem api run` takes them too; this is for a process of its own, as in another network zone.
+    """
+
+    async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
+        settings = found.settings.webhooks
+        say_addresses(catalogue)
+        await _serve(
+            database, catalogue, found, settings.host if host is None else host, settings.port if port is None else port
+        )
+
+    daemons.run_daemon(
+        config, "webhooks", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait, pool=_pool
+    )
+
+
+def say_addresses(catalogue: Catalogue) -> None:
+    """Say from whom events are taken, and whose are refused because nothing could verify them."""
+    for name, provider in sorted(catalogue.providers.items()):
+        if provider.webhook is None:
+            continue
+        secrets = provider.webhook.secrets
+        for account in sorted(provider.accounts):
+            if secrets.get(account):
+                active = "1 secret" if len(secrets[account]) == 1 else f"{len(secrets[account])} secrets"
+                say(f"events of {name}/{account}: /webhooks/{name}/{account}, {active}")
+            else:
+                say(f"events of {name}/{account}: refused, because no signing secret is configured for this account")
+
+
+def _pool(found: Configuration) -> tuple[int, Timeouts]:
+    from idem.outbox.database import Timeouts
+
+    webhooks, database = found.settings.webhooks, found.settings.database
+    return webhooks.pool, Timeouts(
+        min(webhooks.timeout, database.statement_timeout), min(webhooks.timeout, database.lock_timeout),
+        database.idle_in_transaction_timeout, min(webhooks.timeout, database.connect_timeout),
+    )  # fmt: skip
+
+
+async def _serve(database: Database, catalogue: Catalogue, found: Configuration, host: str, port: int) -> None:
+    from idem.outbox.daemon import Life, stop_on_signals
+    from idem.outbox.http.serving import serve
+    from idem.reconciler import webhooks
+
+    life, ended = Life("webhooks"), asyncio.Event()
+    app = webhooks.application(database, catalogue, found.settings.webhooks)
+    living = asyncio.create_task(life.run(database, ended))
+    try:
+        with stop_on_signals() as stop:
+            await serve(
+                app, host, port, stop, ready=lambda at, port: say(f"listening on http://{opening.in_url(at)}:{port}")
+            )
+    finally:
+        ended.set()
+        await living
+        await life.end(database)

@@ -1,0 +1,160 @@
+"""The HTTP API as one ASGI application, and what must run beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from idem.outbox import metrics, telemetry
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.database import Database
+from idem.outbox.http import openapi, problems
+from idem.outbox.http.answers import JSON
+from idem.outbox.http.callers import Callers
+from idem.outbox.http.deciding import Store
+from idem.outbox.http.limits import Limits
+from idem.outbox.http.problems import ProblemError, encoded
+from idem.outbox.http.service import ClientGone, Service
+from idem.outbox.http.settings import ApiSettings
+from idem.outbox.http.waiting import Waiters
+from idem.outbox.problems import PROBLEMS
+from idem.outbox.wakeup import Nudge
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class Api:
+    """One process of the HTTP API over a pool of connections; `more` are routes of others, as the webhooks'.
+
+    `app` is the ASGI application. It answers without the database too, with 503; `run` serves those who wait, and
+    counts what tenants use.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        catalogue: Catalogue,
+        settings: ApiSettings,
+        *,
+        nudge: Nudge | None = None,
+        more: Sequence[BaseRoute] = (),
+    ) -> None:
+        self._store = Store(database, settings.timeout)
+        self._waiters = Waiters(database, settings.poll)
+        self._limits = Limits(database, settings)
+        self._draining = False
+        self._document = encoded(openapi.document(catalogue, settings))
+        callers = Callers(database, settings.token_cache)
+        service = Service(catalogue, settings, self._store, callers, self._limits, self._waiters, nudge)
+        self.app = Starlette(
+            routes=[
+                route("/v1/intents", GET=service.list),
+                route("/v1/intents/{operation}", "/v1/intents/{intent}", POST=service.ask, GET=service.show,
+                      DELETE=service.cancel),
+                route("/healthz", GET=_alive),
+                route("/readyz", GET=self._ready),
+                route("/metrics", GET=_metrics),
+                route("/openapi.json", GET=self._openapi),
+                route("/problems/{code}", GET=_problem),
+                *more,
+            ],
+            exception_handlers={HTTPException: _unrouted},
+        )  # fmt: skip
+        # A path with another slash is another path: a redirected POST would lose its body.
+        self.app.router.redirect_slashes = False
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for an end now."""
+        return len(self._waiters)
+
+    def drain(self) -> None:
+        """Say that no new requests should come; those that wait are answered now."""
+        self._draining = True
+        self._waiters.close()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """What runs beside the requests, until `stop` is set and everybody has been answered."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._waiters.run(stop))
+                group.create_task(self._limits.run(stop))
+        finally:
+            await self._store.close()
+
+    async def _ready(self, _: Request) -> Response:
+        # Of this process alone: a provider's outage, or the database's, is the same for every other process, and to
+        # take them all out of service would turn a 503 that says what to do into a refused connection.
+        return Response(encoded({"ready": not self._draining}), 503 if self._draining else 200, media_type=JSON)
+
+    async def _openapi(self, _: Request) -> Response:
+        return Response(self._document, media_type=JSON)
+
+
+def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
+    """A route whose every answer is counted and whose every error is a problem; `methods` by their names.
+
+    The `alias` is the same path with the other name of its parameter: who asks by another method means another thing.
+    """
+    parameter = path.partition("{")[2].rstrip("}")
+    aliases = [each.partition("{")[2].rstrip("}") for each in alias]
+    labels = {method: alias[0] if alias and method != "POST" else path for method in methods}
+
+    async def endpoint(request: Request) -> Response:
+        began = time.perf_counter()
+        method = "GET" if request.method == "HEAD" else request.method
+        for each in aliases:
+            request.path_params[each] = request.path_params[parameter]
+        try:
+            response = await methods[method](request)
+        except ProblemError as error:
+            telemetry.refused_request(error.problem.code)
+            response = error.response()
+        except (ClientGone, ClientDisconnect):
+            response = Response(status_code=400)  # nobody is there to read it
+        except Exception as error:
+            telemetry.broken("api", error, f"{method} {labels[method]}")
+            response = _internal_error()
+        response.headers.setdefault("Cache-Control", "no-store")
+        telemetry.http_answer(labels[method], method, response.status_code, time.perf_counter() - began)
+        return response
+
+    return Route(path, endpoint, methods=list(methods))
+
+
+async def _unrouted(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    telemetry.refused_request(code)
+    return ProblemError(code, f"{PROBLEMS[code].title}.", headers=error.headers).response()
+
+
+def _internal_error() -> Response:
+    return ProblemError(
+        "internal_error", "Something failed that never should. Send the same request again, with the same key: it "
+        "happens once at most.", retry_after=1,
+    ).response()  # fmt: skip
+
+
+async def _alive(_: Request) -> Response:
+    return Response(encoded({"alive": True}), media_type=JSON)
+
+
+async def _metrics(_: Request) -> Response:
+    text, media_type = metrics.exposition()
+    return Response(text, headers={"Content-Type": media_type})
+
+
+async def _problem(request: Request) -> Response:
+    found = PROBLEMS.get(request.path_params["code"])
+    if found is None:
+        raise ProblemError("not_found", "There is no such problem.")
+    return problems.page(found)

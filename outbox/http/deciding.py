@@ -1,0 +1,117 @@
+"""Accept for the HTTP API: one statement that commits itself, on a connection of the API's own pool.
+
+A statement of its own needs no BEGIN and no COMMIT, so the answer that is lost is always the answer to a whole
+accept: the same request again finds the row, or makes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from psycopg import AsyncConnection
+
+from idem.outbox import accept
+from idem.outbox.database import AWAY, Database, records, within
+from idem.outbox.decisions import Decision, Limited
+from idem.outbox.http.problems import ProblemError
+from idem.outbox.prepare import Prepared
+
+RETRY_AFTER: Final = 2.0
+"""Seconds after which a client may try again when the database was away."""
+
+MORE: Final = 1.0
+"""Seconds beyond the two timeouts, so that the database's own refusal is heard before the bound."""
+
+ALONE: Final = re.sub(r":([a-z_]+)", r"%(\1)s", accept.ACCEPT.text)
+"""The statement of accept with the parameters of psycopg."""
+
+UNAVAILABLE: Final[tuple[type[Exception], ...]] = (*AWAY, TimeoutError)
+
+Found = TypeVar("Found")
+
+
+class Store:
+    """The API's way to the database: every piece of work ends within a bound, or the client hears 503.
+
+    `timeout` in seconds; a connection and a statement may each take as long, which the session and the pool hold
+    themselves: the bound here is for a line that says nothing, which is given up then. Work goes on after its
+    client has gone away: a COMMIT that is under way is not cut off.
+    """
+
+    def __init__(self, database: Database, timeout: float) -> None:
+        self._database = database
+        self._bound = 2 * timeout + MORE
+        self._running: set[asyncio.Task[Any]] = set()
+        self._secret: bytes | None = None
+
+    async def run(self, work: Callable[[AsyncConnection[Any]], Awaitable[Found]]) -> Found:
+        """Do this with a connection. Raises ProblemError (`store_unavailable`)."""
+        task = asyncio.create_task(within(self._bound, self._with_connection(work)))
+        self._running.add(task)
+        task.add_done_callback(self._forget)
+        try:
+            return await asyncio.shield(task)
+        except UNAVAILABLE as error:
+            raise unavailable() from error
+
+    async def decide(self, prepared: Prepared, *, may_create: bool = True) -> Decision | Limited:
+        """Accept one request, whole or not at all. Raises ProblemError (`store_unavailable`)."""
+        return await self.run(lambda connection: decide(connection, prepared, may_create=may_create))
+
+    async def secret(self) -> bytes:
+        """The installation's secret, read once. Raises ProblemError (`store_unavailable`)."""
+        if self._secret is None:
+            self._secret = await self.run(secret)
+        return self._secret
+
+    async def guarded(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """Await something that has its own way to the database. Raises ProblemError (`store_unavailable`)."""
+        try:
+            return await asyncio.wait_for(work, self._bound)
+        except UNAVAILABLE as error:
+            raise unavailable() from error
+
+    async def close(self) -> None:
+        """Wait for what is still under way."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._bound)
+
+    async def _with_connection(self, work: Callable[[AsyncConnection[Any]], Awaitable[Found]]) -> Found:
+        async with self._database.connection() as connection:
+            return await work(connection)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it, or has gone
+
+
+def unavailable() -> ProblemError:
+    """What a client hears while the database cannot answer."""
+    return ProblemError(
+        "store_unavailable",
+        "The database cannot answer now. Send the same request again, with the same key: it happens once at most.",
+        retry_after=RETRY_AFTER,
+    )
+
+
+async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_create: bool) -> Decision | Limited:
+    """One round trip, committed by itself."""
+    cursor = await records(connection).execute(ALONE, accept.parameters(prepared, may_create=may_create))
+    return accept.decision(await cursor.fetchone())
+
+
+SECRET = "SELECT secret FROM idem.installation"
+
+
+async def secret(connection: AsyncConnection[Any]) -> bytes:
+    """The secret that provider keys are derived from."""
+    row = await (await connection.execute(SECRET)).fetchone()
+    if row is None:
+        raise ProblemError(
+            "store_unavailable", "The database is not set up: run `idem db upgrade`.", retry_after=RETRY_AFTER
+        )
+    return bytes(row[0])

@@ -1,0 +1,163 @@
+"""What a tenant may see of its intents: state, answer, timeline. Another tenant's intent is none."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from idem.outbox.http.answers import STEPS
+from idem.outbox.http.problems import encoded
+
+NEWEST: Final = UUID(int=2**128 - 1)
+"""An id beyond every other: a page that begins here is the first."""
+
+INTENT = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, k.expires_at, k.response_status, k.response_headers, k.response_body
+  FROM idem.intents n
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id AND k.state <> 'expired'
+ WHERE n.id = %(intent)s AND n.tenant_id = %(tenant)s
+"""
+
+
+async def intent(connection: AsyncConnection[Any], tenant: str, intent_id: UUID) -> dict[str, Any] | None:
+    """One intent with its answer and its timeline; None where this tenant has no such intent."""
+    cursor = connection.cursor(row_factory=dict_row)
+    found = await (await cursor.execute(INTENT, {"intent": intent_id, "tenant": tenant})).fetchone()
+    if found is None:
+        return None
+    return _told(found) | {"answer": _answer(found), "timeline": await _timeline(connection, intent_id)}
+
+
+# What is ours alone stays here: holders, tokens, roles, and the words of operators.
+TIMELINE = """
+SELECT e.at, e.source, e.kind, e.outcome, e.to_state AS state, e.to_status AS status
+  FROM idem.evidence e WHERE e.intent_id = %(intent)s ORDER BY e.at, e.id
+"""
+
+
+async def _timeline(connection: AsyncConnection[Any], intent_id: UUID) -> list[dict[str, Any]]:
+    cursor = connection.cursor(row_factory=dict_row)
+    rows = await (await cursor.execute(TIMELINE, {"intent": intent_id})).fetchall()
+    return [row | {"at": _time(row["at"]), "status": STEPS.get(row["status"])} for row in rows]
+
+
+# A range over two columns, which is estimated as many rows: with any statistics the index gives the order.
+INTENTS = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, k.expires_at
+  FROM idem.intents n
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id AND k.state <> 'expired'
+ WHERE n.id = ANY (ARRAY(
+           SELECT m.id FROM idem.intents m
+            WHERE (m.tenant_id, m.id) >= (%(tenant)s, '00000000-0000-0000-0000-000000000000'::uuid)
+              AND (m.tenant_id, m.id) < (%(tenant)s, %(before)s)
+              AND CASE WHEN %(state)s::text IS NULL THEN true ELSE m.state = %(state)s END
+              AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE m.operation = %(operation)s END
+            ORDER BY m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
+ ORDER BY n.id DESC
+"""
+# What is not completed has an open row: the few are found without a walk through the whole ledger.
+OPEN_INTENTS = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, k.expires_at
+  FROM idem.intents n
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id AND k.state <> 'expired'
+ WHERE n.id = ANY (ARRAY(
+           SELECT w.intent_id FROM idem.outbox w
+            WHERE w.intent_id < %(before)s
+              AND (SELECT m.tenant_id = %(tenant)s AND m.state = %(state)s
+                          AND (%(operation)s::text IS NULL OR m.operation = %(operation)s)
+                     FROM idem.intents m WHERE m.id = w.intent_id)
+            ORDER BY w.intent_id DESC LIMIT %(limit)s))
+ ORDER BY n.id DESC
+"""
+INTENT_OF_KEY = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, CASE WHEN k.state <> 'expired' THEN k.expires_at END AS expires_at
+  FROM idem.idempotency_keys k
+  JOIN idem.intents n ON n.id = k.intent_id
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+ WHERE k.tenant_id = %(tenant)s AND k.operation = %(operation)s AND k.idempotency_key = %(key)s
+   AND n.id < %(before)s AND (%(state)s::text IS NULL OR n.state = %(state)s)
+ ORDER BY n.id DESC LIMIT %(limit)s
+"""
+
+
+async def intents(
+    connection: AsyncConnection[Any],
+    tenant: str,
+    *,
+    state: str | None = None,
+    operation: str | None = None,
+    key: str | None = None,
+    before: UUID | None = None,
+    limit: int = 100,
+) -> list[dict[str, Any]]:
+    """A tenant's intents, newest first; `before` is the last id of the page before. A `key` needs its operation."""
+    if key is not None:
+        query = INTENT_OF_KEY
+    elif state is not None and state != "completed":
+        query = OPEN_INTENTS
+    else:
+        query = INTENTS
+    parameters: dict[str, Any] = {
+        "tenant": tenant, "state": state, "operation": operation, "before": before or NEWEST, "limit": limit,
+    }  # fmt: skip
+    if key is not None:
+        parameters["key"] = key
+    cursor = connection.cursor(row_factory=dict_row)
+    return [_told(row) for row in await (await cursor.execute(query, parameters)).fetchall()]
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": str(row["id"]),
+        "operation": row["operation"],
+        "key": row["idempotency_key"],
+        "state": row["state"],
+        "outcome": row["outcome"],
+        "step": STEPS.get(row["status"]),
+        "label": row["label"],
+        "provider_reference": row["provider_reference"],
+        "created_at": _time(row["created_at"]),
+        "settled_at": _time(row["settled_at"]),
+        "expires_at": _time(row["expires_at"]),
+    }
+
+
+def _answer(row: dict[str, Any]) -> dict[str, Any] | None:
+    if row["response_status"] is None:
+        return None
+    headers, raw = row["response_headers"], bytes(row["response_body"])
+    answer: dict[str, Any] = {"status": row["response_status"], "headers": headers}
+    media_type = next((value for name, value in headers.items() if name.lower() == "content-type"), "")
+    if "json" in media_type:
+        try:
+            body = json.loads(raw)
+            encoded(body)
+        except (ValueError, RecursionError):
+            pass  # no JSON, or such as cannot be sent again: NaN, a lone surrogate, deeper than anybody reads
+        else:
+            return answer | {"body": body}
+    return answer | {"body_base64": base64.b64encode(raw).decode("ascii")}
+
+
+def _time(moment: datetime | None) -> str | None:
+    # RFC 3339, in UTC as the session is.
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")

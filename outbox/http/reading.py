@@ -1,0 +1,130 @@
+"""What a request says: its key, its body, how long its client wants to wait. Everything hostile ends here, as a 4xx."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from idem.outbox import canonical, keys
+from idem.outbox.errors import BodyInvalid, KeyInvalid
+from idem.outbox.http.problems import ProblemError
+
+JSON_TYPE: Final = re.compile(r"application/(json|[a-z0-9!#$&^_.+-]{1,100}\+json)", re.IGNORECASE)
+READ_AWAY: Final = 16 * 1024 * 1024
+"""Bytes of a body that is too large which are read and forgotten: a client that still writes hears no answer."""
+
+BODY_TIME: Final = 30.0
+"""Seconds for a whole body: one that comes by drops would hold a request, and the end of the process, for ever."""
+
+WAIT: Final = re.compile(r'wait[ \t]*=[ \t]*("?)([0-9]{1,9})\1', re.IGNORECASE)
+TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+"""traceparent of W3C Trace Context, version 00 and what stays compatible with it."""
+
+
+def key(request: Request, *, strict: bool, least: int) -> str:
+    """The idempotency key. Raises ProblemError (`key_missing`, `key_invalid`)."""
+    found = request.headers.getlist("idempotency-key")
+    if not found or not any(value.strip(" \t") for value in found):
+        raise ProblemError(
+            "key_missing",
+            "Send an Idempotency-Key of 1 to 255 visible ASCII characters: new for each wish, the same for "
+            "its retries.",
+        )
+    if len(found) > 1:
+        raise ProblemError("key_invalid", "The header Idempotency-Key was sent more than once; send one key.")
+    try:
+        parsed = keys.parse_key(found[0], strict)
+    except KeyInvalid as error:
+        raise ProblemError("key_invalid", sentence(error)) from None
+    if len(parsed) < least:
+        raise ProblemError(
+            "key_invalid", f"The idempotency key has {len(parsed)} characters; at least {least} are wanted here."
+        )
+    return parsed
+
+
+def check_media_type(request: Request) -> None:
+    """JSON in UTF-8, as it is. Raises ProblemError (`unsupported_media_type`)."""
+    types = request.headers.getlist("content-type")
+    media_type, _, parameters = (types[0] if len(types) == 1 else "").partition(";")
+    if not JSON_TYPE.fullmatch(media_type.strip()):
+        said = f"it says {types[0][:100]!a}" if len(types) == 1 else f"there are {len(types)} of them"
+        raise ProblemError("unsupported_media_type", f"Content-Type must be application/json; {said}.")
+    charset = re.search(r'charset[ \t]*=[ \t]*"?([^";, \t]*)', parameters, re.IGNORECASE)
+    if charset and charset[1].lower() not in ("utf-8", "utf8"):
+        raise ProblemError("unsupported_media_type", "JSON is UTF-8 (RFC 8259); another charset is not read.")
+    if any(coding.strip().lower() not in ("", "identity") for coding in request.headers.getlist("content-encoding")):
+        raise ProblemError("unsupported_media_type", "The body must be sent without a content coding.")
+
+
+async def body(request: Request, limit: int, seconds: float | None = None) -> bytes:
+    """The bytes of the body. Raises ProblemError (`body_too_large`, `body_invalid` after `seconds`).
+
+    Raises ClientDisconnect if its client went away.
+    """
+    said = request.headers.get("content-length", "")
+    if said.isascii() and said.isdigit() and int(said[:20]) > READ_AWAY:
+        raise ProblemError("body_too_large", f"At most {limit} bytes are allowed.", headers={"Connection": "close"})
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size <= limit:
+                    parts.append(part)
+                elif size > READ_AWAY:
+                    break
+    except TimeoutError:
+        if seconds is None:
+            raise
+        raise ProblemError(
+            "body_invalid", f"It did not arrive whole within {seconds:.0f} seconds.", headers={"Connection": "close"}
+        ) from None
+    if size > limit:
+        raise ProblemError(
+            "body_too_large", f"At most {limit} bytes are allowed.",
+            headers={"Connection": "close"} if size > READ_AWAY else None,
+        )  # fmt: skip
+    return b"".join(parts)
+
+
+def params(raw: bytes) -> Any:
+    """The value of a body. Raises ProblemError (`body_invalid`) with the pointer of the culprit."""
+    try:
+        return canonical.parse(raw)
+    except BodyInvalid as error:
+        raise body_problem(error) from None
+
+
+def body_problem(error: BodyInvalid) -> ProblemError:
+    """What a client is told about a body that cannot be held exactly."""
+    return ProblemError("body_invalid", sentence(error), errors=[(error.pointer, error.message)])
+
+
+def wait(request: Request, cap: float) -> float | None:
+    """Seconds for which the client wants to wait (`Prefer: wait`, RFC 7240), capped; None: it does not say.
+
+    The first one counts; what cannot be understood is left out, as the RFC says.
+    """
+    for line in request.headers.getlist("prefer"):
+        for preference in line.split(","):
+            found = WAIT.fullmatch(preference.partition(";")[0].strip())
+            if found is not None:
+                return min(float(found[2]), cap)
+    return None
+
+
+def trace(request: Request) -> str | None:
+    """The `traceparent` of the request (W3C Trace Context), if it is one."""
+    said = request.headers.get("traceparent", "")
+    return said if TRACE.fullmatch(said) else None
+
+
+def sentence(error: Exception) -> str:
+    """An error's text as a sentence."""
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,189 @@
+"""Every Prometheus metric of idem, and how they are read: of this process, or of all processes of a group together.
+
+Label values come from closed sets or from the configuration: never a tenant, a key or an id. Where
+`PROMETHEUS_MULTIPROC_DIR` is set each process writes into files there, and whoever is asked adds them up; no series
+names a process, so a restart makes none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
+
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+LANE = ["provider", "account"]
+CALL_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
+HTTP_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SETTLE_BUCKETS = (1, 5, 15, 30, 60, 300, 900, 3600, 6 * 3600, 86400, 3 * 86400, 10 * 86400)
+
+# What clients ask for.
+ACCEPTS = Counter("idem_accepts_total", "Requests by what accept decided.", ["operation", "decision"])
+REFUSED = Counter("idem_requests_refused_total", "HTTP requests answered with a problem, by its code.", ["code"])
+HTTP_ANSWERS = Counter(
+    "idem_http_answers_total", "HTTP answers by route template and status.", ["route", "method", "status"]
+)
+HTTP_SECONDS = Histogram(
+    "idem_http_seconds", "Time to answer an HTTP request, waiting for the end included.", ["route", "method"],
+    buckets=HTTP_BUCKETS,
+)  # fmt: skip
+SUSPICIOUS_KEYS = Counter(
+    "idem_keys_suspicious_total", "Idempotency keys that look like personal data: email, phone or ssn.", ["kind"]
+)
+KEYS_REUSED = Counter(
+    "idem_keys_used_after_expiry_total", "Requests with a key whose answer had expired.", ["operation"]
+)
+WAITERS = Gauge(
+    "idem_waiters", "Requests that are being held until their intent is settled.", multiprocess_mode="livesum"
+)
+
+# What is called.
+CLAIMED = Counter("idem_claimed_total", "Rows claimed.", LANE)
+CALLS = Counter(
+    "idem_calls_total", "Calls to a provider by outcome and class of failure, replays included.",
+    [*LANE, "outcome", "failure"],
+)  # fmt: skip
+CALL_SECONDS = Histogram("idem_call_seconds", "Duration of calls to a provider.", LANE, buckets=CALL_BUCKETS)
+REPORTS = Counter("idem_reports_total", "Ends of claims as reported by their holders.", ["fate"])
+LEASES_LOST = Counter("idem_leases_lost_total", "Calls whose claim had been taken away before they were reported.")
+SWEPT = Counter("idem_swept_total", "Claims whose lease ran out.")
+HELD = Counter("idem_too_old_total", "Queued rows that were too old to be started.")
+TRANSITIONS = Counter(
+    "idem_transitions_total", "Changes of a row's status, by who made them; `none` is a new row, `gone` an end.",
+    ["source", "from_status", "to_status"],
+)  # fmt: skip
+
+# What is unsettled, as the sweeper sees it.
+ROWS = Gauge(
+    "idem_unsettled", "Rows by status, lanes that are not paused; stored proofs; open dead letters.", ["what"],
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+OLDEST = Gauge(
+    "idem_oldest_age_seconds", "Age of the oldest of each.", ["what"], multiprocess_mode="mostrecent"
+)  # fmt: skip
+PAUSED_ROWS = Gauge("idem_paused", "Rows by status, paused lanes.", ["what"], multiprocess_mode="mostrecent")
+PAUSED_OLDEST = Gauge(
+    "idem_paused_oldest_age_seconds", "Age of the oldest of each, paused lanes.", ["what"],
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+OVERDUE = Gauge(
+    "idem_overdue_seconds", "How long the row that is due first has been due, by status, lanes that are not paused.",
+    ["what"], multiprocess_mode="mostrecent",
+)  # fmt: skip
+WINDOW = Gauge(
+    "idem_replay_window_left_seconds",
+    "The least time left in which something unknown may be replayed; +Inf if there is none, negative once it is over.",
+    ["what"], multiprocess_mode="mostrecent",
+)  # fmt: skip
+LETTERS_OPEN = Gauge(
+    "idem_dead_letters_open", "Open dead letters by reason.", ["reason"], multiprocess_mode="mostrecent"
+)
+LETTERS = Counter("idem_dead_letters_total", "Dead letters opened, by reason.", ["reason"])
+
+# How it is settled.
+LOOKS = Counter(
+    "idem_looks_total", "Looks of the reconciler by what they showed; could_not_ask and not_askable showed nothing.",
+    [*LANE, "look"],
+)  # fmt: skip
+RECONCILE = Counter(
+    "idem_reconcile_total",
+    "Rows that became unknown or awaiting (scheduled), that ended being so (resolved), and looks that could not be "
+    "made or written (failed).",
+    [*LANE, "event"],
+)
+SETTLED = Counter(
+    "idem_settled_total", "Unknown or awaiting rows settled, by how, and the state that followed.", ["how", "state"]
+)
+SETTLE_SECONDS = Histogram("idem_settle_seconds", "From unknown to settled, by how.", ["how"], buckets=SETTLE_BUCKETS)
+PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what became of them.", ["source", "applied"])
+WEBHOOKS = Counter("idem_webhooks_total", "Verified webhooks by what became of them.", [*LANE, "verdict"])
+WEBHOOKS_REFUSED = Counter("idem_webhooks_refused_total", "Webhooks refused, by reason.", ["provider", "reason"])
+WEBHOOK_LAST = Gauge(
+    "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook came in.", ["provider"],
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+
+# How idem itself is.
+KEYS = Counter("idem_keys_pruned_total", "Keys expired or deleted, and rows of history deleted.", ["what"])
+STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed because the database was away.", ["daemon"])
+BROKEN = Counter("idem_broken_total", "Things that should not happen; each is a log line `broken`.", ["daemon"])
+LAST_PASS = Gauge(
+    "idem_last_pass_timestamp_seconds", "When a daemon last finished a pass.", ["daemon"],
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+
+
+# The library's files are not typed.
+_Files: Any = MmapedDict
+_Collector: Any = MultiProcessCollector
+_mark_dead: Any = mark_process_dead
+
+
+class _Group(Collector):
+    """All processes of a group; never in the middle of `forget`."""
+
+    def collect(self) -> Iterable[Metric]:
+        with _locked(fcntl.LOCK_SH):
+            return list(_Collector(None).collect())
+
+
+def registry() -> CollectorRegistry:
+    """What is to be served: this process, or the group where `PROMETHEUS_MULTIPROC_DIR` is set."""
+    if not os.environ.get(DIRECTORY):
+        return REGISTRY
+    group = CollectorRegistry()
+    group.register(_Group())
+    return group
+
+
+def exposition() -> tuple[bytes, str]:
+    """The metrics as text, and its content type."""
+    return generate_latest(registry()), CONTENT_TYPE_LATEST
+
+
+def forget(pid: int) -> None:
+    """A process of the group has ended: call it once, after it was reaped.
+
+    What it had in hand (waiters) is gone, what it counted stays: its files are added to those of the dead, so that
+    counters never go back, and a process that is restarted for years leaves no more files than it has now. Without a
+    group there is nothing to forget.
+    """
+    if not os.environ.get(DIRECTORY):
+        return
+    with _locked(fcntl.LOCK_EX):
+        _mark_dead(pid)
+        for left in Path(os.environ[DIRECTORY]).glob(f"*_{pid}.db"):
+            kind = left.name.removesuffix(f"_{pid}.db")
+            kept = _Files(str(left.with_name(f"{kind}_0.db")))
+            for key, value, timestamp, _ in _Files.read_all_values_from_file(str(left)):
+                known, at = kept.read_value(key)
+                if not kind.startswith("gauge"):
+                    kept.write_value(key, known + value, 0.0)
+                elif timestamp > at:
+                    kept.write_value(key, value, timestamp)
+            kept.close()
+            left.unlink()
+
+
+@contextmanager
+def _locked(how: int) -> Iterator[None]:
+    with Path(os.environ[DIRECTORY], "lock").open("a") as file:
+        fcntl.flock(file, how)
+        yield

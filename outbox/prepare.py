@@ -1,0 +1,100 @@
+"""The half of accept that needs no database: validate, canonicalise, fingerprint, build and freeze the request."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from idem.outbox import canonical, card_data, keys, pointer
+from idem.outbox.contract import FrozenRequest, Provider, ProviderRequest
+from idem.outbox.errors import ConfigError, IdemError, ParamsInvalid, Unrenderable
+from idem.outbox.operation import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that accept needs of a request."""
+
+    tenant: str
+    operation: Operation
+    key: str
+    fingerprint: str
+    params: Any
+    label: str | None
+    provider: Provider
+    provider_key: UUID
+    request: FrozenRequest
+    traceparent: str | None = None
+
+
+def prepare(
+    operations: Mapping[str, Operation],
+    providers: Mapping[str, Provider],
+    secret: bytes,
+    *,
+    tenant: str,
+    operation: str,
+    key: str,
+    params: Any,
+    query: str | None = None,
+    traceparent: str | None = None,
+) -> Prepared:
+    """Everything about one request. `key` has been parsed; `secret` is the installation's.
+
+    Raises BodyInvalid (no exact JSON), ParamsInvalid (refused by the operation), Unrenderable (no provider request
+    can be made of it) and ConfigError (no such operation).
+    """
+    known = operations.get(operation)
+    if known is None:
+        raise ConfigError(f"operations.{operation}: there is no such operation; known are {sorted(operations)}")
+    canonical.check(params)
+    known.validate(params)
+    if known.card_data == "refuse" and (found := card_data.find(params)):
+        raise ParamsInvalid(
+            [
+                (place, f"this is {what}, which must not be stored: send the provider's token for it")
+                for place, what in found
+            ]
+        )
+    provider = providers[known.provider]
+    provider_key = keys.provider_key(secret, tenant, operation, key, step=1, generation=1)
+    return Prepared(
+        tenant=tenant,
+        operation=known,
+        key=key,
+        fingerprint=keys.fingerprint(operation, without(params, known.fingerprint_without), query=query),
+        params=params,
+        label=known.label(params),
+        provider=provider,
+        provider_key=provider_key,
+        request=provider.freeze(_request(known, params), str(provider_key)),
+        traceparent=traceparent,
+    )
+
+
+def _request(operation: Operation, params: Any) -> ProviderRequest:
+    try:
+        return operation.request(params)
+    except IdemError:
+        raise
+    except Exception as error:  # the operation's own code: its fault must not look like one of idem's
+        raise Unrenderable(
+            f"the operation {operation.name} cannot make a request of these params ({type(error).__name__} in its own "
+            "code)"
+        ) from error
+
+
+def without(params: Any, pointers: tuple[str, ...]) -> Any:
+    """A copy of the params that lacks the members that the pointers name; what is not there is not missed."""
+    if not pointers:
+        return params
+    left = copy.deepcopy(params)
+    for each in pointers:
+        *way, last = pointer.parse(each)
+        parent = pointer.resolve(left, tuple(way))
+        if isinstance(parent, dict):
+            parent.pop(last, None)
+    return left

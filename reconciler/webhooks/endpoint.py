@@ -1,0 +1,125 @@
+"""The endpoint for providers' events over HTTP. Nothing that a sender can do is answered with a 500.
+
+401 for what fails verification or does not come in time, 413 and 415 before that, 400 for what is signed and still
+unreadable, 404 for another address, 503 where no secret is configured or the database cannot answer. 2xx is said after
+the commit, and for every event that is genuine: a provider switches off an endpoint that refuses some.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from idem.outbox import telemetry
+from idem.outbox.answers import Renderer
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.database import Database
+from idem.outbox.http import reading
+from idem.outbox.http.app import route
+from idem.outbox.http.deciding import Store
+from idem.outbox.http.problems import ProblemError, encoded
+from idem.outbox.http.webhook_settings import EndpointSettings
+from idem.reconciler.webhooks import ingest
+from idem.reconciler.webhooks.delivery import (
+    NoSuchEndpoint,
+    NotConfigured,
+    NotReadable,
+    NotTaken,
+    endpoint,
+    verified,
+)
+
+JSON: Final = "application/json"
+
+CONFIGURED_LATER: Final = 300.0
+"""Seconds after which a provider may try an endpoint again that has no secret yet."""
+
+
+def routes(database: Database, catalogue: Catalogue, settings: EndpointSettings | None = None) -> list[Route]:
+    """The routes of the events, to be mounted: `/webhooks/{provider}` tries the secrets of all its accounts."""
+    desk = _Desk(database, catalogue, settings or EndpointSettings())
+    return [
+        route("/webhooks/{provider}", POST=desk.take),
+        route("/webhooks/{provider}/{account}", POST=desk.take),
+    ]
+
+
+def application(database: Database, catalogue: Catalogue, settings: EndpointSettings) -> Starlette:
+    """The routes as an application of their own, with `/healthz`."""
+    app = Starlette(
+        routes=[*routes(database, catalogue, settings), route("/healthz", GET=_alive)],
+        exception_handlers={HTTPException: _unrouted},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class _Desk:
+    """Who takes deliveries in one process."""
+
+    def __init__(self, database: Database, catalogue: Catalogue, settings: EndpointSettings) -> None:
+        self._catalogue = catalogue
+        self._settings = settings
+        self._store = Store(database, settings.timeout)
+        self._renderer = Renderer()
+
+    async def take(self, request: Request) -> Response:
+        """One delivery. Raises ProblemError."""
+        received = time.time()
+        provider, account = request.path_params["provider"], request.path_params.get("account")
+        # A metric's label is never a word of the sender's.
+        named = provider if provider in self._catalogue.providers else "unknown"
+        try:
+            endpoint(self._catalogue, provider, account)
+            body = await self._body(request)
+            delivery = verified(self._catalogue, provider, account, request.headers.raw, body, received)
+        except NotTaken as error:
+            telemetry.webhook_refused(named, error.reason)
+            raise _problem(error) from None
+        except ProblemError as error:
+            telemetry.webhook_refused(named, error.problem.code)
+            raise
+        try:
+            verdict = await ingest.take(self._store.run, self._catalogue, self._renderer, delivery)
+        except ProblemError as error:
+            telemetry.webhook_refused(named, error.problem.code)
+            raise
+        return Response(encoded({"event": delivery.event_id, "verdict": verdict}), media_type=JSON)
+
+    async def _body(self, request: Request) -> bytes:
+        reading.check_media_type(request)
+        try:
+            async with asyncio.timeout(self._settings.read_timeout):
+                return await reading.body(request, self._settings.max_body)
+        except TimeoutError:
+            raise ProblemError(
+                "webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"}
+            ) from None
+
+
+def _problem(error: NotTaken) -> ProblemError:
+    detail = reading.sentence(error)
+    if isinstance(error, NoSuchEndpoint):
+        return ProblemError("not_found", detail)
+    if isinstance(error, NotConfigured):
+        return ProblemError("webhook_not_configured", detail, retry_after=CONFIGURED_LATER)
+    if isinstance(error, NotReadable):
+        return ProblemError("webhook_unreadable", detail)
+    return ProblemError("webhook_unverified", detail)
+
+
+async def _alive(_: Request) -> Response:
+    return Response(encoded({"alive": True}), media_type=JSON)
+
+
+async def _unrouted(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    return ProblemError(code, "Events are sent by POST to /webhooks/{provider}.", headers=error.headers).response()

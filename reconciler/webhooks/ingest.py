@@ -1,0 +1,167 @@
+"""Taking in a verified event: one transaction stores it and does what it says, or nothing of it is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, TypeVar
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox import moves, storable, telemetry
+from idem.outbox.answers import Renderer
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.database import Database
+from idem.reconciler.webhooks import applying
+from idem.reconciler.webhooks.applying import Ready, Verdict
+from idem.reconciler.webhooks.delivery import Delivery
+from idem.reconciler.webhooks.matching import match
+
+FIRST_TRY: Final = 1.0
+"""Seconds after which the reconciler looks again at an event that could not be applied or matched."""
+
+LONGEST_TYPE: Final = 200
+
+NOT_KEPT: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
+"""Headers that may hold somebody's credentials."""
+
+Found = TypeVar("Found")
+Work = Callable[[AsyncConnection[Any]], Awaitable[Found]]
+
+
+class Run(Protocol):
+    """Does a piece of work with a connection, and ends within a bound."""
+
+    def __call__(self, work: Work[Found], /) -> Awaitable[Found]: ...
+
+
+async def take(run: Run, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
+    """Store and apply a verified event; what became of it, when it has committed.
+
+    The answer is rendered between two short uses of a connection: that is user code, and no transaction is open.
+    """
+
+    async def look(connection: AsyncConnection[Any]) -> tuple[bool, Any]:
+        if await is_known(connection, delivery):
+            return True, None
+        if not delivery.event.wanted:
+            return False, None
+        return False, await match(connection, delivery.provider, delivery.account, delivery.event)
+
+    known, found = await run(look)
+    if known:
+        return _told(delivery, "duplicate")
+    what = None if found is None else await applying.ready(catalogue, renderer, delivery, found)
+    return _told(delivery, await run(lambda connection: store(connection, delivery, what)))
+
+
+async def ingest(database: Database, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
+    """The same for a caller who bounds nothing. Raises what an unreachable database raises."""
+
+    async def run(work: Work[Found], /) -> Found:
+        async with database.connection() as connection:
+            return await work(connection)
+
+    return await take(run, catalogue, renderer, delivery)
+
+
+IS_KNOWN = """
+SELECT EXISTS (SELECT FROM idem.webhook_events
+                WHERE provider = %(provider)s AND account = %(account)s AND event_id = %(event)s)
+"""
+
+
+async def is_known(connection: AsyncConnection[Any], delivery: Delivery) -> bool:
+    """Whether this event has been taken in before: a cheap first look, which decides nothing."""
+    about = {"provider": delivery.provider, "account": delivery.account, "event": delivery.event_id}
+    record = await (await connection.execute(IS_KNOWN, about)).fetchone()
+    return bool(record and record[0])
+
+
+INSERT_EVENT = """
+INSERT INTO idem.webhook_events (provider, account, event_id, type, reference, verdict)
+VALUES (%(provider)s, %(account)s, %(event)s, %(type)s, %(reference)s, %(verdict)s)
+    ON CONFLICT (provider, account, event_id) DO NOTHING RETURNING id
+"""
+INSERT_BODY = """
+INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) VALUES (%(id)s, %(headers)s::jsonb, %(body)s)
+"""
+# A wake-up that came while the event was looked at is not written over.
+DECIDE = """
+UPDATE idem.webhook_events
+   SET verdict   = %(verdict)s,
+       intent_id = %(intent)s,
+       outbox_id = %(row)s,
+       tries     = tries + CASE WHEN %(failed)s THEN 1 ELSE 0 END,
+       retry_at  = CASE WHEN %(verdict)s = 'unmatched' AND retry_at <= statement_timestamp() THEN retry_at
+                        ELSE statement_timestamp() + make_interval(secs => %(again)s) END
+ WHERE id = %(id)s AND verdict IN ('unmatched', 'deferred')
+"""
+
+
+async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Ready | None) -> Verdict:
+    """One transaction: the event, its body, and what it says about its call. Another delivery of it is waited for."""
+    async with moves.transaction(connection):
+        event = delivery.event
+        about = {
+            "provider": delivery.provider,
+            "account": delivery.account,
+            "event": delivery.event_id,
+            "type": None if event.type is None else storable.text(event.type, LONGEST_TYPE),
+            "reference": event.reference,
+            "verdict": "unmatched" if event.wanted else "ignored",
+        }
+        inserted = await (await connection.execute(INSERT_EVENT, about)).fetchone()
+        if inserted is None:
+            return "duplicate"
+        row: UUID = inserted[0]
+        body = {"id": row, "headers": json.dumps(_headers(delivery)), "body": delivery.body}
+        await connection.execute(INSERT_BODY, body)
+        if not event.wanted:
+            return "ignored"
+        if what is None:
+            await decide(connection, row, "unmatched", None, again=FIRST_TRY)
+            return "unmatched"
+        verdict, error = await applying.settle(connection, row, what)
+        again = FIRST_TRY if verdict in ("deferred", "unmatched") else None
+        await decide(connection, row, verdict, what, again=again, failed=error is not None)
+        return verdict
+
+
+async def decide(
+    connection: AsyncConnection[Any],
+    row: UUID,
+    verdict: Verdict,
+    what: Ready | None,
+    *,
+    again: float | None,
+    failed: bool = False,
+) -> None:
+    """Write what became of an event; `again`: seconds until the reconciler looks at it once more."""
+    await connection.execute(
+        DECIDE,
+        {
+            "id": row,
+            "verdict": verdict,
+            "intent": what.match.intent_id if what else None,
+            "row": what.match.row_id if what else None,
+            "failed": failed,
+            "again": again,
+        },
+    )
+
+
+def _headers(delivery: Delivery) -> dict[str, Any]:
+    kept: dict[str, str] = {}
+    for raw, value in delivery.headers:
+        name = raw.decode("latin-1").lower()
+        if name not in NOT_KEPT:
+            text = value.decode("latin-1")
+            kept[name] = f"{kept[name]}, {text}" if name in kept else text
+    return storable.fields(kept)
+
+
+def _told(delivery: Delivery, verdict: Verdict) -> Verdict:
+    telemetry.webhook(delivery.provider, delivery.account, verdict)
+    return verdict

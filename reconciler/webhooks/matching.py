@@ -1,0 +1,68 @@
+"""Which call an event is about: by our provider key, an earlier one too, or by the provider's own reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.contract import Event
+from idem.outbox.database import records
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The call: its outbox row, which may have left, and its intent. A row is one step of its intent (hazard 57)."""
+
+    row_id: UUID
+    intent_id: UUID
+    operation: str
+
+
+# The key of an expired intent may be used anew after its tombstone: then the event's reference says which is meant.
+BY_KEY = """
+SELECT r.outbox_id AS row_id, r.intent_id, n.operation
+  FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
+ WHERE r.provider = %(provider)s AND r.account = %(account)s AND r.provider_key = %(key)s
+ ORDER BY n.provider_reference IS NOT DISTINCT FROM %(reference)s DESC, r.outbox_id DESC
+ LIMIT 1
+"""
+
+# The evidence says which step the reference belongs to: the intent has that of its last one. OFFSET keeps the planner
+# from reading every request of the account instead of those of the intent.
+BY_REFERENCE = """
+SELECT DISTINCT r.outbox_id AS row_id, r.intent_id, n.operation
+  FROM idem.intents n
+ CROSS JOIN LATERAL (SELECT q.* FROM idem.requests q WHERE q.intent_id = n.id OFFSET 0) r
+ WHERE n.provider = %(provider)s AND n.account = %(account)s AND n.provider_reference = %(reference)s
+   AND r.provider = %(provider)s AND r.account = %(account)s
+   AND EXISTS (SELECT FROM idem.evidence e
+                WHERE e.intent_id = n.id AND e.outbox_id = r.outbox_id AND e.provider_reference = %(reference)s)
+ LIMIT 2
+"""
+
+
+async def match(connection: AsyncConnection[Any], provider: str, account: str, event: Event) -> Match | None:
+    """The call that the event is about, among those of this account alone (hazard 18).
+
+    None: there is none yet; or a reference that two calls share, which is no match of either.
+    """
+    cursor = records(connection)
+    about = {"provider": provider, "account": account, "reference": event.reference}
+    if (key := _uuid(event.key)) is not None:
+        found = await (await cursor.execute(BY_KEY, {**about, "key": key})).fetchone()
+        if found is not None:
+            return Match(found.row_id, found.intent_id, found.operation)
+    if event.reference is None:
+        return None
+    several = await (await cursor.execute(BY_REFERENCE, about)).fetchall()
+    return Match(several[0].row_id, several[0].intent_id, several[0].operation) if len(several) == 1 else None
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return None if text is None or len(text) > 45 else UUID(text)
+    except ValueError:
+        return None

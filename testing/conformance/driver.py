@@ -1,0 +1,114 @@
+"""How a server's world is brought into the states in which cases begin.
+
+A driver has a method for each step that it can do, by the step's name; all are optional, and a case with a step that
+the driver lacks is reported as skipped, never as passed. `STEPS` says what each must bring about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from idem.testing.conformance.target import Target
+from idem.testing.conformance.wire import Answer, Client
+
+STATES: Final = {
+    "accepted": "the request was accepted and nobody works on it",
+    "running": "the call to the provider is being made, under a live claim",
+    "completed": "the effect exists and the answer is stored",
+    "completed_empty": "the same; the stored answer is a 204 without a body",
+    "completed_large": "the same; the stored answer's body has 1,048,576 bytes",
+    "completed_binary": "the same; the stored body is every byte from 0 to 255, application/octet-stream, with the "
+    "header x-receipt: r-1",
+    "refused": "the provider has decided against it and that answer is stored",
+    "unknown": "the call broke after bytes may have left",
+    "awaiting": "the provider has accepted and is working; the end is to come",
+    "failed_retryable": "proven not executed and at rest; a client's retry may take it up",
+    "needs_operator": "proven not executed or unknown, with a dead letter that only a person can answer",
+    "expired": "completed, and its time has passed: the answer is gone, the tombstone stands",
+    "tombstone_gone": "the tombstone has gone too",
+    "cancelled": "cancelled before anything was sent",
+    "settled_later": "what was unknown or awaiting is now settled as done, by a look or a webhook",
+    "late_failure": "what was unknown is proven not executed, and rests",
+}
+"""States of one key, `world.key`. Before the steps that a case begins with the runner has sent its opening request;
+elsewhere the case's own requests have made the key."""
+
+WORLDS: Final = {
+    "nobody_works": "nobody calls providers while this case runs, but in steps of its own",
+    "database_down": "the server cannot reach its database",
+    "database_back": "it can again",
+    "restarted": "the server was stopped and started again",
+    "restored": "its database was dumped, dropped and restored",
+    "requests_used_up": "the tenant of `world.token` has used up its rate of requests",
+    "keys_used_up": "the tenant of `world.token` may make no new key now; its `world.key` was accepted before",
+    "token_revoked": "`world.token` is a token that was revoked",
+    "provider_drops": "the provider acts and then drops the connection, for the next call of this key",
+    "provider_fails": "the provider answers 500 after it has acted, for the next call of this key",
+    "provider_cuts": "the provider acts and its answer breaks off in the middle, for the next call of this key",
+    "worker_works": "time has passed, and whoever calls providers has had the occasion",
+    "worker_is_killed": "a call is made, and whoever makes it is killed when the provider has acted; its lease is over",
+}
+"""States of the server around it."""
+
+STEPS: Final = STATES | WORLDS
+
+
+@dataclass
+class World:
+    """What one case has come to. A driver may put another `token` here; the requests that follow use it."""
+
+    target: Target
+    client: Client
+    token: str | None
+    key: str
+    operation: str = "pay"
+    intent: str | None = None
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+
+class NotPossible(Exception):
+    """Raised by a driver's step that cannot be done here (a tool is missing): the case is skipped, with this reason."""
+
+
+class Driver(Protocol):
+    """Any object. These three are asked for too, where they are there; each may be left out like every step:
+
+    `async def effects(world) -> int`: how often the provider has really acted for this key;
+    `async def rows(world) -> int`: how many intents there are for this key;
+    `async def clean_up(world) -> None`: after each case, also a failed one: the server works again.
+    """
+
+
+class HttpDriver:
+    """What can be done to any server through HTTP alone: ask, and ask again until there is an answer.
+
+    Even `accepted` cannot be: whoever works there may be quicker than the next request.
+    """
+
+    patience = 60.0
+    """Seconds until a server is believed not to answer any more."""
+
+    async def completed(self, world: World) -> None:
+        """The opening request again until its answer is final."""
+        until = asyncio.get_running_loop().time() + self.patience
+        while (answer := await self.again(world)).status in (202, 409, 503):
+            if asyncio.get_running_loop().time() > until:
+                raise NotPossible(f"no final answer within {self.patience:g} s")
+            await asyncio.sleep(min(1.0, float(answer.header("retry-after") or 1)))
+
+    async def again(self, world: World) -> Answer:
+        """The opening request once more."""
+        from idem.testing.conformance.requests import written
+
+        method, path, headers, body, options = written({}, world, to=world.operation)
+        return await world.client.send(method, path, headers, body, **options)
+
+
+def step(driver: Any, name: str) -> Any:
+    """The method of a step. Raises NotPossible where the driver has none."""
+    found = getattr(driver, name, None)
+    if found is None:
+        raise NotPossible(f"the driver has no step {name}")
+    return found

@@ -1,0 +1,141 @@
+"""A client that sends exactly the bytes it is given: a header twice, a key that is no ASCII, a body cut short.
+
+A usual client repairs or refuses what a server must refuse. So requests are written by hand; only answers are parsed,
+by h11. One connection a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+import h11
+
+READ: Final = 65536
+LARGEST_HEAD: Final = 256 * 1024
+
+Header: TypeAlias = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. Names of headers are in lower case; a header that came twice stands there twice."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    seconds: float = 0.0
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, of several the last; None where it did not come."""
+        return next((value for found, value in reversed(self.headers) if found == name.lower()), None)
+
+    def json(self) -> Any:
+        """The body's JSON. Raises ValueError where it is none."""
+        return json.loads(self.body)
+
+    def intent(self) -> str | None:
+        """The id of the intent that it is about: `intent` of the body, else the end of Location or Content-Location."""
+        try:
+            body = self.json()
+        except ValueError:
+            body = None
+        if isinstance(body, dict) and isinstance(body.get("intent"), str):
+            return str(body["intent"])
+        location = self.header("location") or self.header("content-location")
+        return location.rpartition("/")[2] if location else None
+
+
+class HungUp(Exception):
+    """The server closed the connection without an answer, or ours was closed on purpose."""
+
+
+class Client:
+    """Requests to one origin. `timeout` in seconds, for a whole exchange."""
+
+    def __init__(self, url: str, *, timeout: float = 60.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url} is no http(s) URL")
+        self._host = parts.hostname
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._authority = parts.netloc.rpartition("@")[2]
+        self._prefix = parts.path.rstrip("/")
+        self._timeout = timeout
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        headers: Iterable[Header] = (),
+        body: bytes | None = None,
+        *,
+        host: bool = True,
+        length: bool = True,
+        hang_up_after: float | None = None,
+    ) -> Answer:
+        """One exchange. `host` and `length` False leave out these headers; `hang_up_after` closes the line, in seconds.
+
+        Raises HungUp where no whole answer came, TimeoutError, OSError.
+        """
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(self._timeout):
+            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+            try:
+                writer.write(self._written(method, path, headers, body, host=host, length=length))
+                with contextlib.suppress(ConnectionError):  # it may answer before it has read everything
+                    await writer.drain()
+                if hang_up_after is not None:
+                    await asyncio.sleep(hang_up_after)
+                    raise HungUp("closed by this client, on purpose")
+                status, found, content = await _read(reader, method)
+            finally:
+                writer.close()
+        return Answer(status, found, content, asyncio.get_running_loop().time() - began)
+
+    def _written(
+        self, method: str, path: str, headers: Iterable[Header], body: bytes | None, *, host: bool, length: bool
+    ) -> bytes:
+        lines = [f"{method} {self._prefix}{path} HTTP/1.1".encode()]
+        if host:
+            lines.append(b"Host: " + self._authority.encode())
+        lines += [name.encode() + b": " + value for name, value in headers]
+        if body is not None and length:
+            lines.append(b"Content-Length: %d" % len(body))
+        lines.append(b"Connection: close")
+        return b"\r\n".join(lines) + b"\r\n\r\n" + (body or b"")
+
+
+async def _read(reader: asyncio.StreamReader, method: str) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
+    parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD)
+    # Tells the parser what was asked; what was really sent is not its business.
+    asked = "HEAD" if method == "HEAD" else "GET"
+    parser.send(h11.Request(method=asked, target="/", headers=[("host", "x"), ("connection", "close")]))
+    parser.send(h11.EndOfMessage())
+    status, headers, body = 0, (), bytearray()  # type: int, tuple[tuple[str, str], ...], bytearray
+    while True:
+        try:
+            event = parser.next_event()
+        except h11.RemoteProtocolError as error:
+            raise HungUp(f"no whole answer came: {error}") from None
+        if event is h11.NEED_DATA:
+            try:
+                parser.receive_data(await reader.read(READ))
+            except ConnectionError as error:
+                raise HungUp(f"no whole answer came: {error}") from None
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+            headers = tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers)
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            return status, headers, bytes(body)
+        elif isinstance(event, h11.ConnectionClosed):
+            raise HungUp("the server closed the connection without an answer")

@@ -1,0 +1,130 @@
+"""The API does what its own description says: generated requests, in sequence, with the database away in the middle.
+
+`IDEM_API_EXAMPLES=1500` is the full form, of 20,000 cases and more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from fix_api import Client
+from fix_line import Line, through_a_line
+from fix_spine import Spine, catalogue, operation
+
+from idem.outbox.database import Database
+from idem.outbox.http import openapi
+from idem.outbox.http.settings import ApiSettings
+from idem.outbox.problems import PROBLEMS
+
+EXAMPLES = int(os.environ.get("IDEM_API_EXAMPLES", "12"))
+"""Generated requests of each operation and phase."""
+
+CHECKS = "status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+class Service:
+    """An API in a loop of its own thread, because the generator of requests is synchronous."""
+
+    def __init__(self, url: str, bank: str) -> None:
+        self._started: Future[tuple[Client, Line]] = Future()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(url, bank),))
+
+    def __enter__(self) -> tuple[Client, Line]:
+        self._thread.start()
+        return self._started.result(30)
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+
+    async def _run(self, url: str, bank: str) -> None:
+        database = Database(url, name="idem-test")
+        await database.open()
+        schema = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer", "minimum": 1}}}
+        paying = operation("pay.keyed", "keyed", schema=schema, validate=_validator(schema))
+        known = catalogue(bank, **{"pay.keyed": paying})
+        try:
+            async with through_a_line(Spine(database, None, known, None, url)) as started:  # type: ignore[arg-type]
+                self._started.set_result(started)
+                await self._stop.wait()
+        finally:
+            await database.close()
+
+
+def _validator(schema: dict[str, Any]) -> Any:
+    from idem.outbox.configuration.validation import validator
+
+    return validator(schema)
+
+
+@pytest.fixture
+def service(db_url: str) -> Iterator[tuple[Client, Line]]:
+    with Service(db_url, "http://127.0.0.1:9") as started:
+        yield started
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_undocumented_answer_and_no_500(service: tuple[Client, Line], tmp_path: Path) -> None:
+    """Examples, edge cases, generated requests and sequences of them; with the database away now and then."""
+    client, line = service
+    report = tmp_path / "report.json"
+    command = [
+        sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()", "run",
+        f"{client.url}/openapi.json", "-H", f"Authorization: Bearer {client.token}", "--max-examples", str(EXAMPLES),
+        "--checks", CHECKS, "--generation-deterministic", "--continue-on-failure",
+        "--report-json-path", str(report), "--warnings", "off", "--no-color",
+        "--suppress-health-check", "all", "--request-timeout", "30",
+    ]  # fmt: skip
+    running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said: list[str] = []
+    reading = threading.Thread(target=lambda: said.extend(running.stdout or ()))
+    reading.start()
+    while running.poll() is None:
+        time.sleep(8)
+        line.down = True
+        time.sleep(0.5)
+        line.down = False
+    reading.join()
+    text = "".join(said)
+    assert running.returncode == 0, text[-8000:]
+    sys.stderr.write("".join(said[-12:]))
+
+
+def test_the_description_is_openapi_3_1_with_examples_that_are_taken(spine: Spine) -> None:
+    """Every operation's example is one that its own schema takes, and every code is a problem that exists."""
+    schema = {
+        "type": "object",
+        "required": ["amount", "to"],
+        "properties": {
+            "amount": {"type": "integer", "minimum": 5},
+            "to": {"enum": ["a", "b"]},
+            "note": {"type": "string"},
+        },
+    }
+    described = operation("pay.described", "keyed", schema=schema)
+    known = type(spine.catalogue)("test", spine.catalogue.providers, {"pay.described": described})
+    document = openapi.document(known, ApiSettings())
+    assert document["openapi"] == "3.1.0"
+    asking = document["paths"]["/v1/intents/pay.described"]["post"]
+    jsonschema.validate(asking["requestBody"]["content"]["application/json"]["example"], schema)
+    for path in document["paths"].values():
+        for each in path.values():
+            for status, response in each.get("responses", {}).items() if isinstance(each, dict) else ():
+                for content in response["content"].values():
+                    for code, shown in content.get("examples", {}).items():
+                        assert str(shown["value"]["status"]) == status
+                        assert code in PROBLEMS

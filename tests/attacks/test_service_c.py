@@ -1,0 +1,87 @@
+"""What the next owner found: settings that were not read, and a description that was not true."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_spine import Spine
+from fix_webhooks import FIRST
+
+from idem.outbox.configuration.declared import _refused
+from idem.outbox.http import openapi
+from idem.outbox.http.settings import ApiSettings
+from idem.outbox.outcomes import Refused
+from idem.outbox.problems import MEDIA_TYPE
+
+WEBHOOK = """
+[webhooks]
+max_body = 1024
+
+[providers.keyed.webhook]
+key = "/data/idempotency_key"
+secrets = [{ env = "HOOK" }]
+"""
+
+
+@contextlib.asynccontextmanager
+async def running(of: Desk) -> AsyncIterator[httpx.AsyncClient]:
+    """`idem api run` as a process of its own."""
+    command = (sys.executable, "-m", "idem.cli.main", "api", "run", "--port", "0")
+    process = await asyncio.create_subprocess_exec(*command, env=os.environ | of.environment, stderr=PIPE)
+    assert process.stderr is not None
+    try:
+        found = None
+        while found is None:
+            line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
+            assert line
+            found = re.search(r"listening on (http://\S+)", line)
+        async with httpx.AsyncClient(base_url=found[1], timeout=30, trust_env=False) as http:
+            yield http
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.fixture
+def configured(desk: Desk, configuration: Path) -> Desk:  # noqa: F811
+    """The desk's own file, with webhooks in it."""
+    configuration.write_text(configuration.read_text() + WEBHOOK)
+    desk.environment["HOOK"] = FIRST
+    return desk
+
+
+@pytest.mark.slow
+async def test_the_settings_of_webhooks_hold_in_api_run_too(configured: Desk) -> None:
+    async with running(configured) as http:
+        answer = await http.post("/webhooks/keyed", json={"long": "x" * 2000})
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+def test_a_stored_refusal_is_described_as_the_problem_that_it_is(spine: Spine) -> None:
+    document = openapi.document(spine.catalogue, ApiSettings())
+    asking = document["paths"]["/v1/intents/pay.keyed"]["post"]["responses"]
+    assert MEDIA_TYPE in asking["402"]["content"]
+
+
+def test_a_refusal_without_words_has_a_detail_all_the_same() -> None:
+    assert json.loads(_refused(Refused("p1", "declined", {}), "i1").body)["detail"]
+
+
+def test_every_header_that_is_described_is_one_of_an_answer(spine: Spine) -> None:
+    document = openapi.document(spine.catalogue, ApiSettings())
+    shown = json.dumps(document["paths"])
+    for name in document["components"]["headers"]:
+        assert f'"#/components/headers/{name}"' in shown, name
+    for status in ("409", "429", "503"):
+        assert "Retry-After" in document["paths"]["/v1/intents/pay.keyed"]["post"]["responses"][status]["headers"]

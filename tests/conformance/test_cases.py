@@ -1,0 +1,68 @@
+"""Every case against `idem api run`, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+import pytest_asyncio
+from conformance.idem_driver import OTHER, TENANT, IdemDriver
+from conformance.installation import installed
+
+from idem.outbox.http.deciding import secret
+from idem.testing.conformance import Case, Runner, load
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CASES = load()
+Runners: TypeAlias = Callable[[str], Awaitable[Runner]]
+
+NOT_HERE = {
+    "restored": "needs pg_dump",
+}
+"""Steps without which a case may be skipped here, and why."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def runners(server: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runners]:
+    """A runner for a profile, whose server is started when it is first wanted."""
+    made: dict[str, Runner] = {}
+    async with AsyncExitStack() as stack:
+
+        async def runner(profile: str) -> Runner:
+            if profile not in made:
+                folder = tmp_path_factory.mktemp(profile)
+                made[profile] = await stack.enter_async_context(running(server, template, profile, folder))
+            return made[profile]
+
+        yield runner
+
+
+class running:
+    """`async with running(…) as runner`: an installation with its driver."""
+
+    def __init__(self, server: str, template: str, profile: str, folder: Path) -> None:
+        self._place = installed(server, template, profile, folder)
+
+    async def __aenter__(self) -> Runner:
+        place = await self._place.__aenter__()
+        async with place.database.connection() as connection:
+            driver = IdemDriver(place, await secret(connection))
+        tokens = {"token": await place.token(TENANT), "other_token": await place.token(OTHER)}
+        place.target = replace(place.target, **tokens)
+        return Runner(place.target, driver)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._place.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+async def test_case(case: Case, runners: Runners) -> None:
+    result = await (await runners(case.profile)).one(case)
+    if result.outcome == "skipped" and NOT_HERE.keys() & set(case.steps()):
+        pytest.skip("; ".join(result.reasons))
+    assert result.outcome == "passed", "\n".join(result.reasons)

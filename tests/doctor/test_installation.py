@@ -1,0 +1,185 @@
+"""Schema, environment, identity, rights, and what keeps the hot tables clean."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from doctor.conftest import Doctor
+from fix_desk import Desk
+
+from idem.migrations import grants
+
+PAST_TRIGGERS = "SET session_replication_role = replica"
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def role(db_url: str) -> Iterator[str]:
+    """An ordinary role with a daemon's rights on this test's database."""
+    name = f"idem_doctor_{os.getpid()}"
+    run(db_url, f"CREATE ROLE {name} NOSUPERUSER", *grants.statements(name, "daemon"), f"GRANT pg_monitor TO {name}")
+    yield name
+    run(db_url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def as_daemon(desk: Desk, role: str) -> Desk:
+    """The desk of somebody who works as that role."""
+    url = desk.spine.url
+    desk.environment["IDEM_DATABASE_URL"] = f"{url}{'&' if '?' in url else '?'}options={quote(f'-c role={role}')}"
+    return desk
+
+
+async def test_rights_that_are_missing_are_named_one_by_one(as_daemon: Desk, role: str, doctor: Doctor) -> None:
+    (found,) = await doctor("rights")
+    assert (found["level"], role in found["what"]) == ("ok", True), found
+    run(
+        as_daemon.spine.url,
+        f"REVOKE DELETE ON idem.outbox FROM {role}",
+        f"REVOKE UPDATE (intent_id) ON idem.evidence FROM {role}",
+        "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC",
+        f"REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA idem FROM {role}",
+    )
+    (found,) = await doctor("rights")
+    assert found["level"] == "error"
+    assert "DELETE on outbox, " in found["what"] and "UPDATE on evidence" in found["what"]
+    assert "EXECUTE on" in found["what"]
+    assert "SELECT" not in found["what"]
+
+
+async def test_a_role_that_may_not_look_hears_that_it_may_not(as_daemon: Desk, role: str, doctor: Doctor) -> None:
+    run(as_daemon.spine.url, f"REVOKE SELECT ON idem.outbox FROM {role}")
+    found = await doctor("queue")
+    assert found[0]["level"] == "warning" and "permission denied" in found[0]["what"]
+    # The others are made all the same.
+    assert [each["level"] for each in await doctor("dead_letters")] == ["ok"]
+    run(as_daemon.spine.url, f"REVOKE USAGE ON SCHEMA idem FROM {role}")
+    result = await as_daemon.cli("doctor")
+    assert result.code == 1 and "GRANT" in result.out
+
+
+async def test_a_superuser_is_a_warning(doctor: Doctor) -> None:
+    assert [each["level"] for each in await doctor("rights")] == ["warning"]
+
+
+async def test_old_transactions_of_others_are_hidden_without_pg_monitor(
+    as_daemon: Desk, role: str, doctor: Doctor
+) -> None:
+    assert [each["level"] for each in await doctor("snapshot")] == ["ok"]
+    run(as_daemon.spine.url, f"REVOKE pg_monitor FROM {role}")
+    (found,) = await doctor("snapshot")
+    assert found["level"] == "warning" and "pg_monitor" in found["do"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "what", "do"),
+    [
+        (["UPDATE idem.alembic_version SET version_num = '0001'"], "is at 0001", "idem db upgrade"),
+        (["UPDATE idem.alembic_version SET version_num = '9999'"], "does not know", "newer"),
+        (["DROP SCHEMA idem CASCADE"], "has no idem schema", "idem db upgrade"),
+    ],
+)
+async def test_another_schema_is_one_error_and_not_twenty(
+    desk: Desk, doctor: Doctor, statements: list[str], what: str, do: str
+) -> None:
+    await desk.spine.database.close()
+    run(desk.spine.url, *statements)
+    found = await doctor()
+    (schema,) = [each for each in found if each["check"] == "schema"]
+    assert schema["level"] == "error" and what in schema["what"] and do in schema["do"]
+    assert not [each for each in found if "could not be checked" in each["what"]]
+    assert not [each for each in found if each["check"] == "queue"]
+    assert [each for each in found if each["check"] == "pooler"]
+
+
+async def test_the_wrong_environment_is_an_error(desk: Desk, doctor: Doctor) -> None:
+    assert [each["level"] for each in await doctor("environment")] == ["ok"]
+    desk.environment["IDEM_ENVIRONMENT"] = "production"
+    (found,) = await doctor("environment")
+    assert found["level"] == "error" and "environment test" in found["what"] and "production" in found["what"]
+
+
+@pytest.mark.parametrize(
+    ("change", "durability", "level"),
+    [
+        ("database_name = 'elsewhere'", "single", "error"),
+        ("system_identifier = 1", "synchronous", "error"),
+        ("timeline = timeline - 1", "single", "error"),
+        ("timeline = timeline - 1", "synchronous", "warning"),
+    ],
+)
+async def test_hazard_5_another_database_is_found_before_daemons_take_it_over(
+    desk: Desk, doctor: Doctor, change: str, durability: str, level: str
+) -> None:
+    assert [each["level"] for each in await doctor("identity")] == ["ok"]
+    desk.environment["IDEM_DATABASE_DURABILITY"] = durability
+    run(desk.spine.url, f"UPDATE idem.installation SET {change}")
+    (found,) = await doctor("identity")
+    assert found["level"] == level and "idem recover" in found["do"]
+    # He only looks.
+    assert (await desk.spine.one("SELECT changed_at FROM idem.installation"))["changed_at"] is None
+
+
+async def test_rows_that_wait_for_a_word_after_a_change_are_counted(desk: Desk, doctor: Doctor) -> None:
+    await desk.unknown("u", quiet=False)
+    assert await doctor("recovery") == []
+    run(desk.spine.url, "UPDATE idem.installation SET changed_at = now()")
+    (found,) = await doctor("recovery")
+    assert found["level"] == "warning" and "1 row" in found["what"] and "--lossless" in found["do"]
+
+
+async def test_ib_048_vacuum_of_the_hot_tables_is_looked_at(desk: Desk, doctor: Doctor) -> None:
+    (found,) = await doctor("vacuum")
+    assert found["level"] == "ok"
+    for table in ("outbox", "idempotency_keys", "proofs"):
+        assert f"{table} 0 dead of 0, last vacuum never" in found["what"]
+    run(
+        desk.spine.url,
+        "ALTER TABLE idem.outbox SET (autovacuum_enabled = off)",
+        "ALTER TABLE idem.idempotency_keys RESET (autovacuum_vacuum_scale_factor)",
+    )
+    levels = {each["level"]: each["what"] for each in await doctor("vacuum")}
+    assert "switched off for idem.outbox" in levels["error"]
+    assert "idempotency_keys has lost its own autovacuum_vacuum_scale_factor" in levels["warning"]
+
+
+FILL = """
+INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome)
+SELECT gen_random_uuid(), gen_random_uuid(), 'webhook', 'pending' FROM generate_series(1, 60000)
+"""
+
+
+async def test_ib_048_dead_rows_are_counted(desk: Desk, doctor: Doctor) -> None:
+    run(desk.spine.url, "ALTER TABLE idem.proofs SET (autovacuum_enabled = off)")
+    run(desk.spine.url, PAST_TRIGGERS, FILL, "DELETE FROM idem.proofs")
+    for _ in range(40):
+        dead = [each for each in await doctor("vacuum") if "far more dead rows" in each["what"]]
+        if dead:
+            break
+        await asyncio.sleep(0.25)
+    assert dead and "proofs 60000 dead of 60000" in dead[0]["what"]
+    run(desk.spine.url, "VACUUM idem.proofs")
+
+
+async def test_a_transaction_that_stays_open_is_named_with_its_process(desk: Desk, doctor: Doctor) -> None:
+    desk.environment["IDEM_DOCTOR_SNAPSHOT"] = "200ms"
+    with psycopg.connect(desk.spine.url, application_name="report") as other:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT count(*) FROM idem.outbox")
+        await asyncio.sleep(0.3)
+        (found,) = await doctor("snapshot")
+        assert found["level"] == "error"
+        assert f"process {other.info.backend_pid} (report" in found["what"]
+        assert "idle in transaction" in found["what"] and "pg_terminate_backend" in found["do"]
+    desk.environment["IDEM_DOCTOR_SNAPSHOT"] = "15m"
+    assert [each["level"] for each in await doctor("snapshot")] == ["ok"]

@@ -1,0 +1,97 @@
+"""The HTTP API over the spine: a real server on a real port, in the loop of the test, with tokens of two tenants."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+from fix_spine import Spine
+
+from idem.outbox import tokens
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.database import Database, Timeouts
+from idem.outbox.http.app import Api
+from idem.outbox.http.serving import serve
+from idem.outbox.http.settings import ApiSettings
+
+PAY = "/v1/intents/pay.keyed"
+
+
+@dataclass
+class Client:
+    """One tenant's view of a running API."""
+
+    url: str
+    token: str
+    http: httpx.AsyncClient
+    api: Api = field(repr=False)
+
+    async def ask(
+        self, key: str | None = "k1", amount: int = 100, *, path: str = PAY, wait: int | None = None, **options: Any
+    ) -> httpx.Response:
+        """POST one wish; other `options` are those of httpx."""
+        headers = {"Idempotency-Key": key} if key is not None else {}
+        if wait is not None:
+            headers["Prefer"] = f"wait={wait}"
+        headers |= options.pop("headers", {})
+        if "content" not in options:
+            options.setdefault("json", {"amount": amount})
+        return await self.http.post(path, headers=headers, **options)
+
+    def intent(self, response: httpx.Response) -> UUID:
+        return UUID(response.json()["intent"])
+
+
+@contextlib.asynccontextmanager
+async def running(
+    url: str, catalogue: Catalogue, settings: ApiSettings | None = None
+) -> AsyncIterator[tuple[Api, str]]:
+    """An API on a port of its own; the address that it listens on."""
+    settings = settings or ApiSettings(port=0)
+    bounds = Timeouts(settings.timeout, settings.timeout, 30, settings.timeout)
+    database = Database(url, name="idem-test-api", size=settings.pool, timeouts=bounds)
+    await database.open()
+    api = Api(database, catalogue, settings)
+    stop, done, at = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
+    beside = asyncio.create_task(api.run(done))
+    serving = asyncio.create_task(
+        serve(api.app, "127.0.0.1", 0, stop, ready=lambda host, port: at.set_result(f"http://{host}:{port}"))
+    )
+    try:
+        yield api, await asyncio.wait_for(at, 10)
+    finally:
+        api.drain()
+        stop.set()
+        await asyncio.wait_for(serving, 60)
+        done.set()
+        await asyncio.wait_for(beside, 60)
+        await database.close()
+
+
+@contextlib.asynccontextmanager
+async def client(
+    spine: Spine, tenant: str = "t", settings: ApiSettings | None = None, catalogue: Catalogue | None = None
+) -> AsyncIterator[Client]:
+    """An API of its own with a client of this tenant."""
+    async with spine.database.connection() as connection:
+        _, token = await tokens.create(connection, tenant, "test")
+    async with (
+        running(spine.url, catalogue or spine.catalogue, settings) as (api, url),
+        httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60, limits=httpx.Limits()
+        ) as http,
+    ):
+        yield Client(url, token, http, api)
+
+
+@pytest.fixture
+async def api(spine: Spine) -> AsyncIterator[Client]:
+    """A running API, asked by the tenant `t`."""
+    async with client(spine) as one:
+        yield one

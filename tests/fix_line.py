@@ -1,0 +1,66 @@
+"""A line to the database that can be cut: a TCP proxy before it, and an API behind such a line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+from fix_api import Client, running
+from fix_spine import Spine
+
+from idem.outbox import tokens
+from idem.outbox.http.settings import ApiSettings
+from idem.testing.proxy import Direction, Proxy, Verdict
+
+BOUND = 20.0
+"""Seconds: generous; `timeout` is 1 here."""
+
+
+@dataclass
+class Line:
+    """The line to the database. `down`: nothing passes. `cut_answers`: so many answers of accept get lost."""
+
+    down: bool = False
+    cut_answers: int = 0
+    sent: int = 0
+    """Messages to the database: at least one a statement."""
+
+    def __call__(self, _number: int, direction: Direction, data: bytes) -> Verdict:
+        self.sent += direction == "to_server"
+        if self.down:
+            return "cut"
+        if self.cut_answers and direction == "to_client" and (b"accepted" in data or b"retrying" in data):
+            self.cut_answers -= 1
+            return "cut"
+        return "pass"
+
+
+@contextlib.asynccontextmanager
+async def through_a_line(spine: Spine, **settings: int | float) -> AsyncIterator[tuple[Client, Line]]:
+    """An API whose database is behind a line that can be cut."""
+    line = Line()
+    async with spine.database.connection() as connection:
+        _, token = await tokens.create(connection, "t", "outage")
+    async with Proxy(target(spine.url), line) as proxy:
+        asked = ApiSettings.model_validate({"timeout": 1, "pool": 4, **settings})
+        async with (
+            running(through(spine.url, proxy), spine.catalogue, asked) as (api, url),
+            httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=BOUND) as http,
+        ):
+            yield Client(url, token, http, api), line
+
+
+def target(url: str) -> tuple[str, int] | str:
+    parts = urlsplit(url)
+    socket = parse_qs(parts.query).get("host")
+    port = parse_qs(parts.query).get("port", ["5432"])[0]
+    return f"{socket[0]}/.s.PGSQL.{port}" if socket else (parts.hostname or "", parts.port or 5432)
+
+
+def through(url: str, proxy: Proxy) -> str:
+    parts = urlsplit(url)
+    user = parts.username if parts.password is None else f"{parts.username}:{parts.password}"
+    return f"postgresql://{user}@127.0.0.1:{proxy.port}{parts.path}"

@@ -1,0 +1,38 @@
+"""Many clients that wait at one API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import httpx
+from fix_api import PAY, Client
+
+
+@contextlib.asynccontextmanager
+async def waiters(api: Client, number: int, *, keys: int) -> AsyncIterator[list[asyncio.Task[httpx.Response]]]:
+    """So many requests for so many different keys, all of which wait when this is entered."""
+    limits = httpx.Limits(max_connections=number, max_keepalive_connections=number)
+    async with httpx.AsyncClient(
+        base_url=api.url, headers={"Authorization": f"Bearer {api.token}"}, timeout=120, limits=limits
+    ) as http:
+        asked = []
+        for n in range(number):
+            asked.append(
+                asyncio.create_task(
+                    http.post(
+                        PAY, json={"amount": 100}, headers={"Idempotency-Key": f"w-{n % keys}", "Prefer": "wait=100"}
+                    )
+                )
+            )
+            if n % 50 == 49:
+                while api.api.waiting < n - 200:
+                    await asyncio.sleep(0.01)
+        while api.api.waiting < number:
+            await asyncio.sleep(0.02)
+        try:
+            yield asked
+        finally:
+            for task in asked:
+                task.cancel()

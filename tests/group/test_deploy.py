@@ -1,0 +1,171 @@
+"""The deployment files: every command, option and variable in them exists, and their ports agree."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from idem.cli.main import app
+from idem.outbox.configuration import source
+from idem.outbox.durations import parse
+from idem.outbox.http.serving import GRACE
+from idem.outbox.settings import InstallationSettings
+
+ROOT = Path(__file__).parent.parent.parent
+KUBERNETES = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
+UNITS = sorted((ROOT / "deploy/systemd").glob("*.service"))
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+ROLES = {"api", "worker", "sweeper", "reconciler"}
+SETTINGS = InstallationSettings()
+NEEDED = {
+    "api": SETTINGS.api.drain + GRACE,
+    "worker": SETTINGS.worker.lease,
+    "reconciler": SETTINGS.reconciler.lease,
+    "sweeper": SETTINGS.database.statement_timeout,
+    "run": max(SETTINGS.worker.lease, SETTINGS.reconciler.lease, GRACE) + 5,
+}
+"""Seconds that running calls may need at the end."""
+
+
+def documents() -> Iterator[dict[str, Any]]:
+    for path in KUBERNETES:
+        yield from (document for document in yaml.safe_load_all(path.read_text()) if document)
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The pods by role."""
+    found = {}
+    for document in documents():
+        if document["kind"] in ("Deployment", "Job"):
+            found[document["metadata"]["name"].removeprefix("idem-")] = document["spec"]["template"]["spec"]
+    return found
+
+
+def roles_of_compose() -> dict[str, dict[str, Any]]:
+    return {name: service for name, service in COMPOSE["services"].items() if service["image"] == "idem"}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every call of idem in these files: where, and its arguments."""
+    for role, pod in pods().items():
+        yield f"kubernetes {role}", [str(word) for word in pod["containers"][0]["args"]]
+    for role, service in roles_of_compose().items():
+        yield f"compose {role}", service["command"]
+    for unit in UNITS:
+        for line in re.findall(r"^Exec\w+=/opt/idem/bin/idem (.*)$", unit.read_text(), re.MULTILINE):
+            for role in sorted(ROLES) if "%i" in line else [""]:
+                yield f"{unit.name} {role}", shlex.split(line.replace("%i", role))
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    [words] = re.findall(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)
+    yield "Dockerfile", yaml.safe_load(words)
+
+
+@pytest.mark.parametrize(("where", "arguments"), list(commands()))
+def test_every_command_and_option_exists(where: str, arguments: list[str]) -> None:
+    command, left = typer.main.get_command(app), list(arguments)
+    while commands := getattr(command, "commands", None):
+        command = commands[left.pop(0)]
+    assert not command.make_context(command.name, left).args
+
+
+def test_all_roles_are_there() -> None:
+    assert set(pods()) == set(roles_of_compose()) == ROLES | {"migrate"}
+
+
+def variables() -> Iterator[str]:
+    texts = [path.read_text() for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    for text in [*texts, (ROOT / "docker-compose.yml").read_text()]:
+        yield from re.findall(r"\bIDEM_[A-Z_]+", text)
+
+
+def test_every_variable_is_a_setting() -> None:
+    found = set(variables())
+    assert {"IDEM_DATABASE_URL", "IDEM_ENVIRONMENT", "IDEM_API_DRAIN"} <= found
+    assert found <= {*source.variables(), *source.BESIDE}
+
+
+def option(arguments: list[str], name: str) -> str | None:
+    return str(arguments[arguments.index(name) + 1]) if name in arguments else None
+
+
+def test_ports_agree_and_are_listened_on_from_outside() -> None:
+    default = str(SETTINGS.api.port)
+    api = roles_of_compose()["api"]
+    assert option(api["command"], "--port") == default
+    assert option(api["command"], "--host") == "0.0.0.0"
+    assert api["ports"] == [f"127.0.0.1:{default}:{default}"]
+    assert f":{default}/readyz" in api["healthcheck"]["test"][-1]
+    for role, pod in pods().items():
+        [container] = pod["containers"]
+        ports = {port["name"]: str(port["containerPort"]) for port in container.get("ports", [])}
+        assert ports.get("http") == option(container["args"], "--port"), role
+        assert ports.get("metrics") == option(container["args"], "--metrics-port"), role
+        if ports:
+            assert "0.0.0.0" in container["args"], role
+    [service] = [document for document in documents() if document["kind"] == "Service"]
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"]
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    assert re.findall(r"^EXPOSE (\d+)$", dockerfile, re.MULTILINE) == [default]
+
+
+def test_everybody_has_the_time_that_running_calls_need() -> None:
+    """IB-167, IB-169."""
+    for role in ROLES:
+        pod = pods()[role]
+        grace = pod["terminationGracePeriodSeconds"]
+        container = pod["containers"][0]
+        hook = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
+        drain = {each["name"]: each["value"] for each in container["env"]}.get("IDEM_API_DRAIN", "0s")
+        assert grace > NEEDED[role] + float(hook[1]) + parse(drain), role
+        assert parse(roles_of_compose()[role]["stop_grace_period"]) > NEEDED[role], role
+    for unit in UNITS:
+        [seconds] = re.findall(r"^TimeoutStopSec=(\d+)$", unit.read_text(), re.MULTILINE)
+        assert int(seconds) > max(NEEDED.values())
+
+
+def test_probes_ask_what_the_api_has() -> None:
+    container = pods()["api"]["containers"][0]
+    asked = {name: container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {name: get["path"] for name, get in asked.items()} == {
+        "startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"
+    }  # fmt: skip
+    assert {get["port"] for get in asked.values()} == {"http"}
+
+
+def test_idem_is_process_1_and_no_one_is_root() -> None:
+    """IB-167: exec form, or SIGTERM ends a shell and nothing else."""
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
+    assert re.findall(r"^(?:ENTRYPOINT|CMD) (.)", dockerfile, re.MULTILINE) == ["[", "["]
+    assert re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE) == [("10001", "10001")]
+    for pod in pods().values():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert "command" not in pod["containers"][0]
+    for unit in UNITS:
+        assert re.findall(r"^User=(.*)$", unit.read_text(), re.MULTILINE) == ["idem"]
+    for service in roles_of_compose().values():
+        assert "entrypoint" not in service
+
+
+def test_no_secret_and_no_other_registry_is_named() -> None:
+    images = {service["image"] for service in COMPOSE["services"].values()}
+    images |= {pod["containers"][0]["image"] for pod in pods().values()}
+    images |= set(re.findall(r"^FROM (\S+)", (ROOT / "deploy/Dockerfile").read_text(), re.MULTILINE))
+    assert not [image for image in images if "/" in image]
+    texts = "".join(path.read_text() for path in [ROOT / "docker-compose.yml", *KUBERNETES, *UNITS])
+    passwords = set(re.findall(r"(?:PASSWORD: |://\w+:)(\S+?)(?:@|$)", texts, re.MULTILINE))
+    assert passwords == {"${POSTGRES_PASSWORD:-development}"}
+
+
+def test_the_image_gets_every_package() -> None:
+    kept = set(re.findall(r"^!(\S+)$", (ROOT / "deploy/Dockerfile.dockerignore").read_text(), re.MULTILINE))
+    packages = {entry.name for entry in os.scandir(ROOT) if entry.is_dir() and list(Path(entry).glob("__init__.py"))}
+    assert packages - {"tests"} <= kept
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= kept

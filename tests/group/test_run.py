@@ -1,0 +1,373 @@
+"""`idem run`: whoever dies is started again and put on record; SIGTERM finishes what runs; nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+from uuid import UUID
+
+import httpx
+import psycopg
+import pytest
+from fix_desk import Desk
+from group.conftest import Command, command, eventually, left_of, processes
+
+from idem.cli.group.metrics_folder import metrics_folder
+from idem.outbox import tokens
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+DAEMONS = {"worker-1", "sweeper", "reconciler", "api"}
+
+
+@contextlib.asynccontextmanager
+async def running(desk: Desk, port: int, *options: str, **env: str) -> AsyncIterator[Command]:
+    """`idem run` on the desk's database and bank, all daemons alive."""
+    arguments = ("run", "--port", str(port), "--log", "json", *options)
+    async with command(*arguments, env=desk.environment | env) as group:
+        await eventually(lambda: alive(desk, {"worker", "sweeper", "reconciler"}))
+        yield group
+
+
+async def alive(desk: Desk, kinds: set[str]) -> bool:
+    rows = await desk.spine.all("SELECT kind FROM idem.daemons WHERE ended_at IS NULL")
+    return kinds <= {row["kind"] for row in rows}
+
+
+def held(desk: Desk) -> tuple[asyncio.Event, asyncio.Event]:
+    """Have the bank hold every payment: it began, and let it go on."""
+    began, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: object) -> None:
+        began.set()
+        await release.wait()
+
+    desk.spine.bank.when("received", None, hold)
+    return began, release
+
+
+async def daemon_of(desk: Desk, pid: int) -> dict[str, Any]:
+    return await desk.spine.one(
+        "SELECT kind, ended_how FROM idem.daemons WHERE host = %(h)s AND pid = %(p)s", h=socket.gethostname(), p=pid
+    )
+
+
+async def test_everything_runs_and_ends_with_0(desk: Desk, unused_tcp_port: int, linux: None) -> None:
+    async with desk.spine.database.connection() as connection:
+        _, token = await tokens.create(connection, "t", "test")
+    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "k", "Prefer": "wait=20"}
+    async with (
+        running(desk, unused_tcp_port, "--workers", "2") as group,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{unused_tcp_port}", headers=headers, timeout=40) as client,
+    ):
+        await eventually(lambda: answers(unused_tcp_port))
+        assert set(group.children()) == DAEMONS | {"worker-2"}
+        paid = await client.post("/v1/intents/pay.keyed", json={"amount": 5})
+        assert (paid.status_code, paid.json()["status"]) == (201, "succeeded")
+        again = await client.post("/v1/intents/pay.keyed", json={"amount": 5})
+        assert (again.content, again.headers["idempotent-replayed"]) == (paid.content, "true")
+        assert desk.spine.effects() == 1
+        assert await group.stop() == 0
+    assert left_of(f"leash {group.pid} ") == {}
+    ended = await desk.spine.all("SELECT kind, ended_how FROM idem.daemons")
+    assert {(row["kind"], row["ended_how"]) for row in ended} == {
+        (kind, "clean") for kind in ("worker", "sweeper", "reconciler", "api")
+    }
+    assert "Traceback" not in group.said
+
+
+def answers(port: int, path: str = "/readyz") -> bool:
+    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+async def completed(desk: Desk, intent: UUID) -> bool:
+    return (await desk.state(intent))[0] == "completed"
+
+
+@pytest.mark.parametrize(("supervised", "quiet"), [(True, 60), (False, 60 + 120)])
+async def test_the_supervisors_word_spares_the_pause_allowance(
+    desk: Desk, unused_tcp_port: int, linux: None, supervised: bool, quiet: int
+) -> None:
+    """The same crash in the middle of the same call: known to be dead, the worker may act for its flight limit only."""
+    began, release = held(desk)
+    intent = await desk.pending("k")
+    short = {"IDEM_WORKER_LEASE": "6s", "IDEM_WORKER_MARGIN": "1s"}
+    async with contextlib.AsyncExitStack() as stack:
+        if supervised:
+            group = await stack.enter_async_context(running(desk, unused_tcp_port, **short))
+            worker = group.children()["worker-1"]
+        else:
+            alone = await stack.enter_async_context(command("worker", "run", env=desk.environment | short))
+            worker = alone.pid
+        await asyncio.wait_for(began.wait(), 20)
+        claimed = await desk.spine.row(intent)
+        assert claimed is not None
+        os.kill(worker, signal.SIGKILL)
+        if supervised:
+            await eventually(lambda: started_again(group, "worker-1", worker))
+            assert (await daemon_of(desk, worker))["ended_how"] == "reaped"
+            assert group.named("process_ended", process="worker-1", how="SIGKILL")
+        await asyncio.sleep(6.5)
+        await desk.cli("sweeper", "run", "--once")
+
+        async def swept() -> bool:
+            return await desk.state(intent) == ("unknown", "unknown")
+
+        await eventually(swept)
+        row = await desk.spine.row(intent)
+        release.set()
+    assert row is not None
+    assert row["quiet_after"] - claimed["claimed_until"] == timedelta(seconds=quiet)
+
+
+def started_again(group: Command, name: str, before: int) -> bool:
+    """Whether it is a new process, and its predecessor's end has been dealt with."""
+    return group.children().get(name, before) != before
+
+
+async def test_only_a_daemon_of_this_life_is_put_on_record(
+    desk: Desk, unused_tcp_port: int, db_url: str, linux: None
+) -> None:
+    """Pids come again: a row of an older daemon with this host and pid, perhaps on another machine, stays open."""
+    async with running(desk, unused_tcp_port) as group:
+        worker = group.children()["worker-1"]
+        with psycopg.connect(db_url, autocommit=True) as connection:
+            connection.execute(
+                "INSERT INTO idem.daemons (id, kind, host, pid, started_at) VALUES"
+                " ('worker-older', 'worker', %s, %s, statement_timestamp() - interval '1 hour')",
+                (socket.gethostname(), worker),
+            )
+        os.kill(worker, signal.SIGKILL)
+        await eventually(lambda: reaped(desk, worker))
+        older = await desk.spine.one("SELECT ended_at FROM idem.daemons WHERE id = 'worker-older'")
+        assert older["ended_at"] is None
+        assert await group.stop() == 0
+
+
+async def reaped(desk: Desk, pid: int) -> bool:
+    rows = await desk.spine.all("SELECT FROM idem.daemons WHERE pid = %(p)s AND ended_how = 'reaped'", p=pid)
+    return len(rows) == 1
+
+
+async def test_ib_168_169_sigterm_finishes_what_runs_and_begins_nothing(
+    desk: Desk, unused_tcp_port: int, linux: None
+) -> None:
+    intents = [await desk.pending(f"k{n}") for n in range(40)]
+    began, release = held(desk)
+    async with running(desk, unused_tcp_port, IDEM_WORKER_SLOTS="2") as group:
+        await asyncio.wait_for(began.wait(), 20)
+        group.process.send_signal(signal.SIGTERM)
+        await eventually(lambda: bool(group.named("stopping")))
+        # Long enough for a claim, if anybody still made one; shorter than the call's deadline.
+        await asyncio.sleep(0.7)
+        release.set()
+        assert await group.end() == 0
+    states = [await desk.state(intent) for intent in intents]
+    assert 1 <= states.count(("completed", None)) <= 2
+    assert states.count(("in_progress", "pending")) == len(states) - states.count(("completed", None))
+    assert len(desk.spine.bank.log.sends()) == states.count(("completed", None))
+
+
+async def test_ib_172_a_second_signal_changes_nothing(desk: Desk, unused_tcp_port: int, linux: None) -> None:
+    intent = await desk.pending("k")
+    began, release = held(desk)
+    async with running(desk, unused_tcp_port) as group:
+        await asyncio.wait_for(began.wait(), 20)
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            group.process.send_signal(number)
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+        release.set()
+        assert await group.end() == 0
+    assert await desk.state(intent) == ("completed", None)
+    assert len(desk.spine.bank.log.sends()) == desk.spine.effects() == 1
+    assert left_of(f"leash {group.pid} ") == {}
+
+
+async def test_the_daemons_do_not_outlive_a_supervisor_that_is_killed(
+    desk: Desk, unused_tcp_port: int, linux: None
+) -> None:
+    """They finish their calls first: what a supervisor dies of is no reason for an unknown."""
+    intent = await desk.pending("k")
+    began, release = held(desk)
+    async with running(desk, unused_tcp_port) as group:
+        await asyncio.wait_for(began.wait(), 20)
+        group.process.kill()
+        await asyncio.sleep(0.5)
+        release.set()
+        await eventually(lambda: not left_of(f"leash {group.pid} "), 20)
+    assert await desk.state(intent) == ("completed", None)
+    ended = await desk.spine.all("SELECT ended_how FROM idem.daemons WHERE kind <> 'api'")
+    assert {row["ended_how"] for row in ended} == {"clean"}
+
+
+async def test_ib_162_164_counters_outlive_their_processes(desk: Desk, unused_tcp_port: int, linux: None) -> None:
+    """`/metrics` of the API has all processes; one that is killed takes no count with it and leaves no series."""
+    async with running(desk, unused_tcp_port) as group:
+        await eventually(lambda: answers(unused_tcp_port))
+        counts, series = [], []
+        for n in range(4):
+            intent = await desk.pending(f"k{n}")
+            await eventually(lambda intent=intent: completed(desk, intent))  # type: ignore[misc]
+            text = await asyncio.to_thread(metrics, unused_tcp_port)
+            counts.append(sum(map(float, re.findall(r"^idem_calls_total\{.*\} (\S+)$", text, re.MULTILINE))))
+            series.append(set(re.findall(r"^(idem_(?:calls|claimed|reports)\w*(?:\{.*\})?) ", text, re.MULTILINE)))
+            worker = group.children()["worker-1"]
+            os.kill(worker, signal.SIGKILL)
+            await eventually(lambda worker=worker: started_again(group, "worker-1", worker))  # type: ignore[misc]
+        assert counts == [1, 2, 3, 4]
+        assert series[-1] == series[0]
+        assert await group.stop() == 0
+
+
+async def test_a_daemon_that_cannot_start_waits_longer_each_time(desk: Desk, unused_tcp_port: int, linux: None) -> None:
+    """And is no reason to take the others away."""
+    before = read(desk)
+    async with running(desk, unused_tcp_port) as group:
+        await eventually(lambda: answers(unused_tcp_port))
+        worker = group.children()["worker-1"]
+        write(desk, before.replace('environment = "test"', "environment = 1"))
+        os.kill(worker, signal.SIGKILL)
+        await eventually(lambda: len(group.named("process_ended", process="worker-1")) >= 4)
+        ends = group.named("process_ended", process="worker-1")
+        assert [end["how"] for end in ends[:2]] == ["SIGKILL", "exit code 2"]
+        waits = [end["again_in"] for end in ends]
+        assert waits == sorted(set(waits))
+        assert answers(unused_tcp_port)
+        write(desk, before)
+        intent = await desk.pending("k")
+        await eventually(lambda: completed(desk, intent))
+        assert await group.stop() == 0
+
+
+async def test_a_death_during_an_outage_is_put_on_record_afterwards(
+    desk: Desk, unused_tcp_port: int, linux: None
+) -> None:
+    from daemons.test_worker import database_proxy
+
+    async with (
+        database_proxy(desk.spine) as (proxy, url),
+        running(desk, unused_tcp_port, IDEM_DATABASE_URL=url) as group,
+    ):
+        worker = group.children()["worker-1"]
+        await proxy.stop()
+        os.kill(worker, signal.SIGKILL)
+        await eventually(lambda: bool(group.named("database_away", daemon="supervisor")))
+        assert (await daemon_of(desk, worker))["ended_how"] is None
+        await proxy.listen()
+        await eventually(lambda: reaped(desk, worker))
+        assert await group.stop() == 0
+
+
+def test_a_folder_of_metrics_goes_with_its_supervisor_or_a_while_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    old, young = tmp_path / "idem-metrics-old", tmp_path / "idem-metrics-young"
+    for folder in (old, young):
+        folder.mkdir()
+        (folder / "counter_1.db").touch()
+    os.utime(old, (1, 1))
+    with metrics_folder() as first:
+        assert not old.exists() and young.exists()
+        os.utime(first, (1, 1))
+        with metrics_folder() as second:
+            assert Path(first).exists() and first != second
+    assert list(tmp_path.iterdir()) == [young]
+
+
+async def test_the_end_of_a_terminal_is_for_those_who_were_not_started_with_nohup(
+    desk: Desk, unused_tcp_port: int, linux: None
+) -> None:
+    for prefix, stays in ((("nohup",), True), ((), False)):
+        arguments = ("run", "--port", str(unused_tcp_port), "--log", "json")
+        async with command(*arguments, env=desk.environment, prefix=prefix) as group:
+            await eventually(lambda: alive(desk, {"worker", "sweeper", "reconciler"}))
+            group.process.send_signal(signal.SIGHUP)
+            if stays:
+                await asyncio.sleep(1)
+                assert not group.named("stopping")
+                group.process.send_signal(signal.SIGTERM)
+            assert await group.end() == 0
+
+
+async def test_a_taken_port_is_said_before_anything_starts(desk: Desk, linux: None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with command("run", "--port", str(port), env=desk.environment) as group:
+            assert await group.end() == 2
+    assert f"127.0.0.1:{port} cannot be listened on: another process listens there" in group.said
+    assert not group.named("process_started")
+
+
+async def test_a_database_without_the_schema_is_said_once(desk: Desk, server: str, linux: None) -> None:
+    async with command("run", env=desk.environment | {"IDEM_DATABASE_URL": server}) as group:
+        assert await group.end() in (1, 2)
+    assert group.said.count("run `idem db upgrade`") == 1
+    assert "process_started" not in group.said
+
+
+async def test_ib_167_as_process_1_it_stops_on_sigterm_and_buries_orphans(
+    desk: Desk, unused_tcp_port: int, linux: None
+) -> None:
+    unshare = ("unshare", "--pid", "--fork", "--kill-child")
+    tried = await asyncio.create_subprocess_exec(*unshare, "true", stderr=asyncio.subprocess.DEVNULL)
+    if await tried.wait():
+        pytest.skip("this machine lets nobody make a namespace of processes")
+    # The shell becomes idem, process 1 of its namespace; what it left behind is idem's child from then on.
+    orphan = "orphan-of-idem-run"
+    shell = f'(exec -a {orphan} sleep 10 &); exec "$@"'
+    began, release = held(desk)
+    arguments = ("run", "--port", str(unused_tcp_port), "--log", "json")
+    async with command(*arguments, env=desk.environment, prefix=(*unshare, "bash", "-c", shell, "bash")) as group:
+        await eventually(lambda: alive(desk, {"worker"}))
+        [first] = [int(pid) for pid in children_of(group.pid)]
+        assert "idem.cli.main run" in processes()[first]
+        assert orphans(orphan)
+        await eventually(lambda: not orphans(orphan))
+        await eventually(lambda: "Z" not in [state(int(pid)) for pid in children_of(first)])
+        intent = await desk.pending("k")
+        await asyncio.wait_for(began.wait(), 20)
+        os.kill(first, signal.SIGTERM)
+        await eventually(lambda: bool(group.named("stopping")))
+        release.set()
+        assert await group.end(30) == 0
+    assert await desk.state(intent) == ("completed", None)
+
+
+def orphans(name: str) -> list[str]:
+    return [text for text in processes().values() if text.startswith(name)]
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def state(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+    return ""
+
+
+def metrics(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def read(desk: Desk) -> str:
+    return Path(desk.environment["IDEM_CONFIG"]).read_text()
+
+
+def write(desk: Desk, configuration: str) -> None:
+    Path(desk.environment["IDEM_CONFIG"]).write_text(configuration)

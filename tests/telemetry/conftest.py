@@ -1,0 +1,1 @@
+from fix_desk import configuration, desk, environment, variables  # noqa: F401

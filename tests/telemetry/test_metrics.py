@@ -1,0 +1,112 @@
+"""The metrics as a whole: each is documented, each is fed, and none grows with what it counts."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.metrics import MetricWrapperBase
+
+from idem.outbox import metrics, moves, telemetry
+from idem.outbox.decisions import Expired, InProgress, Replay
+from idem.outbox.moves import Moved
+from idem.outbox.operation import Answer
+from idem.outbox.problems import PROBLEMS
+
+ROOT = Path(__file__).parent.parent.parent
+NAMES = [name for name, value in vars(metrics).items() if isinstance(value, MetricWrapperBase)]
+FEEDING = frozenset({"inc", "set", "observe", "set_to_current_time"})
+
+
+def trees(*folders: str) -> list[tuple[Path, ast.Module]]:
+    files = [path for folder in folders for path in sorted(ROOT.joinpath(folder).rglob("*.py"))]
+    return [(path, ast.parse(path.read_text())) for path in files]
+
+
+def test_the_table_in_the_documents_is_the_registry() -> None:
+    made = runpy.run_path(str(ROOT / ".ci" / "documents.py"))["metrics"]()
+    assert ROOT.joinpath("docs", "metrics.md").read_text() == made, "run python .ci/documents.py"
+    assert made.count("| `idem_") == len(NAMES)
+
+
+def fed(tree: ast.AST) -> set[str]:
+    """Metrics that this code counts, sets or observes."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FEEDING:
+            of: ast.expr = node.func.value
+            while isinstance(of, ast.Call | ast.Attribute):
+                if isinstance(of, ast.Attribute) and isinstance(of.value, ast.Name) and of.value.id == "metrics":
+                    found.add(of.attr)
+                of = of.func if isinstance(of, ast.Call) else of.value
+    return found
+
+
+def test_every_metric_is_fed_and_only_by_the_events() -> None:
+    feeding = {path.name: fed(tree) for path, tree in trees("outbox", "reconciler", "sweeper", "cli")}
+    assert set().union(*feeding.values()) == set(NAMES)
+    assert {file for file, names in feeding.items() if names} == {"telemetry.py", "moves.py"}
+
+
+EVENTS = sorted(
+    node.name
+    for path, tree in trees("outbox")
+    if path.name == "telemetry.py"
+    for node in tree.body
+    if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_happens_somewhere(event: str) -> None:
+    calls = [
+        path
+        for path, tree in trees("outbox", "reconciler", "sweeper", "cli")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == event and isinstance(node.value, ast.Name)
+        and node.value.id == "telemetry"
+    ]  # fmt: skip
+    assert calls
+
+
+def series() -> int:
+    return sum(len(list(metric.samples)) for metric in REGISTRY.collect())
+
+
+def everything(number: int) -> None:
+    tenant, key, intent = f"tenant-{number % 5000}", f"key-{number}", uuid4()
+    answer = Answer(201, b"{}")
+    for decision in (Expired(intent), InProgress(intent, "claimed", 1.0), InProgress(None, "awaiting", 1.0)):
+        telemetry.accepted(tenant, "pay", key, decision)
+    telemetry.accepted(tenant, "pay", key, Replay(intent, answer, None, None))  # type: ignore[arg-type]
+    telemetry.http_answer("/v1/intents/{operation}", "POST", 201, number / 1000)
+    telemetry.http_answer("/v1/intents/{operation}", f"METHOD-{number}", 405, 0.1)
+    telemetry.refused_request(list(PROBLEMS)[number % 3])
+    telemetry.claimed("p", "a", 1)
+    telemetry.taken("pay", intent, number)
+    telemetry.called("p", "a", intent, number, "ambiguous", 0.5, "timeout")
+    telemetry.reported(intent, number, "ambiguous", "settled")
+    telemetry.swept(intent, number, f"worker-{uuid4()}", "unknown")
+    telemetry.looked("p", "a", intent, "look", "absent")
+    telemetry.proof_applied(intent, "webhook", "applied")
+    change = ("in_progress", "unknown", "claimed", "unknown", "p", "a")
+    moves.moved(Moved(tenant, "pay", key, intent, number, "worker", "report", *change))
+    moves.moved(Moved(tenant, "pay", key, intent, number, f"stranger-{number}", "report", *change))
+
+
+def test_ib_161_no_series_is_added_by_more_work_or_more_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry.log, "info", lambda *_, **__: None, raising=False)
+    for number in range(3):
+        everything(number)
+    before = series()
+    for number in range(3, 10_000):
+        everything(number)
+    assert series() == before
+    text, kind = metrics.exposition()
+    assert kind.startswith("text/plain")
+    assert b"tenant-" not in text
+    assert b"key-" not in text

@@ -1,0 +1,79 @@
+"""IB-142: a database that is away makes no flood of lines, and the metrics go on answering."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.request import urlopen
+
+import pytest
+from fix_desk import Desk
+
+from idem.outbox import clock
+from idem.testing.proxy import Proxy
+
+AWAY = 8.0
+"""Seconds: long enough for every wait between two attempts to have come to its longest."""
+
+
+def behind(url: str, proxy: Proxy) -> str:
+    parts = urlsplit(url)
+    user = parts.netloc.rpartition("@")[0]
+    return urlunsplit(parts._replace(netloc=f"{user}@{proxy.host}:{proxy.port}", query=""))
+
+
+def target(url: str) -> tuple[str, int] | str:
+    parts = urlsplit(url)
+    host = parse_qs(parts.query).get("host", [parts.hostname or "127.0.0.1"])[0]
+    port = parts.port or 5432
+    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("daemon", ["worker", "sweeper"])
+async def test_ib_142_an_outage_is_a_line_a_minute_and_metrics_answer(
+    desk: Desk, unused_tcp_port: int, daemon: str
+) -> None:
+    async with Proxy(target(desk.spine.url)) as proxy:
+        environment = os.environ | desk.environment | {"IDEM_DATABASE_URL": behind(desk.spine.url, proxy)}
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "idem.cli.main", daemon, "run", "--log", "json", "--metrics-port",
+            str(unused_tcp_port), env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
+        async def metrics() -> str:
+            return await asyncio.to_thread(
+                lambda: urlopen(f"http://127.0.0.1:{unused_tcp_port}/metrics", timeout=5).read().decode()
+            )
+
+        try:
+            for _ in range(200):
+                if await desk.spine.all("SELECT 1 FROM idem.daemons WHERE passed_at IS NOT NULL"):
+                    break
+                await asyncio.sleep(0.1)
+            await proxy.stop()
+            ends = clock.boottime() + AWAY
+            while clock.boottime() < ends:
+                assert "idem_last_pass_timestamp_seconds" in await metrics()
+                await asyncio.sleep(1)
+            counted = await metrics()
+            await proxy.listen()
+            await asyncio.sleep(7)
+            running.send_signal(signal.SIGTERM)
+            _, err = await asyncio.wait_for(running.communicate(), 30)
+        finally:
+            if running.returncode is None:
+                running.kill()
+                await running.communicate()
+    assert running.returncode == 0
+    lines = err.decode().splitlines()
+    away = [line for line in lines if '"database_away"' in line]
+    assert away
+    assert "idem_store_errors_total{" in counted
+    # One a series of passes and no more: a minute must pass before it is said again.
+    errors = [line for line in lines if '"error"' in line]
+    assert len(errors) <= AWAY / 2, err.decode()
+    assert [line for line in lines if '"database_back"' in line]

@@ -1,0 +1,220 @@
+"""Rates and active keys: what they allow, whom they never refuse, what they keep in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fix_spine import Spine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idem.outbox.decisions import Accepted, Decision, Limited, Replay
+from idem.outbox.http import deciding, limits
+from idem.outbox.http.limits import Bucket, Limits
+from idem.outbox.http.settings import ApiSettings
+from idem.outbox.prepare import prepare
+from idem.sweeper.daemon import Sweeper
+
+
+class Clock:
+    """Time that a test moves."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def of(database: Any, clock: Clock | None = None, *, tenants: dict[str, Any] | None = None, **each: Any) -> Limits:
+    settings = ApiSettings.model_validate({"limits": each, "tenants": tenants or {}})
+    return Limits(database, settings, clock=clock or Clock())
+
+
+async def ask(spine: Spine, limits: Limits, key: str, tenant: str = "t") -> Decision | Limited:
+    """What the API does with a request, as far as limits are concerned."""
+    async with spine.database.connection() as connection:
+        prepared = prepare(
+            spine.catalogue.operations, spine.catalogue.providers, await deciding.secret(connection),
+            tenant=tenant, operation="pay.keyed", key=key, params={"amount": 100},
+        )  # fmt: skip
+        decided = await deciding.decide(connection, prepared, may_create=limits.may_create(tenant) is None)
+    if isinstance(decided, Accepted):
+        limits.created(tenant)
+    return decided
+
+
+def test_without_limits_everything_is_allowed(database: Any) -> None:
+    free = of(database)
+    for _ in range(10_000):
+        assert free.admit("t") is None
+        assert free.may_create("t") is None
+        free.created("t")
+
+
+def test_a_burst_then_the_rate_and_each_tenant_for_itself(database: Any, clock: Clock) -> None:
+    one = of(database, clock, requests=2, request_burst=5)
+    assert [one.admit("a") for _ in range(5)] == [None] * 5
+    assert one.admit("a") == pytest.approx(0.5)
+    assert one.admit("b") is None
+    clock.now += 0.5
+    assert one.admit("a") is None
+    assert one.admit("a") == pytest.approx(0.5)
+
+
+def test_a_single_tenants_limits_hold_instead(database: Any, clock: Clock) -> None:
+    one = of(
+        database, clock, requests=1, request_burst=1,
+        tenants={"big": {"requests": 100, "request_burst": 100}, "free": {}},
+    )  # fmt: skip
+    assert [one.admit("big") for _ in range(100)] == [None] * 100
+    assert one.admit("big") is not None
+    assert [one.admit("free") for _ in range(500)] == [None] * 500
+    assert [one.admit("small") is None for _ in range(2)] == [True, False]
+
+
+@given(
+    rate=st.floats(0.01, 1000), burst=st.integers(1, 50),
+    steps=st.lists(st.floats(0, 10), min_size=1, max_size=60),
+)  # fmt: skip
+def test_a_bucket_never_gives_more_than_burst_and_rate_and_tells_the_wait_truly(
+    rate: float, burst: int, steps: list[float]
+) -> None:
+    bucket, now, given_out = Bucket(rate, burst, 0.0), 0.0, 0
+    for step in steps:
+        now += step
+        seconds = bucket.wait(now)
+        if seconds == 0:
+            bucket.take(now)
+            given_out += 1
+            assert given_out <= burst + rate * now + 1e-6
+        else:
+            assert bucket.wait(now + seconds + 1e-6) < 1e-6
+            now += seconds + 1e-6
+
+
+def test_new_keys_are_taken_when_they_were_made_and_not_when_they_were_asked_for(database: Any, clock: Clock) -> None:
+    one = of(database, clock, new_keys=1, new_key_burst=2)
+    for _ in range(10):
+        assert one.may_create("t") is None
+    one.created("t")
+    one.created("t")
+    refused = one.may_create("t")
+    assert refused is not None
+    assert (refused.limit, refused.seconds) == ("new_keys", pytest.approx(1.0))
+    assert refused.text
+    one.created("t")  # was under way already
+    refused = one.may_create("t")
+    assert refused is not None and refused.seconds == pytest.approx(2.0)
+    assert one.may_create("u") is None
+    clock.now += 2.0
+    assert one.may_create("t") is None
+
+
+async def test_a_limit_never_refuses_a_known_key(spine: Spine, clock: Clock) -> None:
+    one = of(spine.database, clock, new_keys=0.001, new_key_burst=1)
+    assert isinstance(await ask(spine, one, "first"), Accepted)
+    assert isinstance(await ask(spine, one, "second"), Limited)
+    assert await spine.all("SELECT 1 FROM idem.intents WHERE idempotency_key = 'second'") == []
+    assert not isinstance(await ask(spine, one, "first"), Limited)
+    await spine.work()
+    assert isinstance(await ask(spine, one, "first"), Replay)
+    assert isinstance(await ask(spine, one, "second"), Limited)
+    clock.now += 1000
+    assert isinstance(await ask(spine, one, "second"), Accepted)
+
+
+async def test_active_keys_are_limited_across_processes_and_freed_by_expiry(spine: Spine, clock: Clock) -> None:
+    one, two = (of(spine.database, clock, active_keys=3) for _ in range(2))
+    await ask(spine, one, "k0")
+    await one.refresh()  # asks for the count
+    await Sweeper(spine.database, spine.catalogue).run_once()  # counts
+    for key in ("k1", "k2"):
+        assert isinstance(await ask(spine, two, key), Accepted)
+    for process in (one, two):
+        await process.refresh()
+        refused = process.may_create("t")
+        assert refused is not None
+        assert refused.limit == "active_keys"
+        assert "3 keys" in refused.text
+        assert isinstance(await ask(spine, process, "k3"), Limited)
+        assert not isinstance(await ask(spine, process, "k1"), Limited)
+        assert process.may_create("another") is None
+    await spine.work()
+    await spine.all("UPDATE idem.idempotency_keys SET expires_at = statement_timestamp()"
+                    " WHERE idempotency_key = 'k0' RETURNING 1")  # fmt: skip
+    assert (await Sweeper(spine.database, spine.catalogue).run_once()).expired == 1
+    for process in (one, two):
+        await process.refresh()
+        assert process.may_create("t") is None
+    assert isinstance(await ask(spine, one, "k3"), Accepted)
+
+
+async def test_what_this_process_makes_counts_at_once(spine: Spine, clock: Clock) -> None:
+    one = of(spine.database, clock, active_keys=5)
+    one.may_create("t")
+    await one.refresh()
+    one.may_create("t")
+    await one.refresh()
+    decided = [await ask(spine, one, f"k{n}") for n in range(8)]
+    assert [isinstance(each, Accepted) for each in decided] == [True] * 5 + [False] * 3
+    # The next look sees the same keys in the table, and counts none twice.
+    await one.refresh()
+    assert one._keys["t"].seen == 5
+    assert one._keys["t"].made == 0
+
+
+async def test_keys_that_others_make_in_sql_count_too(spine: Spine, clock: Clock) -> None:
+    one = of(spine.database, clock, active_keys=2)
+    one.may_create("t")
+    await one.refresh()
+    for key in ("a", "b"):
+        await asyncio.to_thread(spine.accepted, key)
+    one.may_create("t")
+    await one.refresh()
+    assert one.may_create("t") is not None
+
+
+async def test_a_count_that_is_too_old_holds_nobody_up(spine: Spine, clock: Clock) -> None:
+    one = of(spine.database, clock, active_keys=1)
+    one.may_create("t")
+    await one.refresh()
+    await asyncio.to_thread(spine.accepted, "a")
+    one.may_create("t")
+    await one.refresh()
+    assert one.may_create("t") is not None
+    clock.now += limits.BELIEVED + 1
+    assert one.may_create("t") is None
+
+
+async def test_nobody_asks_the_database_where_no_tenant_has_such_a_limit(counted: Any, clock: Clock) -> None:
+    one = of(counted, clock, requests=1, new_keys=1)
+    for _ in range(100):
+        one.admit("t")
+        one.may_create("t")
+    before = counted.wanted
+    await one.refresh()
+    await one.flush()
+    assert counted.wanted == before
+
+
+async def test_tenants_that_went_away_leave_nothing_in_memory(counted: Any, clock: Clock, eventually: Any) -> None:
+    one = of(counted, clock, requests=5, new_keys=5, active_keys=5)
+    for number in range(5000):
+        one.admit(f"t{number}")
+        one.may_create(f"t{number}")
+        one.created(f"t{number}")
+        one.count(f"t{number}", limits.Misuse.REQUESTS)
+    assert len(one._requests) == len(one._new_keys) == len(one._keys) == 5000
+    one._forget()
+    assert len(one._requests) == len(one._keys) == 5000  # still busy
+    clock.now += 3600
+    await one.flush()
+    one._forget()
+    assert not (one._requests or one._new_keys or one._keys or one._counts)

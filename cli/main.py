@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -82,6 +84,13 @@ def idem(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. A traceback means a fault of idem's own."""
     try:
+        return _run(arguments)
+    finally:
+        _end_output()
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
         app(args=list(arguments) if arguments is not None else None, prog_name="idem")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED if end.code else 0
@@ -95,6 +104,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"idem: {message}")
         return code
     return 0
+
+
+def _end_output() -> None:
+    # What nobody reads any more (`idem run | head`) must not become the exit code 120 of an interpreter that flushes.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

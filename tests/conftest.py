@@ -1,5 +1,10 @@
 """Fixtures by subject: `fix_database` (servers, clones), `fix_spine` (operations, a bank), `fix_api` (HTTP)."""
 
+import signal
+
 from fix_api import api  # noqa: F401
 from fix_database import database, db_url, server, superuser_url, template  # noqa: F401
 from fix_spine import spine  # noqa: F401
+
+# A suite that was started in the background ignores Ctrl-C, and so would every program that it starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -27,7 +27,7 @@ from idem.outbox.http import openapi
 from idem.outbox.http.settings import ApiSettings
 from idem.outbox.problems import PROBLEMS
 
-EXAMPLES = int(os.environ.get("IDEM_API_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("IDEM_API_EXAMPLES", "6"))
 """Generated requests of each operation and phase."""
 
 CHECKS = "status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -87,14 +87,14 @@ def test_no_undocumented_answer_and_no_500(service: tuple[Client, Line], tmp_pat
         f"{client.url}/openapi.json", "-H", f"Authorization: Bearer {client.token}", "--max-examples", str(EXAMPLES),
         "--checks", CHECKS, "--generation-deterministic", "--continue-on-failure",
         "--report-json-path", str(report), "--warnings", "off", "--no-color",
-        "--suppress-health-check", "all", "--request-timeout", "30",
+        "--suppress-health-check", "all", "--workers", "1" if EXAMPLES < 100 else "4", "--request-timeout", "30",
     ]  # fmt: skip
     running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said: list[str] = []
     reading = threading.Thread(target=lambda: said.extend(running.stdout or ()))
     reading.start()
     while running.poll() is None:
-        time.sleep(8)
+        time.sleep(8 if EXAMPLES < 100 else 30)
         line.down = True
         time.sleep(0.5)
         line.down = False

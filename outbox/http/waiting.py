@@ -24,8 +24,8 @@ from idem.outbox.http.deciding import unavailable
 KEYS_A_STATEMENT: Final = 1000
 """Keys of which one statement reads the answers, so that a result of large answers fits into memory."""
 
-SECONDS_A_KEY: Final = 0.0001
-"""What a look may cost: ten thousand different keys are looked at every second instead of every `poll`."""
+SECONDS_A_KEY: Final = 0.00005
+"""What a look may cost: twenty thousand different keys are looked at every second instead of every `poll`."""
 
 
 @dataclass(frozen=True, slots=True)

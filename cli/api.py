@@ -10,12 +10,11 @@ import typer
 from idem.cli import daemons, opening
 from idem.cli.daemons import WAIT, Level, Log, Wait
 from idem.cli.options import Config, examples
-from idem.cli.output import say
 
 if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
-    from idem.outbox.database import Database, Timeouts
+    from idem.outbox.database import Database
 
 app = typer.Typer(no_args_is_help=True, help="Where clients meet idem.", epilog=examples("idem api run --port 8080"))
 
@@ -39,17 +38,15 @@ def run_api(
             database, catalogue, found, settings.host if host is None else host, settings.port if port is None else port
         )
 
-    daemons.run_daemon(config, "api", run, log=log, level=log_level, wait=wait, pool=_pool)
-
-
-def _pool(found: Configuration) -> tuple[int, Timeouts]:
-    from idem.outbox.database import Timeouts
-
-    api, database = found.settings.api, found.settings.database
-    return api.pool, Timeouts(
-        min(api.timeout, database.statement_timeout), min(api.timeout, database.lock_timeout),
-        database.idle_in_transaction_timeout, min(api.timeout, database.connect_timeout),
-    )  # fmt: skip
+    daemons.run_daemon(
+        config,
+        "api",
+        run,
+        log=log,
+        level=log_level,
+        wait=wait,
+        pool=lambda found: opening.pool(found, found.settings.api),
+    )
 
 
 async def _serve(database: Database, catalogue: Catalogue, found: Configuration, host: str, port: int) -> None:
@@ -80,7 +77,7 @@ async def _serve(database: Database, catalogue: Catalogue, found: Configuration,
                 try:
                     await serve(
                         api.app, host, port, stop, drain=settings.drain,
-                        ready=lambda at, port: say(f"listening on http://{opening.in_url(at)}:{port}"),
+                        ready=opening.listening,
                     )  # fmt: skip
                 finally:
                     done.set()

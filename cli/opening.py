@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
     from idem.outbox.database import Hook, Timeouts
+    from idem.outbox.http.settings import ApiSettings
+    from idem.outbox.http.webhook_settings import EndpointSettings
 
 URL = "IDEM_DATABASE_URL"
 
@@ -128,6 +130,17 @@ def timeouts(found: Configuration) -> Timeouts:
     )  # fmt: skip
 
 
+def pool(found: Configuration, served: ApiSettings | EndpointSettings) -> tuple[int, Timeouts]:
+    """Connections and timeouts of a process that serves HTTP: its clients hear 503 sooner than a daemon gives up."""
+    from idem.outbox.database import Timeouts
+
+    database = found.settings.database
+    return served.pool, Timeouts(
+        min(served.timeout, database.statement_timeout), min(served.timeout, database.lock_timeout),
+        database.idle_in_transaction_timeout, min(served.timeout, database.connect_timeout),
+    )  # fmt: skip
+
+
 @asynccontextmanager
 async def connected(config: Path | None) -> AsyncIterator[AsyncConnection[Any]]:
     """A connection of this command's own, never one of the workers' pool."""
@@ -189,3 +202,8 @@ async def announce(connection: AsyncConnection[Any], expected: str) -> None:
 def in_url(address: str) -> str:
     """An address as it stands in a URL: IPv6 in brackets."""
     return f"[{address}]" if ":" in address else address
+
+
+def listening(at: str, port: int) -> None:
+    """Say where a process serves HTTP."""
+    say(f"listening on http://{in_url(at)}:{port}")

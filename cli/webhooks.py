@@ -15,7 +15,7 @@ from idem.cli.output import say
 if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
-    from idem.outbox.database import Database, Timeouts
+    from idem.outbox.database import Database
 
 app = typer.Typer(
     no_args_is_help=True, help="Where providers' events come in.", epilog=examples("idem webhooks run --port 8081")
@@ -53,7 +53,15 @@ def run_webhooks(
         )
 
     daemons.run_daemon(
-        config, "webhooks", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait, pool=_pool
+        config,
+        "webhooks",
+        run,
+        log=log,
+        level=log_level,
+        port=metrics_port,
+        host=metrics_host,
+        wait=wait,
+        pool=lambda found: opening.pool(found, found.settings.webhooks),
     )
 
 
@@ -71,16 +79,6 @@ def say_addresses(catalogue: Catalogue) -> None:
                 say(f"events of {name}/{account}: refused, because no signing secret is configured for this account")
 
 
-def _pool(found: Configuration) -> tuple[int, Timeouts]:
-    from idem.outbox.database import Timeouts
-
-    webhooks, database = found.settings.webhooks, found.settings.database
-    return webhooks.pool, Timeouts(
-        min(webhooks.timeout, database.statement_timeout), min(webhooks.timeout, database.lock_timeout),
-        database.idle_in_transaction_timeout, min(webhooks.timeout, database.connect_timeout),
-    )  # fmt: skip
-
-
 async def _serve(database: Database, catalogue: Catalogue, found: Configuration, host: str, port: int) -> None:
     from idem.outbox.daemon import Life, stop_on_signals
     from idem.outbox.http.serving import serve
@@ -91,9 +89,7 @@ async def _serve(database: Database, catalogue: Catalogue, found: Configuration,
     living = asyncio.create_task(life.run(database, ended))
     try:
         with stop_on_signals() as stop:
-            await serve(
-                app, host, port, stop, ready=lambda at, port: say(f"listening on http://{opening.in_url(at)}:{port}")
-            )
+            await serve(app, host, port, stop, ready=opening.listening)
     finally:
         ended.set()
         await living

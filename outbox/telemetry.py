@@ -1,4 +1,4 @@
-"""Events: one function each, a log line and its metric together; beside it only `moves` logs and counts.
+"""Events: one function each, a log line, a metric or both; beside it only `moves` logs and counts.
 
 No bodies, no credentials, no idempotency keys: rows are named by their intent, keys by a hash. Metrics carry no
 tenant and no id. The line of a change of state is `transition` (`moves`).

@@ -54,22 +54,20 @@ class Api:
         self._document = encoded(openapi.document(catalogue, settings))
         callers = Callers(database, settings.token_cache)
         service = Service(catalogue, settings, self._store, callers, self._limits, self._waiters, nudge)
-        self.app = Starlette(
-            routes=[
+        self.app = application(
+            [
                 route("/v1/intents", GET=service.list),
                 route("/v1/intents/{operation}", "/v1/intents/{intent}", POST=service.ask, GET=service.show,
                       DELETE=service.cancel),
-                route("/healthz", GET=_alive),
+                route("/healthz", GET=alive),
                 route("/readyz", GET=self._ready),
                 route("/metrics", GET=_metrics),
                 route("/openapi.json", GET=self._openapi),
                 route("/problems/{code}", GET=_problem),
                 *more,
             ],
-            exception_handlers={HTTPException: _unrouted},
+            _unrouted,
         )  # fmt: skip
-        # A path with another slash is another path: a redirected POST would lose its body.
-        self.app.router.redirect_slashes = False
 
     @property
     def waiting(self) -> int:
@@ -97,6 +95,16 @@ class Api:
 
     async def _openapi(self, _: Request) -> Response:
         return Response(self._document, media_type=JSON)
+
+
+def application(
+    routes: Sequence[BaseRoute], unrouted: Callable[[Request, Exception], Awaitable[Response]]
+) -> Starlette:
+    """These routes as an application; `unrouted` answers what none of them knows."""
+    app = Starlette(routes=routes, exception_handlers={HTTPException: unrouted})
+    # A path with another slash is another path: a redirected POST would lose its body.
+    app.router.redirect_slashes = False
+    return app
 
 
 def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
@@ -144,7 +152,8 @@ def _internal_error() -> Response:
     ).response()  # fmt: skip
 
 
-async def _alive(_: Request) -> Response:
+async def alive(_: Request) -> Response:
+    """`GET /healthz`: this process answers."""
     return Response(encoded({"alive": True}), media_type=JSON)
 
 

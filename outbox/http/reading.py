@@ -60,8 +60,8 @@ def check_media_type(request: Request) -> None:
         raise ProblemError("unsupported_media_type", "The body must be sent without a content coding.")
 
 
-async def body(request: Request, limit: int, seconds: float | None = None) -> bytes:
-    """The bytes of the body. Raises ProblemError (`body_too_large`, `body_invalid` after `seconds`).
+async def body(request: Request, limit: int, seconds: float, late: ProblemError) -> bytes:
+    """The bytes of the body. Raises ProblemError: `body_too_large`, and `late` when it takes longer than `seconds`.
 
     Raises ClientDisconnect if its client went away.
     """
@@ -79,11 +79,7 @@ async def body(request: Request, limit: int, seconds: float | None = None) -> by
                 elif size > READ_AWAY:
                     break
     except TimeoutError:
-        if seconds is None:
-            raise
-        raise ProblemError(
-            "body_invalid", f"It did not arrive whole within {seconds:.0f} seconds.", headers={"Connection": "close"}
-        ) from None
+        raise late from None
     if size > limit:
         raise ProblemError(
             "body_too_large", f"At most {limit} bytes are allowed.",

@@ -65,12 +65,11 @@ class Service:
         if isinstance(decided, Limited):
             assert may_create is not None
             raise ProblemError("too_many_keys", may_create.text, retry_after=may_create.seconds)
-        if seconds is None or seconds <= 0 or not isinstance(decided, Accepted | Retrying | InProgress | Unknown):
-            return answers.answer(
-                Asked(operation, self._settings.profile), decided, repeated=not isinstance(decided, Accepted | Retrying)
-            )
-        end = await self._wait(request, wish, seconds)
-        asked = Asked(operation, self._settings.profile, waited=int(seconds))
+        end: End = decided
+        waited = None
+        if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
+            end, waited = await self._wait(request, wish, seconds), int(seconds)
+        asked = Asked(operation, self._settings.profile, waited)
         return answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying))
 
     async def show(self, request: Request) -> Response:
@@ -128,7 +127,6 @@ class Service:
                 "unauthorized", "A valid token is needed: `Authorization: Bearer …`.",
                 headers={"WWW-Authenticate": 'Bearer realm="idem"'},
             )  # fmt: skip
-        request.state.tenant = caller.tenant
         self._limits.count(caller.tenant, Misuse.REQUESTS)
         wait = self._limits.admit(caller.tenant)
         if wait is not None:
@@ -150,7 +148,7 @@ class Service:
             if kind := suspicious.kind(key):
                 telemetry.suspicious_key(kind)
                 self._limits.count(caller.tenant, Misuse.SUSPICIOUS_KEY)
-            params = reading.params(await reading.body(request, self._settings.max_body, reading.BODY_TIME))
+            params = reading.params(await self._body(request))
             return prepare(
                 self._catalogue.operations, self._catalogue.providers, await self._store.secret(),
                 tenant=caller.tenant, operation=operation.name, key=key, params=params,
@@ -171,6 +169,13 @@ class Service:
                 telemetry.broken("api", error.__cause__, f"the request of {operation.name}")
             self._limits.count(caller.tenant, Misuse.PARAMS_INVALID)
             raise ProblemError("params_invalid", reading.sentence(error), errors=[("", str(error))]) from None
+
+    async def _body(self, request: Request) -> bytes:
+        seconds = reading.BODY_TIME
+        late = ProblemError(
+            "body_invalid", f"It did not arrive whole within {seconds:.0f} seconds.", headers={"Connection": "close"}
+        )
+        return await reading.body(request, self._settings.max_body, seconds, late)
 
     def _seen(self, caller: Caller, wish: Prepared, decided: Decision | Limited) -> None:
         telemetry.accepted(wish.tenant, wish.operation.name, wish.key, decided)

@@ -1,13 +1,12 @@
 """The endpoint for providers' events over HTTP. Nothing that a sender can do is answered with a 500.
 
-401 for what fails verification or does not come in time, 413 and 415 before that, 400 for what is signed and still
+401 for what fails verification, 413 and 415 before that, 400 for what does not come in time or is signed and still
 unreadable, 404 for another address, 503 where no secret is configured or the database cannot answer. 2xx is said after
 the commit, and for every event that is genuine: a provider switches off an endpoint that refuses some.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Final
 
@@ -21,8 +20,10 @@ from idem.outbox import telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
+from idem.outbox.http import app as http
 from idem.outbox.http import reading
-from idem.outbox.http.app import route
+from idem.outbox.http.answers import JSON
+from idem.outbox.http.app import alive, route
 from idem.outbox.http.deciding import Store
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.webhook_settings import EndpointSettings
@@ -35,8 +36,6 @@ from idem.reconciler.webhooks.delivery import (
     endpoint,
     verified,
 )
-
-JSON: Final = "application/json"
 
 CONFIGURED_LATER: Final = 300.0
 """Seconds after which a provider may try an endpoint again that has no secret yet."""
@@ -53,12 +52,7 @@ def routes(database: Database, catalogue: Catalogue, settings: EndpointSettings 
 
 def application(database: Database, catalogue: Catalogue, settings: EndpointSettings) -> Starlette:
     """The routes as an application of their own, with `/healthz`."""
-    app = Starlette(
-        routes=[*routes(database, catalogue, settings), route("/healthz", GET=_alive)],
-        exception_handlers={HTTPException: _unrouted},
-    )
-    app.router.redirect_slashes = False
-    return app
+    return http.application([*routes(database, catalogue, settings), route("/healthz", GET=alive)], _unrouted)
 
 
 class _Desk:
@@ -95,13 +89,8 @@ class _Desk:
 
     async def _body(self, request: Request) -> bytes:
         reading.check_media_type(request)
-        try:
-            async with asyncio.timeout(self._settings.read_timeout):
-                return await reading.body(request, self._settings.max_body)
-        except TimeoutError:
-            raise ProblemError(
-                "webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"}
-            ) from None
+        late = ProblemError("webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"})
+        return await reading.body(request, self._settings.max_body, self._settings.read_timeout, late)
 
 
 def _problem(error: NotTaken) -> ProblemError:
@@ -113,10 +102,6 @@ def _problem(error: NotTaken) -> ProblemError:
     if isinstance(error, NotReadable):
         return ProblemError("webhook_unreadable", detail)
     return ProblemError("webhook_unverified", detail)
-
-
-async def _alive(_: Request) -> Response:
-    return Response(encoded({"alive": True}), media_type=JSON)
 
 
 async def _unrouted(_: Request, error: Exception) -> Response:

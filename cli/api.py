@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from idem.cli import daemons, opening
+from idem.cli.application import App
 from idem.cli.daemons import WAIT, Level, Log, Wait
 from idem.cli.options import Config, examples
 
@@ -22,6 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Where clients meet idem.", epilog=
 @app.command("run", epilog=examples("idem api run", "idem api run --host 0.0.0.0 --port 8080 --log json"))
 def run_api(
     config: Config = None,
+    app: App = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; default api.host.")] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any free; default api.port.")

@@ -37,11 +37,15 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An intent of the selection: at which version it was looked at, and why it is left out, if it is."""
+    """An intent of the selection: at which version it was looked at, and why it is left out, if it is.
+
+    `letter`: it is an event that a handler could not be told, and the version is how often that was seen.
+    """
 
     intent: UUID
     version: int
     why_not: str | None
+    letter: UUID | None = None
 
 
 async def redrive(
@@ -56,7 +60,7 @@ async def redrive(
     as_data: bool,
 ) -> None:
     """Redrive every intent of the selection that may be; exit code 3 if some were left out."""
-    from idem.outbox import operator
+    from idem.outbox import letters, operator
 
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
@@ -78,10 +82,13 @@ async def redrive(
         skipped = [{"intent": each.intent, "why": each.why_not} for each in candidates if each.why_not is not None]
         for each in ready:
             try:
-                await operator.redrive(
-                    connection, catalogue, each.intent, by=by, reason=reason, version=each.version,
-                    due_in=len(done) / rate,
-                )  # fmt: skip
+                if each.letter is not None:
+                    await letters.run_again(connection, each.letter, by=by, reason=reason, seen=each.version)
+                else:
+                    await operator.redrive(
+                        connection, catalogue, each.intent, by=by, reason=reason, version=each.version,
+                        due_in=len(done) / rate,
+                    )  # fmt: skip
             except Refusal as refusal:
                 skipped.append({"intent": each.intent, "why": str(refusal)})
             else:
@@ -97,8 +104,9 @@ async def redrive(
 
 
 async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, selection: Selection) -> list[Candidate]:
-    from idem.outbox import listing
+    from idem.outbox import letters, listing
 
+    told: list[Candidate] = []
     versions: dict[UUID, int] = {}
     after: UUID | None = None
     while True:
@@ -107,10 +115,15 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
             limit=PAGE,
         )  # fmt: skip
         versions |= {each["intent_id"]: each["version"] for each in page if each["intent_id"] is not None}
+        told += [
+            Candidate(UUID(each["details"]["intent"]), each["seen"], None, each["id"])
+            for each in page
+            if letters.is_of_handler(each["reason"], each["details"])
+        ]
         if len(page) < PAGE:
             break
         after = page[-1]["id"]
-    return [Candidate(each, versions[each], await _why_not(connection, catalogue, each)) for each in versions]
+    return told + [Candidate(each, versions[each], await _why_not(connection, catalogue, each)) for each in versions]
 
 
 async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID) -> str | None:

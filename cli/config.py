@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from idem.cli import opening
+from idem.cli.application import application
 from idem.cli.failures import USAGE
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, table
+from idem.outbox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from idem.outbox.providers.contracts import Finding
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,7 +29,7 @@ def check(config: Config = None, as_data: Json = False) -> None:
     """Check everything that can be checked without connecting to anything; exit code 2 if there is a mistake."""
     from idem.outbox.configuration import explain
 
-    findings = explain(config)
+    findings = _with_the_code(config, explain(config))
     wrong = any(finding.level == "error" for finding in findings)
     if as_data:
         as_json(
@@ -42,6 +48,23 @@ def check(config: Config = None, as_data: Json = False) -> None:
         )
     if wrong:
         raise typer.Exit(USAGE)
+
+
+def _with_the_code(config: Path | None, findings: list[Finding]) -> list[Finding]:
+    """The same, with what the named application's code says of operations."""
+    from idem.outbox.providers.contracts import Finding
+
+    if any(finding.level == "error" for finding in findings):
+        return findings  # the code would only say them again
+    try:
+        named = application(config)
+        if named is None:
+            return findings
+        operations = named.configuration().operations
+    except ConfigError as error:
+        said = (problem.partition(": ") for problem in error.problems)
+        return [*(Finding("error", where, what, "Correct it in the code") for where, _, what in said), *findings]
+    return [finding for finding in findings if not (operations and finding.where == "operations")]
 
 
 @app.command(epilog=examples("idem config show", "idem config show --json"))

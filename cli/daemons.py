@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from idem.cli import db, opening
+from idem.cli.application import App, application
 from idem.cli.options import Config, Json, Since, examples, moment
 from idem.cli.output import age, as_json, say, table
 
@@ -53,20 +54,27 @@ RECONCILE_EXAMPLES = examples("idem reconcile --now", "idem reconcile --since 3d
 @worker.command("run", epilog=examples("idem worker run", "idem worker run --log json --metrics-port 9101"))
 def run_worker(
     config: Config = None,
+    app: App = None,
     log: Log = "console",
     log_level: Level = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     wait: Wait = WAIT,
 ) -> None:
-    """Claim due rows and make the calls, until SIGTERM: running calls are finished, then the exit code is 0."""
+    """Claim due rows and make the calls, until SIGTERM: running calls are finished, then the exit code is 0.
+
+    With an application it runs its handlers of settled intents too.
+    """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         from idem.outbox.daemon import stop_on_signals
+        from idem.outbox.handlers import HandlerRunner
         from idem.outbox.worker import Worker
 
+        served = application(config)
+        handlers = HandlerRunner(database.url, served.handlers) if served is not None and served.handlers else None
         with stop_on_signals() as stop:
-            await Worker(database, catalogue, found.settings.worker).run(stop)
+            await Worker(database, catalogue, found.settings.worker, handlers).run(stop)
 
     run_daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
 
@@ -74,6 +82,7 @@ def run_worker(
 @sweeper.command("run", epilog=examples("idem sweeper run", "idem sweeper run --once --json"))
 def run_sweeper(
     config: Config = None,
+    app: App = None,
     once: Annotated[bool, typer.Option("--once", help="One pass, then end.")] = False,
     log: Log = "console",
     log_level: Level = "info",
@@ -111,6 +120,7 @@ def run_sweeper(
 @reconciler.command("run", epilog=examples("idem reconciler run", "idem reconciler run --log json"))
 def run_reconciler(
     config: Config = None,
+    app: App = None,
     log: Log = "console",
     log_level: Level = "info",
     metrics_port: MetricsPort = None,
@@ -130,6 +140,7 @@ def run_reconciler(
 
 def reconcile(
     config: Config = None,
+    app: App = None,
     since: Since = None,
     now: Annotated[bool, typer.Option("--now", help="Ask about everything unknown now, whenever it is due.")] = False,
     as_data: Json = False,

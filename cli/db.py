@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from idem.cli import opening
+from idem.cli.application import App, application
 from idem.cli.failures import FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, fields, say
@@ -93,6 +96,110 @@ def sql(config: Config = None) -> None:
     typer.echo(runner.offline_sql(environment))
 
 
+@app.command(epilog=examples("idem db sync", "idem db sync --app shop.payments:idem"))
+def sync(
+    config: Config = None,
+    app: App = None,
+    as_data: Json = False,
+) -> None:
+    """Tell idem.accept in SQL which operations there are: for programs in other languages, after each change of them.
+
+    Operations of others in the same database are left alone. Needs no provider's credentials; a worker needs no sync.
+    """
+    from idem.migrations import runner
+    from idem.outbox.configuration import load
+    from idem.outbox.sync import sync as write
+
+    served = application(config)
+    known = load(config, accepting=True) if served is None else served
+    url, (environment, _) = opening.database_url(config), opening.environment(config)
+    there = _up_to_date(url)
+    say(f"environment {there['environment']}, database {opening.named(url)}")
+    if there["environment"] != environment:
+        raise Refusal(
+            f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
+            "the wrong database, or the wrong idem.toml"
+        )
+    with runner.engine(url).begin() as connection:
+        done = write(connection, known.operations, known.providers)
+    if as_data:
+        as_json({"operations": [asdict(each) for each in done]})
+        return
+    for each in done:
+        typer.echo(f"{each.name}: {each.what}, version {each.version}")
+        for change in each.changes:
+            typer.echo(f"  {change}")
+    if not done:
+        say("there is no operation in this configuration: nothing was written")
+
+
+class Kind(StrEnum):
+    """What the program that uses a role does."""
+
+    DAEMON = "daemon"
+    PRODUCER = "producer"
+    SQL = "sql"
+
+
+@app.command(
+    epilog=examples(
+        "idem db grant shop --as producer",
+        "idem db grant idem_worker --as daemon",
+        "idem db grant billing --as sql --tenant acme --tenant globex",
+        "idem db grant shop --as producer --sql | psql mydb",
+    )
+)
+def grant(
+    role: Annotated[str, typer.Argument(help="The database role, which must exist.", show_default=False)],
+    kind: Annotated[
+        Kind,
+        typer.Option(
+            "--as",
+            help="daemon: worker, sweeper, reconciler, API, operator, and applications with inline operations. "
+            "producer: an application with the library. sql: a program that calls idem.accept by SQL alone.",
+            show_default=False,
+        ),
+    ],
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A tenant for which the role may call idem.accept of SQL; '*' is every one. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    print_sql: Annotated[bool, typer.Option("--sql", help="Print the statements, and do nothing.")] = False,
+    config: Config = None,
+    as_data: Json = False,
+) -> None:
+    """Give a database role what its program needs, and nothing more; run it as the owner of the schema.
+
+    Needs no superuser. Safe to run again; run it again after an upgrade, which may bring new tables.
+    """
+    from idem.migrations import grants, runner
+
+    tenants = tenant or []
+    if kind is Kind.SQL and not tenants:
+        raise Refusal(
+            f"--tenant: role {role} would be allowed to accept for no tenant at all: name each one that it speaks for, "
+            "as in --tenant acme, or --tenant '*' for every tenant"
+        )
+    try:
+        wanted = grants.statements(role, kind.value, tenants)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    if print_sql:
+        typer.echo("\n".join(f"{statement};" for statement in wanted))
+        return
+    url = opening.database_url(config)
+    found = _up_to_date(url)
+    say(f"environment {found['environment']}, database {opening.named(url)}")
+    done = runner.grant(url, role, kind.value, tenants)
+    if as_data:
+        as_json({"role": role, "kind": kind.value, "tenants": tenants, "statements": done})
+    else:
+        typer.echo("\n".join(done))
+
+
 def _show(found: dict[str, Any], *, as_data: bool) -> None:
     if as_data:
         as_json(found)
@@ -121,9 +228,14 @@ def _found(url: str) -> dict[str, Any]:
 
 def require_schema(config: Path | None) -> None:
     """Raises Refusal unless the schema is the one that this program wants: for daemons, before they start."""
-    found = _found(opening.database_url(config))
+    _up_to_date(opening.database_url(config))
+
+
+def _up_to_date(url: str) -> dict[str, Any]:
+    found = _found(url)
     if not found["up_to_date"]:
         raise Refusal(
             f"the schema of this database is at {found['revision'] or 'nothing'}, this program wants {found['head']}: "
-            "run `idem db upgrade`"
+            "run `idem db upgrade` first"
         )
+    return found

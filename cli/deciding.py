@@ -135,6 +135,14 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
 
     letter_id, seen = case.letter["id"], case.letter["seen"]
     words: dict[str, Any] = {"by": wish.by, "reason": wish.reason}
+    if letters.is_of_handler(case.letter["reason"], case.letter["details"]):
+        act = letters.run_again if wish.act == "redrive" else letters.skip_event
+        await act(connection, letter_id, seen=seen, **words)
+        about = case.letter["details"]
+        return {
+            "action": "handler_redriven" if wish.act == "redrive" else "handler_skipped",
+            "handler": about["handler"], "event": f"{about['intent']} number {about['number']}",
+        }  # fmt: skip
     if case.intent is None:
         await letters.discard(connection, letter_id, seen=seen, **words)
         return {"action": "discarded"}

@@ -122,7 +122,8 @@ def resolve(
         typer.Option(
             "--as",
             help="completed: it ended at the provider. failed_retryable: it did not happen. closed: only this entry "
-            "(conflict, possible_duplicate, discrepancy, handler_failed).",
+            "(conflict, possible_duplicate, discrepancy, handler_failed: an event that a handler could not be told is "
+            "skipped).",
             show_default=False,
         ),
     ],
@@ -191,6 +192,7 @@ def redrive(
 ) -> None:
     """Put intents back to work under the same provider key: one, or all of a provider or reason.
 
+    A dead letter `handler_failed` of a handler of settled intents: the handler runs again, nothing is sent.
     The frozen bytes are sent again. Were the client's params wrong, cancel, and let the client send a new key.
     Many at once never touches an unknown intent or one with a live call; each that is left out is told, with why.
     """

@@ -58,7 +58,7 @@ def explain(error: BaseException) -> tuple[str, int] | None:
 
 OURS: Final = (
     ("idem.migrations.runner", "MigrationError"),
-    ("idem.cli.embedded.errors", "EmbeddedError"),
+    ("idem.testing.embedded.errors", "EmbeddedError"),
     ("idem.testing.bank.errors", "BankError"),
 )
 

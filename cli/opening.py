@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idem.cli.application import application
 from idem.cli.output import say
 from idem.outbox.errors import ConfigError
+from idem.outbox.installation import NOT_INSTALLED
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -24,10 +26,11 @@ URL = "IDEM_DATABASE_URL"
 
 
 def configuration(config: Path | None) -> Configuration:
-    """The whole configuration. Raises ConfigError with every mistake."""
+    """The whole configuration, with the operations of the application that is named. Raises ConfigError."""
     from idem.outbox.configuration import load
 
-    return load(config)
+    app = application(config)
+    return load(config) if app is None else app.configuration()
 
 
 def database_url(config: Path | None) -> str:
@@ -104,8 +107,9 @@ def _merged(config: Path | None) -> dict[str, Any]:
 def catalogue(found: Configuration) -> Catalogue:
     """What the daemons know, out of a configuration."""
     from idem.outbox.catalogue import Catalogue
+    from idem.outbox.providers.nobody import NAME, Nobody
 
-    return Catalogue(found.settings.environment, found.providers, found.operations)
+    return Catalogue(found.settings.environment, {NAME: Nobody(), **found.providers}, found.operations)
 
 
 def catalogue_to_look(config: Path | None) -> Catalogue | None:
@@ -189,7 +193,7 @@ async def announce(connection: AsyncConnection[Any], expected: str) -> None:
     """Say where this will write. Raises ConfigError where the database belongs to another environment."""
     found = await (await connection.execute(INSTALLATION)).fetchone()
     if found is None:
-        raise ConfigError("this database has no idem installation: run `idem db upgrade`")
+        raise ConfigError(NOT_INSTALLED)
     name, database, role = found
     say(f"environment {name}, database {database} on {connection.info.host}:{connection.info.port}, as {role}")
     if name != expected:

@@ -43,6 +43,19 @@ def prospects(
     `catalogue` is None where the configuration cannot be used: then nothing is known of any operation.
     """
     found: list[Prospect] = []
+    if letter is not None and letters.is_of_handler(letter["reason"], letter["details"]):
+        about = letter["details"]
+        event = f"event {about['number']} ({about['event']}) of intent {about['intent']}"
+        return [
+            Prospect(
+                REDRIVE, True,
+                f"runs handler {about['handler']} again for {event}, then for that intent's later events",
+            ),
+            Prospect(
+                CLOSED, True,
+                f"skips {event} for handler {about['handler']}, which is never told of it; the later ones go on",
+            ),
+        ]  # fmt: skip
     if intent is None:
         return [Prospect(DISCARD, True, "closes this entry, which is about no intent; nothing else changes")]
     if held is not None:

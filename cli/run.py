@@ -10,6 +10,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from idem.cli import daemons, db, opening
+from idem.cli.application import App
 from idem.cli.daemons import WAIT, Level, Log, Wait
 from idem.cli.options import Config, examples
 
@@ -24,19 +25,25 @@ Port: TypeAlias = Annotated[
 ]
 Workers: TypeAlias = Annotated[int, typer.Option(min=1, max=64, help="How many worker processes.")]
 
-EXAMPLES = examples("idem run", "idem run --workers 4 --host 0.0.0.0 --log json")
+EXAMPLES = examples(
+    "idem run", "idem run --workers 4 --host 0.0.0.0 --log json", "idem run --no-api --app shop.payments:idem"
+)
 
 
 def run(
     config: Config = None,
+    app: App = None,
     workers: Workers = 1,
     host: Host = None,
     port: Port = None,
+    api: Annotated[bool, typer.Option("--api/--no-api", help="Serve the HTTP API and the webhooks too.")] = True,
     log: Log = "console",
     log_level: Level = "info",
     wait: Wait = WAIT,
 ) -> None:
     """Run the API with the webhooks, workers, sweeper and reconciler, until SIGTERM: then the exit code is 0.
+
+    An application that has its own endpoints needs no API: `--app` and `--no-api`.
 
     Each is a process. One that dies is started again, and its death is put on record, so that what it was calling is
     settled sooner. At the end running calls are finished.
@@ -52,7 +59,8 @@ def run(
         found, url = opening.configuration(config), opening.database_url(config)
         telemetry.set_up(json=log == "json", level=log_level)
         at = found.settings.api.host if host is None else host, found.settings.api.port if port is None else port
-        listen(*at).close()
+        if api:
+            listen(*at).close()
         asyncio.run(_check(config, url, wait))
         longest = patience(found)
         with gathered(_environment(config), url, stop, patience=longest, grace=longest) as group:
@@ -61,7 +69,8 @@ def run(
                 group.start("worker", *lines, name=f"worker-{number}")
             for kind in ("sweeper", "reconciler"):
                 group.start(kind, *lines)
-            group.start("api", *lines, "--host", at[0], "--port", str(at[1]))
+            if api:
+                group.start("api", *lines, "--host", at[0], "--port", str(at[1]))
             group.run()
 
 

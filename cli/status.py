@@ -17,6 +17,7 @@ from idem.cli.failures import explain
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import age, as_json, fields, table, text
 from idem.outbox.errors import ConfigError, Refusal
+from idem.outbox.installation import NOT_INSTALLED
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -28,8 +29,6 @@ EXAMPLES = examples(
 
 ANSWER = 10.0
 """Seconds in which the database must have answered while it is watched: a dead line looks like a slow one."""
-
-NOT_INSTALLED = "this database has no idem installation: run `idem db upgrade`"
 
 
 def status(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from idem.cli import db, opening
+from idem.cli.application import App
 from idem.cli.daemons import Level, Log
 from idem.cli.options import Config, examples
 from idem.cli.output import say
@@ -26,6 +27,7 @@ HOME = Path(".idem") / "up"
 
 def up(
     config: Config = None,
+    app: App = None,
     home: Annotated[Path, typer.Option(help="The folder of its data and files.")] = HOME,
     workers: Workers = 1,
     host: Host = None,
@@ -52,11 +54,12 @@ def up(
         stack.enter_context(homes.claimed(home))
         telemetry.set_up(json=log == "json", level=log_level)
         bank, chosen = None, _chosen(config)
-        if chosen is None:
+        if chosen is None and not app:
             made = sample(home)
             bank, chosen = made.bank, made.config
             say(f"there is no idem.toml here: a sample with a bank {'was written to' if made.new else 'is'} {chosen}")
-        os.environ["IDEM_CONFIG"] = str(chosen.absolute())
+        if chosen is not None:
+            os.environ["IDEM_CONFIG"] = str(chosen.absolute())
         found = opening.configuration(None)
         address = _address(
             found.settings.api.host if host is None else host, found.settings.api.port if port is None else port

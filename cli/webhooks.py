@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from idem.cli import daemons, opening
+from idem.cli.application import App
 from idem.cli.daemons import WAIT, Level, Log, MetricsHost, MetricsPort, Wait
 from idem.cli.options import Config, examples
 from idem.cli.output import say
@@ -25,6 +26,7 @@ app = typer.Typer(
 @app.command("run", epilog=examples("idem webhooks run", "idem webhooks run --host 0.0.0.0 --log json"))
 def run_webhooks(
     config: Config = None,
+    app: App = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on; default webhooks.host.", show_default=False)
     ] = None,

@@ -1,8 +1,9 @@
 """idem: an effect in somebody else's system happens once, and idem knows when it cannot know.
 
-    acceptor = idem.Acceptor.load()                  # reads idem.toml and IDEM_*; opens nothing
-    with engine.begin() as connection:
-        decision = acceptor.accept(connection, tenant, "payments.create", key, {"amount": 4200})
+    from idem import Idem
+
+    idem = Idem()                                    # reads idem.toml and IDEM_*; opens nothing
+    charge = idem.operation("payments.create", Charge, provider="ledger", request=…, answer=…)
 
 Names are handed on lazily (PEP 562): importing a subpackage loads nothing else.
 """
@@ -12,56 +13,88 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-_NAMES = {
-    "Acceptor": "idem.outbox.accept",
-    "Nudge": "idem.outbox.wakeup",
-    "load": "idem.outbox.configuration",
-    **dict.fromkeys(
-        ("Accepted", "Decision", "Expired", "InProgress", "Mismatch", "NeedsOperator", "Replay", "Retrying", "Unknown"),
-        "idem.outbox.decisions",
+_MODULES = {
+    "idem.outbox.application.auditing": "Unprotected",
+    "idem.outbox.application.idem": "Idem",
+    "idem.outbox.application.calls": "Call SyncCall",
+    "idem.outbox.application.effects": "Effect",
+    "idem.outbox.application.inline": "AsyncInlineCall InlineCall",
+    "idem.outbox.application.misuse": "InTransaction Misuse NoTransaction NotCommitted NotStored OutOfOrder",
+    "idem.outbox.application.replies": "response",
+    "idem.outbox.configuration": "load",
+    "idem.outbox.decisions": "Accepted Decision Expired InProgress Mismatch NeedsOperator Replay Retrying Unknown",
+    "idem.outbox.errors": (
+        "BodyInvalid ConfigError IdemError KeyInvalid ParamsInvalid Refusal RetryTransaction StoreUnavailable "
+        "Unrenderable"
     ),
-    **dict.fromkeys(("Answer", "Operation"), "idem.outbox.operation"),
-    **dict.fromkeys(
-        (
-            "BodyInvalid",
-            "ConfigError",
-            "KeyInvalid",
-            "ParamsInvalid",
-            "RetryTransaction",
-            "StoreUnavailable",
-            "Unrenderable",
-        ),
-        "idem.outbox.errors",
-    ),
+    "idem.outbox.handlers": "Settled",
+    "idem.outbox.operation": "Answer",
+    "idem.outbox.outcomes": "Pending Refused Succeeded",
 }
+_NAMES = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
+_NAMES["Request"] = ("idem.outbox.contract", "ProviderRequest")
+_INSIDE = "idem.reconciler.webhooks.inside"
+"""What `Idem` needs of a package that its own may not know."""
 
 __all__ = [
     "Accepted",
-    "Acceptor",
     "Answer",
+    "AsyncInlineCall",
     "BodyInvalid",
+    "Call",
     "ConfigError",
     "Decision",
+    "Effect",
     "Expired",
+    "Idem",
+    "IdemError",
     "InProgress",
+    "InTransaction",
+    "InlineCall",
     "KeyInvalid",
     "Mismatch",
+    "Misuse",
     "NeedsOperator",
-    "Nudge",
-    "Operation",
+    "NoTransaction",
+    "NotCommitted",
+    "NotStored",
+    "OutOfOrder",
     "ParamsInvalid",
+    "Pending",
+    "Refusal",
+    "Refused",
     "Replay",
+    "Request",
     "RetryTransaction",
     "Retrying",
+    "Settled",
     "StoreUnavailable",
+    "Succeeded",
+    "SyncCall",
     "Unknown",
+    "Unprotected",
     "Unrenderable",
     "load",
+    "response",
 ]
 
 if TYPE_CHECKING:
-    from idem.outbox.accept import Acceptor
+    from idem.outbox.application.auditing import Unprotected
+    from idem.outbox.application.calls import Call, SyncCall
+    from idem.outbox.application.effects import Effect
+    from idem.outbox.application.idem import Idem
+    from idem.outbox.application.inline import AsyncInlineCall, InlineCall
+    from idem.outbox.application.misuse import (
+        InTransaction,
+        Misuse,
+        NotCommitted,
+        NoTransaction,
+        NotStored,
+        OutOfOrder,
+    )
+    from idem.outbox.application.replies import response
     from idem.outbox.configuration import load
+    from idem.outbox.contract import ProviderRequest as Request
     from idem.outbox.decisions import (
         Accepted,
         Decision,
@@ -76,17 +109,23 @@ if TYPE_CHECKING:
     from idem.outbox.errors import (
         BodyInvalid,
         ConfigError,
+        IdemError,
         KeyInvalid,
         ParamsInvalid,
+        Refusal,
         RetryTransaction,
         StoreUnavailable,
         Unrenderable,
     )
-    from idem.outbox.operation import Answer, Operation
-    from idem.outbox.wakeup import Nudge
+    from idem.outbox.handlers import Settled
+    from idem.outbox.operation import Answer
+    from idem.outbox.outcomes import Pending, Refused, Succeeded
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
+        module, there = _NAMES[name]
+        return getattr(import_module(module), there)
+    if name == "_events_inside":
+        return import_module(_INSIDE)
     raise AttributeError(f"module 'idem' has no attribute {name!r}")

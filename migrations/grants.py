@@ -1,4 +1,4 @@
-"""What a daemon's and a producer's database role may do: text to read, to run by hand, or to apply by `runner.grant`.
+"""What the database roles of idem's users may do: text to read, to run by hand, or to apply by `runner.grant`.
 
 No role of idem's programs owns a table, so none can switch a trigger off. Nobody may TRUNCATE, nobody may UPDATE
 evidence, events or frozen requests; the DELETEs of retention are guarded row by row by triggers. There are no
@@ -7,10 +7,13 @@ sequences: ids are made by `idem.uuid7`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias, assert_never
 
-Kind: TypeAlias = Literal["daemon", "producer"]
-"""daemon: worker, sweeper, reconciler, HTTP API, operator's commands. producer: an application that only accepts."""
+Kind: TypeAlias = Literal["daemon", "producer", "sql"]
+"""daemon: worker, sweeper, reconciler, HTTP API, operator's commands, and applications with inline operations.
+producer: an application with the library: accept, reserve, submit, complete. sql: a program in any language that calls
+`idem.accept(tenant, operation, key, params)`, for the tenants in `idem.producers`, and sees no table."""
 
 DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT", "alembic_version"),
@@ -34,35 +37,56 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT, INSERT, UPDATE, DELETE", "tenant_usage"),
     ("SELECT, INSERT, UPDATE, DELETE", "tenant_keys"),
     ("SELECT, INSERT, DELETE", "handled_events"),
+    ("SELECT, INSERT, UPDATE, DELETE", "event_handlers"),
+    ("SELECT, INSERT, UPDATE, DELETE", "handler_work"),
+    ("SELECT", "producers"),
 )
 
-# The columns that the client's own retry of a key at rest writes (idem.take_up_again), and no other.
+# What changes a key at rest, or completes one, are functions of the owner (take_up_again, complete): a producer may
+# add, and take the mark off a key that it has reserved in the same transaction.
 PRODUCER: tuple[tuple[str, str], ...] = (
     ("SELECT", "installation"),
-    ("SELECT", "proofs"),
-    ("SELECT, INSERT, UPDATE (state, version, wanted_at)", "intents"),
-    ("SELECT, INSERT, UPDATE (state, last_error_code, last_error_message)", "idempotency_keys"),
-    ("SELECT, INSERT, UPDATE (status, status_since, redrive_at, available_at, start_before)", "outbox"),
-    ("INSERT", "requests"),
+    ("SELECT, INSERT", "intents"),
+    ("SELECT, INSERT, UPDATE (reserved)", "idempotency_keys"),
+    ("SELECT, INSERT", "outbox"),
+    ("SELECT (outbox_id), INSERT", "requests"),
     ("INSERT", "evidence"),
-    ("SELECT, UPDATE (resolved_at, resolution, resolved_by, note)", "dead_letters"),
+    ("SELECT", "dead_letters"),
 )
 
 
-def statements(role: str, kind: Kind) -> list[str]:
-    """The GRANTs of one role, to be run by the owner of the schema. Idempotent; the role must exist."""
+ACCEPT_BY_SQL = "idem.accept(text, text, text, json, boolean)"
+
+
+def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
+    """The GRANTs of one role, to be run by the owner of the schema. Idempotent; the role must exist.
+
+    `tenants` are those for which it may call `idem.accept` of SQL; `*` is every tenant. Raises ValueError.
+    """
+    name = quoted(role)
+    produces = [
+        "INSERT INTO idem.producers (role, tenant)"  # noqa: S608
+        f" VALUES ({literal(role)}, {literal(tenant)}) ON CONFLICT DO NOTHING"
+        for tenant in tenants
+    ]
     match kind:
         case "daemon":
             rights = DAEMON
         case "producer":
             rights = PRODUCER
+        case "sql":
+            return [
+                f"GRANT USAGE ON SCHEMA idem TO {name}",
+                f"GRANT EXECUTE ON FUNCTION {ACCEPT_BY_SQL} TO {name}",
+                *produces,
+            ]
         case _ as unlisted:
             assert_never(unlisted)
-    name = quoted(role)
     return [
         f"GRANT USAGE ON SCHEMA idem TO {name}",
         f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA idem TO {name}",
         *(f"GRANT {right} ON idem.{table} TO {name}" for right, table in rights),
+        *produces,
     ]
 
 
@@ -71,3 +95,10 @@ def quoted(identifier: str) -> str:
     if not identifier or "\0" in identifier:
         raise ValueError("the name of a role must not be empty or contain NUL")
     return '"' + identifier.replace('"', '""') + '"'
+
+
+def literal(value: str) -> str:
+    """A text in single quotes. Raises ValueError for one that PostgreSQL cannot hold."""
+    if not value or "\0" in value or "\\" in value:
+        raise ValueError("a role and a tenant must not be empty or contain NUL or a backslash")
+    return "'" + value.replace("'", "''") + "'"

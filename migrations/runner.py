@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,14 +162,36 @@ def _register(connection: Connection, environment: str, evidence_retention: floa
         connection.execute(text(KEEP), {"seconds": evidence_retention})
 
 
-def grant(url: str, role: str, kind: grants.Kind) -> None:
-    """Give a role the rights of a daemon or of a producer, as the owner of the schema. Raises MigrationError."""
+OWNER = text("""
+SELECT pg_get_userbyid(n.nspowner) AS owner, current_user AS us, pg_has_role(n.nspowner, 'USAGE') AS may
+  FROM pg_namespace n WHERE n.nspname = 'idem'
+""")
+
+
+def grant(url: str, role: str, kind: grants.Kind, tenants: Sequence[str] = ()) -> list[str]:
+    """Give a role the rights of its kind, as the owner of the schema; the statements. Raises MigrationError."""
     try:
+        given = grants.statements(role, kind, tenants)
         with engine(url).begin() as connection:
-            for statement in grants.statements(role, kind):
-                connection.exec_driver_sql(statement.replace("%", "%%"))
+            found = connection.execute(OWNER).one_or_none()
+            if found is None:
+                raise MigrationError("this database has no idem schema: run `idem db upgrade` first")
+            if not found.may:
+                # PostgreSQL itself would only warn, and grant nothing.
+                raise MigrationError(
+                    f"role {role!r} got no rights: only {found.owner}, the owner of schema idem, may give them, "
+                    f"and this is {found.us}"
+                )
+            for statement in given:
+                connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+        return given
+    except ValueError as error:
+        raise MigrationError(f"role {role!r} got no rights: {error}") from error
     except DBAPIError as error:
-        raise MigrationError(f"role {role!r} got no rights, and nothing was changed: {error.orig}") from error
+        hint = ""
+        if getattr(error.orig, "sqlstate", None) == "42704":
+            hint = f": create it first, as in CREATE ROLE {grants.quoted(role)} LOGIN PASSWORD '…'"
+        raise MigrationError(f"role {role!r} got no rights, and nothing was changed: {error.orig}{hint}") from error
 
 
 def _is_lock_timeout(error: OperationalError) -> bool:

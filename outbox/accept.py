@@ -7,7 +7,9 @@ synchronous; asynchronous code goes through `run_sync`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, assert_never
 
@@ -29,7 +31,9 @@ from idem.outbox.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.errors import RetryTransaction, StoreUnavailable
+from idem.outbox.errors import ConfigError, StoreUnavailable
+from idem.outbox.failures import said, sqlstate
+from idem.outbox.installation import NOT_INSTALLED, SECRET
 from idem.outbox.operation import Answer, Operation
 from idem.outbox.prepare import Prepared, prepare
 from idem.outbox.wakeup import Nudge
@@ -39,6 +43,10 @@ if TYPE_CHECKING:
 
 MINIMUM_RETRY_AFTER = 1.0
 """Seconds: what a client is told at the least, so that a due row is not polled in a tight loop."""
+
+
+CALLING = 5.0
+"""Seconds: what a client is told at the most while the call is being made."""
 
 
 class Acceptor:
@@ -111,24 +119,16 @@ class Acceptor:
     def _installation_secret(self, connection: Connection) -> bytes:
         # Read once a process: the secret of an installation never changes.
         if self._secret is None:
-            self._secret = installation_secret(connection)
+            secret = connection.scalar(text(SECRET))
+            if secret is None:
+                raise StoreUnavailable(NOT_INSTALLED)
+            self._secret = bytes(secret)
         return self._secret
-
-
-INSTALLATION_SECRET = text("SELECT secret FROM idem.installation")
-
-
-def installation_secret(connection: Connection) -> bytes:
-    """The secret that provider keys are derived from. Raises StoreUnavailable where the schema is not installed."""
-    secret = connection.scalar(INSTALLATION_SECRET)
-    if secret is None:
-        raise StoreUnavailable("this database has no idem installation: run `idem db upgrade`")
-    return bytes(secret)
 
 
 ACCEPT = text("""
 SELECT d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.completed_at, d.expires_at,
-       d.step, d.due_in, d.reasons, d.provider_reference
+       d.step, d.due_in, d.reasons, d.provider_reference, d.interim
   FROM idem.accept(
            CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
            CAST(:params AS jsonb), CAST(:label AS text),
@@ -141,9 +141,20 @@ SELECT d.decision, d.intent_id, d.response_status, d.response_headers, d.respons
 """)
 
 
+@cache
+def pyformat(statement: str) -> str:
+    """A statement with the parameters of psycopg: `%(name)s` for each `:name`."""
+    return re.sub(r"(?<![:\w]):([a-z_]+)\b", r"%(\1)s", statement)
+
+
 def parameters(prepared: Prepared, *, may_create: bool = True) -> dict[str, Any]:
-    """The parameters of `ACCEPT`. Without `may_create` a key that is new is refused, a known one is answered."""
+    """The parameters of `ACCEPT`. Without `may_create` a key that is new is refused, a known one is answered.
+
+    Raises ConfigError for an inline operation.
+    """
     operation, contract = prepared.operation, prepared.provider.contract
+    if operation.kind == "inline":
+        raise ConfigError(f"operations.{operation.name}: it is inline: no worker can make its call, so begin it")
     return {
         "tenant": prepared.tenant,
         "operation": operation.name,
@@ -174,12 +185,9 @@ def decide(connection: Connection, prepared: Prepared) -> Decision:
     try:
         row = connection.execute(ACCEPT, parameters(prepared)).one()
     except DBAPIError as error:
-        sqlstate = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-        if sqlstate == "40001":
-            raise RetryTransaction("another transaction accepted this key first: run yours again") from error
-        if sqlstate == "55P03" or error.connection_invalidated:
-            raise StoreUnavailable(f"the database could not decide; nothing was sent: {error.orig}") from error
-        raise
+        if (meant := said(sqlstate(error.orig), error, away=error.connection_invalidated)) is None:
+            raise
+        raise meant from error
     decided = decision(row)
     assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
     return decided
@@ -202,7 +210,11 @@ def decision(row: Any) -> Decision | Limited:
             )
             return Replay(row.intent_id, answer, row.completed_at, row.expires_at)
         case "in_progress":
-            return InProgress(row.intent_id, row.step, wait, row.provider_reference)
+            interim = json.loads(row.interim) if isinstance(row.interim, str) else row.interim
+            if row.step == "claimed":
+                # Its lease is the latest end of a call, not the likely one.
+                wait = min(wait, CALLING)
+            return InProgress(row.intent_id, row.step, wait, row.provider_reference, interim)
         case "unknown":
             return Unknown(row.intent_id, wait)
         case "needs_operator":

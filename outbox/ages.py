@@ -52,6 +52,18 @@ SELECT l.provider, l.account, l.paused_by, l.reason, l.changed_at,
        extract(epoch FROM statement_timestamp() - l.changed_at)::float8 AS age
   FROM idem.lanes l WHERE l.paused ORDER BY l.provider, l.account
 """
+# Of each handler the first ten thousand: ids of intents are in the order of time, so the oldest are among them.
+HANDLERS = """
+SELECT h.name AS handler, h.operation, count(w.number)::integer AS events, count(w.letter_id)::integer AS stopped,
+       coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at)), 0)::float8 AS oldest,
+       coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at) FILTER (WHERE w.letter_id IS NULL)),
+                0)::float8 AS oldest_going,
+       extract(epoch FROM statement_timestamp() - h.seen_at)::float8 AS seen
+  FROM idem.event_handlers h
+  LEFT JOIN LATERAL (SELECT k.number, k.letter_id, k.created_at FROM idem.handler_work k WHERE k.handler = h.name
+                      ORDER BY k.handler, k.intent_id, k.number LIMIT 10000) AS w ON true
+ GROUP BY h.name ORDER BY h.name
+"""
 
 SILENT = 30.0
 """Seconds without a sign of life (one is due every 5) after which a daemon counts as silent."""
@@ -73,6 +85,7 @@ async def ages(connection: AsyncConnection[Any]) -> Record:
             "dead_letters": await all(LETTERS),
             "daemons": await all(DAEMONS),
             "paused": await all(PAUSED),
+            "handlers": await all(HANDLERS),
         }
 
 
@@ -92,3 +105,4 @@ async def report(connection: AsyncConnection[Any]) -> None:
     windows = [row["replay_window_left"] for row in found["outbox"] if row["replay_window_left"] is not None]
     open_letters = {letter["reason"]: letter["rows"] for letter in letters}
     telemetry.aged(kinds, paused, open_letters, min(windows, default=None))
+    telemetry.handlers_wait({each["handler"]: (each["events"], each["oldest"]) for each in found["handlers"]})

@@ -1,47 +1,46 @@
-"""Rendering the stored answer: user code that runs before an immutable write, so under a time limit.
+"""Rendering what the client is told: user code that runs before the row settles, so under a time limit.
 
-If it fails the row settles with the fallback answer and a dead letter: the effect comes first.
+If the stored answer fails the row settles with the fallback and a dead letter: the effect comes first. If an interim
+answer fails the default takes its place: nothing immutable was written, so a line in the log is enough.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
+from idem.outbox import storable, telemetry
 from idem.outbox.change import Letter
-from idem.outbox.operation import Answer, Operation
-from idem.outbox.outcomes import Refused, Succeeded
+from idem.outbox.completion import default_interim, meaning
+from idem.outbox.operation import Answer, Operation, check_answer
+from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded
 from idem.outbox.states import Reason
 
 TIME_LIMIT = 2.0
-"""Seconds that an operation's `answer` may take, from when it begins."""
+"""Seconds that an operation's `answer` or `interim` may take, from when it begins."""
 TURN_LIMIT = 10.0
 """Seconds that it may wait for its turn: far below what a lease leaves after a call."""
-HEADERS_LIMIT = 8192
-BODY_LIMIT = 8 * 2**20
-"""Bytes that a stored answer may have."""
-HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A field name of HTTP (RFC 9110, 5.1)."""
-WITHOUT_CONTENT = (204, 205, 304)
-"""Statuses whose answers have no body (RFC 9110)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """An answer, and the dead letter to open if it is the fallback."""
+    """What the client is told of a proof: the `answer` where it completes the key, with the dead letter to open if that
+    is the fallback; else `interim`, JSON."""
 
-    answer: Answer
+    answer: Answer | None = None
     letter: Letter | None = None
+    interim: Any = None
 
 
 class Renderer:
-    """Runs `answer` of operations in threads of its own, never in the event loop's default executor.
+    """Runs `answer` and `interim` of operations in threads of its own, never in the event loop's default executor.
 
     Each operation has its own turns, so that code which hangs gives no other operation a fallback for ever; and the
     threads are daemons, so that it does not keep the process from ending.
@@ -50,42 +49,58 @@ class Renderer:
     def __init__(self, turns: int = 4) -> None:
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(turns))
 
-    async def render(self, operation: Operation, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
-        """The operation's answer, or the fallback with the reason. Never raises."""
+    async def render(self, operation: Operation, seen: Proof, intent_id: UUID) -> Rendered:
+        """What this proof means for the client: answer or interim answer, or the fallback of it. Never raises."""
+        match meaning(operation, seen):
+            case Pending() as working:
+                return Rendered(interim=await self._interim(operation, working))
+            case Succeeded() | Refused() as end:
+                return await self._answer(operation, end, intent_id)
+
+    async def _answer(self, operation: Operation, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
         try:
-            answer = await self._run(operation, outcome, str(intent_id))
-            _check(answer)
+            answer = await self._run(operation.name, lambda: operation.answer(outcome, str(intent_id)))
+            check_answer(answer)
             return Rendered(answer)
         except Exception as error:  # user code may raise anything; the row must settle all the same
             note = f"{type(error).__name__}: {error}"[:500]
             letter = Letter(Reason.HANDLER_FAILED, {"handler": f"{operation.name}.answer", "error": note})
             return Rendered(fallback(outcome, intent_id), letter)
 
-    async def _run(self, operation: Operation, outcome: Succeeded | Refused, intent: str) -> Answer:
-        loop, turn = asyncio.get_running_loop(), self._turns[operation.name]
-        await asyncio.wait_for(turn.acquire(), TURN_LIMIT)
-        ended: asyncio.Future[Answer] = loop.create_future()
+    async def _interim(self, operation: Operation, working: Pending) -> Any:
+        interim = operation.interim
+        if interim is None:
+            return default_interim(working)
+        try:
+            told = await self._run(operation.name, lambda: interim(working))
+            return default_interim(working) if told is None else _check_interim(told)
+        except Exception as error:  # user code may raise anything; the row must settle all the same
+            telemetry.broken("renderer", error, f"the interim answer of {operation.name}; its client gets the default")
+            return default_interim(working)
 
-        def end(answer: Answer | None, error: BaseException | None) -> None:
+    async def _run(self, operation: str, render: Callable[[], Any]) -> Any:
+        loop, turn = asyncio.get_running_loop(), self._turns[operation]
+        await asyncio.wait_for(turn.acquire(), TURN_LIMIT)
+        ended: asyncio.Future[Any] = loop.create_future()
+
+        def end(told: Any, error: BaseException | None) -> None:
             turn.release()
             if ended.done():
                 return
             if error is not None:
                 # A coroutine must not raise StopIteration, and an exit is not this code's to order.
                 ended.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-            elif answer is not None:
-                ended.set_result(answer)
             else:
-                ended.set_exception(TypeError("answer() returned None"))
+                ended.set_result(told)
 
         def work() -> None:
-            answer, raised = None, None
+            told, raised = None, None
             try:
-                answer = operation.answer(outcome, intent)
+                told = render()
             except BaseException as error:
                 raised = error
             with suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits any more
-                loop.call_soon_threadsafe(end, answer, raised)
+                loop.call_soon_threadsafe(end, told, raised)
 
         threading.Thread(target=work, name="idem-answer", daemon=True).start()
         return await asyncio.wait_for(ended, TIME_LIMIT)
@@ -100,18 +115,10 @@ def fallback(outcome: Succeeded | Refused, intent_id: UUID) -> Answer:
     return Answer(201 if outcome.succeeded else 402, json.dumps(body).encode())
 
 
-def _check(answer: object) -> None:
-    if not isinstance(answer, Answer):
-        raise TypeError(f"answer() returned {type(answer).__name__}, not an Answer")
-    if not (isinstance(answer.status, int) and 200 <= answer.status < 500):
-        raise ValueError(f"answer() returned status {answer.status}; 2xx to 4xx are stored")
-    if not isinstance(answer.body, bytes) or len(answer.body) > BODY_LIMIT:
-        raise ValueError(f"answer() must return bytes, at most {BODY_LIMIT}")
-    if answer.status in WITHOUT_CONTENT and answer.body:
-        raise ValueError(f"answer() returned a body with status {answer.status}, which has none")
-    if sum(len(name) + len(value) for name, value in answer.headers.items()) > HEADERS_LIMIT:
-        raise ValueError(f"answer() returned headers of more than {HEADERS_LIMIT} bytes, which clients refuse")
-    # What cannot be sent would be no answer, for ever.
-    for name, value in answer.headers.items():
-        if not (HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable() and value == value.strip()):
-            raise ValueError(f"answer() returned a header {name!r} that HTTP cannot carry")
+def _check_interim(told: Any) -> Any:
+    # Cut to size, a web address or a client's secret would be a wrong one.
+    notes: list[str] = []
+    kept = storable.fields({"interim": told}, notes)["interim"]
+    if notes:
+        raise ValueError(f"interim() returned what cannot be stored as it is: {'; '.join(notes)}")
+    return kept

@@ -53,11 +53,15 @@ class Row:
     key_used_anew: bool = False
     contradicted: bool = False
     """Proofs that disagree are on record (an open `conflict`): each says that the provider has it."""
+    frozen: bool = True
+    """Its request has been rendered; one that never was (accepted by SQL) goes back to be rendered."""
+    inline: bool = False
+    """The caller's own code makes the call: never queued, never sent by us, taken up again by its client alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredProof:
-    """A proof that waits to be folded, with the answer that its finder rendered."""
+    """A proof that waits to be folded, as it was seen, with the answer or the interim answer of its finder."""
 
     id: UUID
     source: str
@@ -65,6 +69,7 @@ class StoredProof:
     answer: Answer | None
     http_status: int | None = None
     attempt: int | None = None
+    interim: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,9 @@ class Change:
 
     Guard: `token` and `attempt` must still be the row's (the token is cleared when a claim ends, so it stands for
     the status); `alone` refuses a row that has stored proofs, which are then folded under its lock. `status` None:
-    the row leaves. Durations in seconds from the statement; `quiet_from` says what `quiet_for` is added to.
+    the row leaves. Durations in seconds from the statement; `quiet_from` says what `quiet_for` is added to. `interim`
+    is JSON for the client of an `awaiting` row; None keeps the one before. `still_open`: the key is complete, the
+    object is not at its end.
     """
 
     row_id: UUID
@@ -106,7 +113,10 @@ class Change:
     ended: Ended | None = None
     answer: Answer | None = None
     answer_ttl: float = 0.0
+    interim: Any = None
+    still_open: bool = False
     reference: str | None = None
+    provider_status: str | None = None
     result: Mapping[str, Any] | None = None
     error_code: str | None = None
     error_message: str | None = None

@@ -166,7 +166,7 @@ async def mark_start(connection: AsyncConnection[Any], row: Row, *, needed: floa
 
 OWN_CLAIMS = """
 SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provider_key, o.step, o.sweeps, o.misses,
-       extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left
+       o.inline, extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left
   FROM idem.outbox o WHERE o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token = %(token)s
 """
 
@@ -199,7 +199,7 @@ async def recover_lost_claim(
                     id=r.id, intent_id=r.intent_id, operation=r.operation, provider=lane.provider,
                     account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
                     attempt=r.attempt, provider_key=r.provider_key, live=True, step=r.step, sweeps=r.sweeps,
-                    misses=r.misses, start_left=r.start_left,
+                    misses=r.misses, start_left=r.start_left, inline=r.inline,
                 )
                 for r in own
             ]  # fmt: skip

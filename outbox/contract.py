@@ -53,7 +53,10 @@ class LookupRule:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What one provider promises. `events`: signed events name our key, so that one can settle an unknown row."""
+    """What one provider promises. `events`: signed events name our key, so that one can settle an unknown row.
+
+    `answers`: it has statuses that are called `answer`, of an object which exists and is not at its end.
+    """
 
     provider: str
     key: KeyRule = field(default_factory=KeyRule)
@@ -71,6 +74,7 @@ class Contract:
     on_unsettleable: OnUnsettleable = "operator"
     start_mark: bool = False
     events: bool = False
+    answers: bool = False
     concurrency: int | None = None
     verified: str | None = None
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 from idem.outbox.backoff import backoff
 from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.completion import is_open
 from idem.outbox.endings import (
     RETRY_BASE,
     RETRY_CAP,
-    accepted_there,
     at_rest,
-    completed,
+    concluded,
     disagreement,
     not_executed,
     rest_message,
@@ -44,15 +44,13 @@ from idem.outbox.terms import Terms
 SWEEPS_THAT_SHOW_A_CRASH = 3
 
 
-def report(row: Row, outcome: Outcome, seen: Seen, answer: Answer | None, terms: Terms) -> Change:
+def report(row: Row, outcome: Outcome, seen: Seen, answer: Answer | None, terms: Terms, interim: Any = None) -> Change:
     """The end of a worker's claim, reported by its holder, when no stored proof speaks of the row."""
     change = _change(row, Evidence("worker", "report", name(outcome), seen, reference_of(outcome)), terms)
     change = dataclasses.replace(change, quiet_for=terms.contract.flight_limit, sweeps=0)
     match outcome:
-        case Succeeded() | Refused():
-            return completed(change, row, outcome, answer)
-        case Pending():
-            return accepted_there(change, row, outcome, terms)
+        case Succeeded() | Refused() | Pending():
+            return concluded(change, row, outcome, answer, interim, terms)
         case NotExecuted():
             return not_executed(change, row, outcome, terms)
         case Ambiguous():
@@ -80,15 +78,12 @@ def fold(change: Change, row: Row, own: StoredProof | None, stored: Sequence[Sto
                 state=row.state if keeps else KeyState.UNKNOWN,
                 letters=(letter,),
             )
-    # They agree: an end before a beginning, and one that knows the reference before one that does not.
-    best = min(proofs, key=lambda p: (isinstance(p.proof, Pending), p.proof.reference is None))
-    match best.proof:
-        case Succeeded() | Refused():
-            return completed(seen, row, best.proof, best.answer)
-        case Pending():
-            return accepted_there(seen, row, best.proof, terms)
-        case _ as unlisted:
-            assert_never(unlisted)
+    # They agree: an end before a beginning, one that knows the reference before one that does not, and of beginnings
+    # the newest, whose interim answer is what the client needs now.
+    ends = [p for p in proofs if not is_open(p.proof)]
+    newest = [*([own] if own else []), *reversed(stored)]
+    best = min(ends or newest, key=lambda p: p.proof.reference is None)
+    return concluded(seen, row, best.proof, best.answer, best.interim, terms)
 
 
 def proven(row: Row, found: StoredProof, stored: Sequence[StoredProof], terms: Terms, evidence: Evidence) -> Change:
@@ -140,6 +135,7 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
     )
     automatic = (
         redrive
+        and not row.inline
         and terms.operation.redrive == "auto"
         and row.redrives < terms.operation.max_redrives
         and row.start_left > 0
@@ -149,7 +145,8 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
         return dataclasses.replace(change, redrive_in=backoff(row.redrives, base=RETRY_BASE, cap=RETRY_CAP))
     reason = Reason.CRASHES_WORKER if row.sweeps >= SWEEPS_THAT_SHOW_A_CRASH else Reason.TOO_LATE
     letter = Letter(reason, {"redrives": row.redrives, "sweeps": row.sweeps})
-    letters = unless_client_retries(letter, terms)
+    # Only its client takes an inline row up again, so nothing may stand in its way: no operator could redrive it.
+    letters = () if row.inline else unless_client_retries(letter, terms)
     return dataclasses.replace(
         change,
         letters=letters,
@@ -163,7 +160,7 @@ def redriven(row: Row, evidence: Evidence, terms: Terms, *, patience: float | No
     """A row at rest goes back to work under the same provider key. Only a person's redrive moves the patience."""
     return dataclasses.replace(
         _change(row, evidence, terms),
-        status=OutboxStatus.PENDING,
+        status=OutboxStatus.PENDING if row.frozen else OutboxStatus.UNFROZEN,
         state=KeyState.IN_PROGRESS,
         due_in=0.0,
         redrives=row.redrives + 1,
@@ -227,6 +224,8 @@ def _undecided(change: Change) -> Change:
         change,
         ended=None,
         answer=None,
+        interim=None,
+        still_open=False,
         reference=None,
         result=None,
         error_code=None,

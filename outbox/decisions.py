@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from idem.outbox.operation import Answer
@@ -42,13 +42,15 @@ class Replay:
 class InProgress:
     """Somebody is at it. `step` is the outbox status where it is known (`awaiting`: the provider is working).
 
-    `intent_id` is None while the other accept has not committed. `retry_after` in seconds.
+    `intent_id` is None while the other accept has not committed. `retry_after` in seconds. `interim`: JSON for the
+    client of what is `awaiting`.
     """
 
     intent_id: UUID | None
     step: str | None
     retry_after: float
     provider_reference: str | None = None
+    interim: Any = None
 
 
 @dataclass(frozen=True, slots=True)

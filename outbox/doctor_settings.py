@@ -62,6 +62,12 @@ class DoctorSettings(Section):
         description="Seconds that a dead letter may be open; default 1d, a working day. One that says that somebody "
         "may have paid twice is an error at once.",
     )
+    handler: Duration = Field(
+        default=3600.0,
+        gt=0,
+        description="Seconds that an event may wait for a handler of settled intents, and a handler for a worker that "
+        "runs it; default 1h: its attempts take about half an hour until they end with a dead letter.",
+    )
     replay_window: Duration = Field(
         default=7200.0,
         gt=0,

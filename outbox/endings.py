@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, assert_never
 
 from idem.outbox.backoff import backoff, not_before
 from idem.outbox.change import Change, Letter, Row
+from idem.outbox.completion import default_interim, is_open, meaning
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import NotExecuted, Pending, Proof, Refused, Succeeded, name
 from idem.outbox.states import BLOCKS_RETRY, CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
@@ -15,6 +17,20 @@ RETRY_BASE, RETRY_CAP = 1.0, 60.0
 """Seconds: back-off of an attempt that is proven not executed."""
 CONFIG_WAIT = 10.0
 """Seconds at the least before a row with a configuration error is tried again: it goes behind the others."""
+
+
+def concluded(change: Change, row: Row, proof: Proof, answer: Answer | None, interim: Any, terms: Terms) -> Change:
+    """What a proof is for the operation of its row: an end, or a beginning that is awaited.
+
+    The one place where a proof becomes a change, whoever saw it; so `completes_when` is read here and nowhere else.
+    """
+    match meaning(terms.operation, proof, answered=answer is not None):
+        case Succeeded() | Refused() as end:
+            return completed(change, row, end, answer)
+        case Pending() as working:
+            return accepted_there(change, row, working, interim, terms)
+        case _ as unlisted:
+            assert_never(unlisted)
 
 
 def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
@@ -30,7 +46,9 @@ def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: An
         state=KeyState.COMPLETED,
         ended="succeeded" if isinstance(outcome, Succeeded) else "refused",
         answer=answer,
+        still_open=is_open(outcome),
         reference=outcome.reference,
+        provider_status=outcome.status,
         result=dict(outcome.fields),
         due_in=None,
         closes=CLOSED_BY_PROOF,
@@ -41,7 +59,7 @@ def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: An
     )
 
 
-def accepted_there(change: Change, row: Row, outcome: Pending, terms: Terms) -> Change:
+def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, terms: Terms) -> Change:
     """The provider is working: never sent again, never swept, polled on the contract's pending schedule."""
     known = row.status is OutboxStatus.AWAITING
     looks = row.looks + 1 if known else 0
@@ -53,6 +71,7 @@ def accepted_there(change: Change, row: Row, outcome: Pending, terms: Terms) -> 
         # Another object does not take the place of the one that is known: its entry names it.
         reference=row.reference or outcome.reference,
         result=dict(outcome.fields) or None,
+        interim=default_interim(outcome) if interim is None else interim,
         due_in=not_before(schedule[min(looks, len(schedule) - 1)]),
         looks=looks,
         absents=0,
@@ -78,6 +97,8 @@ def _second_object(row: Row, outcome: Proof) -> tuple[Letter, ...]:
 
 def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -> Change:
     """Back to the queue, or at rest if the row is too old or refused as it is."""
+    if row.inline:
+        return _rests_for_its_client(change, outcome, terms)
     if outcome.why == "request":
         details = {
             "attempts": row.attempt,
@@ -101,6 +122,19 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
         due_in=wait,
         misses=row.misses if outcome.why == "given_back" else row.misses + 1,
         error_code=f"not_executed_{outcome.why}",
+    )
+
+
+def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) -> Change:
+    # No worker can make this call, and its client was told to come again: nobody else need hear of it.
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.HELD,
+        state=KeyState.FAILED_RETRYABLE,
+        error_code=f"not_executed_{outcome.why}",
+        error_message=rest_message(None),
+        answer_ttl=rest_ttl(terms),
+        event="rested",
     )
 
 
@@ -140,9 +174,9 @@ def unknown(change: Change, terms: Terms) -> Change:
 def disagreement(first: Proof, second: Proof) -> Letter | None:
     """Two proofs agree if class and provider reference are equal; a missing reference contradicts nothing.
 
-    `Pending` agrees with every end of its own object, so there only another reference contradicts.
+    What is open agrees with every end of its own object, so there only another reference contradicts.
     """
-    same_class = type(first) is type(second) or isinstance(first, Pending) or isinstance(second, Pending)
+    same_class = type(first) is type(second) or is_open(first) or is_open(second)
     if same_class and not another(first.reference, second.reference):
         return None
     refused = isinstance(first, Refused) or isinstance(second, Refused)

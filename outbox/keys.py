@@ -74,10 +74,20 @@ def fingerprint(
     return f"v1:{hashlib.sha256(canonical(request)).hexdigest()}"
 
 
-def raw_fingerprint(operation: str, body: bytes) -> str:
-    """The fingerprint of a request whose body is not JSON: `v1-raw:` and the SHA-256 over its bytes, in hex."""
-    # A JSON string cannot contain a raw newline, so operation and body cannot flow into each other.
-    return f"v1-raw:{hashlib.sha256(canonical(operation) + SEPARATOR + body).hexdigest()}"
+def raw_fingerprint(
+    operation: str, body: bytes, path: str | None = None, query: str | Mapping[str, Any] | None = None
+) -> str:
+    """The fingerprint of a request whose body is not JSON: `v1-raw:` and the SHA-256 over its bytes, in hex.
+
+    A path or query is part of it where there is one, as in `fingerprint`.
+    """
+    head: Any = operation
+    if path or query:
+        head = {"operation": operation} | ({"path": path} if path else {})
+        if query:
+            head["query"] = dict(query) if isinstance(query, Mapping) else query
+    # Canonical JSON cannot contain a raw newline, so the head and the body cannot flow into each other.
+    return f"v1-raw:{hashlib.sha256(canonical(head) + SEPARATOR + body).hexdigest()}"
 
 
 def provider_key(secret: bytes, tenant: str, operation: str, key: str, step: int, generation: int) -> uuid.UUID:

@@ -10,13 +10,14 @@ from uuid import UUID
 
 from idem.outbox import claim as claims
 from idem.outbox import clock, telemetry
-from idem.outbox.answers import Renderer
+from idem.outbox.answers import Rendered, Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import Claimed, LaneName
 from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
-from idem.outbox.outcomes import NotExecuted, Refused, Seen, Succeeded, failure, name
+from idem.outbox.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
+from idem.outbox.providers import nobody
 from idem.outbox.reports import Report
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
@@ -207,11 +208,10 @@ class LaneWorker:
         telemetry.called(
             row.provider, row.account, row.intent_id, row.attempt, name(outcome), seen.elapsed, failure(outcome, seen)
         )
-        answer = letter = None
-        if isinstance(outcome, Succeeded | Refused):
-            rendered = await self._desk.renderer.render(flight.terms.operation, outcome, row.intent_id)
-            answer, letter = rendered.answer, rendered.letter
-        self._desk.settler.put(Report(row, outcome, seen, flight.terms, answer, letter))
+        told = Rendered()
+        if isinstance(outcome, Succeeded | Refused | Pending):
+            told = await self._desk.renderer.render(flight.terms.operation, outcome, row.intent_id)
+        self._desk.settler.put(Report(row, outcome, seen, flight.terms, told.answer, told.letter, told.interim))
 
     async def _recover(self, token: UUID, backend: int) -> None:
         desk = self._desk
@@ -225,9 +225,11 @@ class LaneWorker:
 
 
 def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]]:
-    """The lanes of a configuration: one for each (provider, account) that an operation uses."""
+    """The lanes of a configuration: one for each (provider, account) that an operation uses, nobody's left out."""
     lanes: dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]] = {}
     for operation in catalogue.operations.values():
+        if operation.provider == nobody.NAME:
+            continue
         contract = catalogue.providers[operation.provider].contract
         key = (operation.provider, operation.account)
         terms = {**(lanes[key][1] if key in lanes else {}), operation.name: Terms(contract, operation)}

@@ -11,6 +11,8 @@ from psycopg import AsyncConnection
 from idem.outbox import storable
 from idem.outbox.database import records
 from idem.outbox.errors import Refusal
+from idem.outbox.handlers import stopped
+from idem.outbox.handlers.stopped import is_of_handler as is_of_handler
 from idem.outbox.states import KeyState, Reason
 
 CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Reason.DISCREPANCY, Reason.HANDLER_FAILED})
@@ -31,7 +33,7 @@ def check_named(by: str, reason: str) -> None:
 
 
 LETTER = """
-SELECT d.id, d.intent_id, d.reason, d.seen, d.resolved_at, d.resolution, d.resolved_by, n.state, n.version
+SELECT d.id, d.intent_id, d.reason, d.details, d.seen, d.resolved_at, d.resolution, d.resolved_by, n.state, n.version
   FROM idem.dead_letters d LEFT JOIN idem.intents n ON n.id = d.intent_id
  WHERE d.id = %(letter)s
 """
@@ -48,6 +50,7 @@ async def close_letter(
     check_named(by, reason)
     async with connection.transaction():
         found = await _read(connection, letter)
+        _not_of_a_handler(found)
         if found.intent_id is None:
             raise Refusal(f"dead letter {letter} is about no intent: use `idem dlq discard`")
         await connection.execute(LOCK_INTENT, {"intent": found.intent_id})
@@ -62,7 +65,8 @@ async def close_letter(
         if not await resolve(connection, letter, "closed", by, reason):
             raise Refusal(RESOLVED_MEANWHILE)
         details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), "about": found.reason}
-        await connection.execute(EVIDENCE, {"intent": found.intent_id, "details": json.dumps(storable.fields(details))})
+        said = json.dumps(storable.fields(details))
+        await connection.execute(EVIDENCE, {"intent": found.intent_id, "kind": "letter_closed", "details": said})
         return Reason(found.reason)
 
 
@@ -71,6 +75,7 @@ async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, re
     check_named(by, reason)
     async with connection.transaction():
         found = await _read(connection, letter)
+        _not_of_a_handler(found)
         if found.intent_id is not None:
             raise Refusal(
                 f"dead letter {letter} is about intent {found.intent_id}, which would stay unsettled with nobody "
@@ -80,6 +85,48 @@ async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, re
             raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
         if not await resolve(connection, letter, "discarded", by, reason):
             raise Refusal(RESOLVED_MEANWHILE)
+        return Reason(found.reason)
+
+
+def _not_of_a_handler(found: Any) -> None:
+    if stopped.is_of_handler(found.reason, found.details):
+        raise Refusal(
+            f"dead letter {found.id} is an event that a handler could not be told: `idem dlq redrive` runs it again, "
+            "`idem dlq resolve --as closed` skips it"
+        )
+
+
+async def run_again(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
+    """Have a handler run again for the event that it could not be told, as if it had never failed; then the later ones.
+
+    `seen` as in `close_letter`.
+    """
+    return await _of_handler(connection, letter, by=by, reason=reason, seen=seen, skip=False)
+
+
+async def skip_event(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
+    """Let an event pass that a handler could not be told: it is never told of it, and the later ones go on."""
+    return await _of_handler(connection, letter, by=by, reason=reason, seen=seen, skip=True)
+
+
+async def _of_handler(
+    connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int, skip: bool
+) -> Reason:
+    check_named(by, reason)
+    async with connection.transaction():
+        found = await _read(connection, letter)
+        if not stopped.is_of_handler(found.reason, found.details):
+            raise Refusal(f"dead letter {letter} is not about a handler of settled intents")
+        if found.seen != seen:
+            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+        moved = await (stopped.skip if skip else stopped.resume)(connection, letter)
+        how = "handler_skipped" if skip else "handler_redriven"
+        if not await resolve(connection, letter, how, by, reason):
+            raise Refusal(RESOLVED_MEANWHILE)
+        details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), **found.details}
+        if moved is not None:
+            said = json.dumps(storable.fields(details))
+            await connection.execute(EVIDENCE, {"intent": moved, "kind": how, "details": said})
         return Reason(found.reason)
 
 
@@ -109,7 +156,7 @@ UPDATE idem.dead_letters
 """
 EVIDENCE = """
 INSERT INTO idem.evidence (intent_id, source, kind, details)
-VALUES (%(intent)s, 'operator', 'letter_closed', %(details)s::jsonb)
+VALUES (%(intent)s, 'operator', %(kind)s, %(details)s::jsonb)
 """
 
 

@@ -106,7 +106,8 @@ async def intents(
 
 INTENT = """
 SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.step, n.version, n.provider,
-       n.account, n.provider_reference, n.label, CASE WHEN %(params)s THEN n.params END AS params, n.result,
+       n.account, n.provider_reference, n.label, CASE WHEN %(params)s THEN n.params END AS params, n.result, n.interim,
+       n.object_end,
        n.wanted_at, n.created_at, n.settled_at, k.state AS key_state, k.response_status, k.last_error_code,
        k.last_error_message, k.expires_at
   FROM idem.intents n

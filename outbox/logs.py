@@ -39,6 +39,24 @@ def set_up(*, json: bool, level: str = "info") -> None:
     )
 
 
+def quietly() -> None:
+    """For a process that is somebody else's: lines go to the logger `idem` of the standard library.
+
+    Where the application has configured structlog itself, its own configuration holds.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=lambda *_: logging.getLogger("idem"),
+        cache_logger_on_first_use=False,
+    )
+
+
 class _Lines:
     """Writes lines, and never raises: a reader that has gone or a full disk must not undo what a line tells of."""
 

@@ -120,6 +120,23 @@ WEBHOOK_LAST = Gauge(
     multiprocess_mode="mostrecent",
 )  # fmt: skip
 
+# Who hears of it.
+HANDLERS = Counter(
+    "idem_handlers_total",
+    "Events told to a handler, by what became of it: told, failed (tried again), stopped (a dead letter).",
+    ["handler", "fate"],
+)
+HANDLER_OLDEST = Gauge(
+    "idem_handler_oldest_seconds", "Age of the oldest event that a handler has yet to hear, dead letters included.",
+    ["handler"], multiprocess_mode="mostrecent",
+)  # fmt: skip
+HANDLER_WAITING = Gauge(
+    "idem_handler_waiting",
+    "Events that a handler has yet to hear, dead letters included; counted to 10,000.",
+    ["handler"],
+    multiprocess_mode="mostrecent",
+)
+
 # How idem itself is.
 KEYS = Counter("idem_keys_pruned_total", "Keys expired or deleted, and rows of history deleted.", ["what"])
 STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed because the database was away.", ["daemon"])

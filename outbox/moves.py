@@ -16,8 +16,9 @@ from weakref import WeakKeyDictionary
 from psycopg import AsyncConnection
 
 from idem.outbox import metrics
+from idem.outbox.change import Row
 from idem.outbox.logs import key_hash, log
-from idem.outbox.states import OutboxStatus
+from idem.outbox.states import KeyState, OutboxStatus
 
 SOURCES = frozenset({"accept", "worker", "sweeper", "reconciler", "webhook", "operator", "client", "recovery"})
 """Who changes states; a name that is not here is counted as `other`."""
@@ -98,6 +99,19 @@ def moved(what: Moved) -> None:
         intent=str(what.intent), attempt=what.attempt, source=what.source, kind=what.kind,
         from_state=_text(what.from_state), to_state=_text(what.to_state),
         from_status=_text(what.from_status), to_status=_text(to_status),
+    )  # fmt: skip
+
+
+def begun(tenant: str, key: str, row: Row, *, again: bool) -> None:
+    """The beginning of an inline run, after its commit; `again`: its client took up a call that was at rest."""
+    metrics.ACCEPTS.labels(row.operation, "retrying" if again else "created").inc()
+    state, status = (KeyState.FAILED_RETRYABLE, OutboxStatus.HELD) if again else (None, None)
+    moved(
+        Moved(
+            tenant=tenant, operation=row.operation, key=key, intent=row.intent_id, attempt=row.attempt,
+            source="accept", kind="retried" if again else "accepted", from_state=state, to_state=row.state,
+            from_status=status, to_status=row.status, provider=row.provider, account=row.account,
+        )
     )  # fmt: skip
 
 

@@ -110,12 +110,13 @@ async def redrive(
             # At rest for no longer than this transaction: nobody is told of it.
             await _write(connection, dataclasses.replace(change, event=None), held)
             held = await _lock(connection, held.row.id, intent)
-        evidence = _evidence("redriven", by, reason, held)
+        evidence, row = _evidence("redriven", by, reason, held), held.row
         if new_provider_key:
             key = await generations.renew(connection, catalogue, held.row)
             renewed = {"new_provider_key": str(key), "old_provider_key": held.row.provider_key}
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
-        change = decide.redriven(held.row, evidence, terms, patience=terms.operation.patience + due_in)
+            row = dataclasses.replace(row, frozen=True)
+        change = decide.redriven(row, evidence, terms, patience=terms.operation.patience + due_in)
         return await _write(connection, dataclasses.replace(change, misses=0, due_in=due_in), held)
 
 
@@ -274,6 +275,7 @@ async def _rendered(
             f"the operation's own answer failed ({rendered.letter.details['error']}): give the answer yourself, with "
             "--answer FILE"
         )
+    assert rendered.answer is not None  # an operator speaks of an end
     return rendered.answer
 
 

@@ -13,16 +13,18 @@ from typing import Any, Literal, TypeAlias
 Fields: TypeAlias = Mapping[str, Any]
 """Named values that the contract takes out of the provider's answer; what `answer(outcome)` may use."""
 
-WhyNot: TypeAlias = Literal["transport", "throttled", "config", "request", "given_back"]
+WhyNot: TypeAlias = Literal["transport", "throttled", "config", "request", "given_back", "caller"]
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The effect exists. `status` is the provider's own word for it."""
+    """The effect exists. `status` is the provider's own word for it. `interim`: the object exists, but it is not at its
+    end (a status that the contract calls `answer`)."""
 
     reference: str | None
     status: str | None = None
     fields: Fields = field(default_factory=dict)
+    interim: bool = False
 
     @property
     def succeeded(self) -> bool:
@@ -57,7 +59,8 @@ class NotExecuted:
 
     transport: nothing left us. throttled: the contract says that the limiter stands before execution. config: our
     credentials, address or a proxy; says nothing about this row. request: the provider refuses this request as it
-    is. given_back: the claim ended before the call began. `retry_after` in seconds, as the provider asked for it.
+    is. given_back: the claim ended before the call began. caller: the word of the code that makes the call of an inline
+    operation. `retry_after` in seconds, as the provider asked for it.
     """
 
     why: WhyNot
@@ -106,6 +109,8 @@ class Seen:
 def name(outcome: Outcome | Look) -> str:
     """The word for an outcome in evidence, logs and metrics."""
     match outcome:
+        case Succeeded(interim=True):
+            return "interim"
         case Succeeded():
             return "succeeded"
         case Refused():
@@ -125,6 +130,8 @@ def name(outcome: Outcome | Look) -> str:
 def proof(word: str, reference: str | None, status: str | None, fields: Fields) -> Proof:
     """The proof that was stored under this word. Raises ValueError for a word that is no proof."""
     match word:
+        case "interim":
+            return Succeeded(reference, status, fields, interim=True)
         case "succeeded":
             return Succeeded(reference, status, fields)
         case "refused":

@@ -70,9 +70,16 @@ def prepare(
         label=known.label(params),
         provider=provider,
         provider_key=provider_key,
-        request=provider.freeze(_request(known, params), str(provider_key)),
+        request=_frozen(known, provider, params, str(provider_key)),
         traceparent=traceparent,
     )
+
+
+def _frozen(operation: Operation, provider: Provider, params: Any, provider_key: str) -> FrozenRequest:
+    if operation.kind == "inline":
+        # Nobody sends it: it says what was wanted, beside the key by which a proof finds the row.
+        return FrozenRequest("INLINE", operation.name, {}, canonical.canonical(params))
+    return provider.freeze(_request(operation, params), provider_key)
 
 
 def _request(operation: Operation, params: Any) -> ProviderRequest:

@@ -16,6 +16,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox import moves, storable
 from idem.outbox.change import Change, Evidence, Letter, StoredProof
+from idem.outbox.completion import is_open
 from idem.outbox.database import records
 from idem.outbox.decide import proven
 from idem.outbox.endings import disagreement
@@ -24,8 +25,9 @@ from idem.outbox.rows import Found, is_gone, lock, lock_soon
 from idem.outbox.settle import write
 from idem.outbox.terms import Terms
 
-Applied: TypeAlias = Literal["applied", "stored", "agrees", "conflict", "lost"]
-"""What became of a proof. lost: there is no such row and no such intent (a foreign key of the provider's)."""
+Applied: TypeAlias = Literal["applied", "stored", "agrees", "later_fact", "conflict", "lost"]
+"""What became of a proof. later_fact: the key was complete when the object existed, and now that has failed. lost:
+there is no such row and no such intent (a foreign key of the provider's)."""
 
 
 async def apply(
@@ -77,9 +79,10 @@ def _with(change: Change, letters: tuple[Letter, ...], found: StoredProof) -> Ch
 
 STORE = """
 INSERT INTO idem.proofs (id, outbox_id, intent_id, step, source, attempt, outcome, reference, status, fields,
-                         http_status, answer_status, answer_headers, answer_body)
+                         http_status, answer_status, answer_headers, answer_body, interim)
 SELECT %(id)s, r.outbox_id, r.intent_id, r.step, %(source)s, %(attempt)s, %(outcome)s, %(reference)s, %(status)s,
-       %(fields)s::jsonb, %(http_status)s, %(answer_status)s, %(answer_headers)s::jsonb, %(answer_body)s
+       %(fields)s::jsonb, %(http_status)s, %(answer_status)s, %(answer_headers)s::jsonb, %(answer_body)s,
+       %(interim)s::jsonb
   FROM idem.requests r WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1
     ON CONFLICT DO NOTHING RETURNING intent_id
 """
@@ -96,13 +99,13 @@ async def store(connection: AsyncConnection[Any], row_id: UUID, found: StoredPro
             "source": found.source,
             "attempt": found.attempt,
             "outcome": name(found.proof),
-            "reference": storable.text(found.proof.reference, 500) if found.proof.reference is not None else None,
-            "status": storable.text(found.proof.status, 100) if found.proof.status is not None else None,
-            "fields": json.dumps(storable.fields(found.proof.fields)),
+            **_words(found.proof),
+            "fields": _as_json(found.proof.fields),
             "http_status": found.http_status,
             "answer_status": answer.status if answer else None,
             "answer_headers": json.dumps(dict(answer.headers)) if answer else None,
             "answer_body": answer.body if answer else None,
+            "interim": _as_json(found.interim),
         },
     )
     if await stored.fetchone() is None:
@@ -111,8 +114,19 @@ async def store(connection: AsyncConnection[Any], row_id: UUID, found: StoredPro
     return "stored"
 
 
+def _words(proof: Proof) -> dict[str, str | None]:
+    return {
+        "reference": None if proof.reference is None else storable.text(proof.reference, 500),
+        "status": None if proof.status is None else storable.text(proof.status, 100),
+    }
+
+
+def _as_json(value: Any) -> str | None:
+    return None if value is None else json.dumps(storable.fields({"value": value})["value"])
+
+
 DONE = """
-SELECT n.id, n.state, n.outcome, n.provider_reference
+SELECT n.id, n.state, n.outcome, n.provider_reference, n.object_end
   FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
  WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1 FOR NO KEY UPDATE OF n
 """
@@ -122,8 +136,27 @@ INSERT INTO idem.dead_letters AS d (intent_id, reason, details) VALUES (%(intent
 """
 CORRECT = """
 INSERT INTO idem.events (aggregateid, number, type, payload)
-SELECT %(intent)s, 1 + coalesce(max(e.number), 0), 'corrected', %(details)s::jsonb
-  FROM idem.events e WHERE e.aggregateid = %(intent)s
+SELECT n.id, e.number, 'corrected',
+       jsonb_build_object('intent', n.id, 'number', e.number, 'tenant', n.tenant_id, 'operation', n.operation,
+                          'label', n.label, 'state', n.state, 'outcome', n.outcome,
+                          'provider_reference', n.provider_reference, 'details', %(details)s::jsonb)
+  FROM idem.intents n CROSS JOIN LATERAL (
+       SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = n.id) AS e
+ WHERE n.id = %(intent)s
+"""
+LATER = """
+WITH known AS (
+    UPDATE idem.intents n SET object_end = %(end)s WHERE n.id = %(intent)s
+    RETURNING n.id, n.tenant_id, n.operation, n.state, n.provider_reference, n.label
+)
+INSERT INTO idem.events (aggregateid, number, type, payload)
+SELECT k.id, e.number, 'later_fact',
+       jsonb_build_object('intent', k.id, 'number', e.number, 'tenant', k.tenant_id, 'operation', k.operation,
+                          'label', k.label, 'state', k.state, 'outcome', %(end)s::text,
+                          'provider_reference', coalesce(%(reference)s::text, k.provider_reference),
+                          'status', %(status)s::text, 'fields', %(fields)s::jsonb)
+  FROM known k CROSS JOIN LATERAL (
+       SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = k.id) AS e
 """
 DROP = "DELETE FROM idem.proofs WHERE id = %(id)s"
 
@@ -131,7 +164,8 @@ DROP = "DELETE FROM idem.proofs WHERE id = %(id)s"
 async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredProof, evidence: Evidence) -> Applied:
     """Hold a proof against a step that is already done. A contradiction never overwrites an answer (P4).
 
-    Under the intent's lock, because there is no row any more that would order two of them and their events.
+    Where the key was complete when the object existed, the end of that object is no contradiction but a later fact,
+    told once. Under the intent's lock, because there is no row any more that would order two of them and their events.
     """
     cursor = records(connection)
     done = await (await cursor.execute(DONE, {"row": row_id})).fetchone()
@@ -142,7 +176,8 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
     known: Proof | None = None
     match done.outcome:
         case "succeeded":
-            known = Succeeded(done.provider_reference)
+            # An object may fail and succeed after that (another card): only its success is an end for good.
+            known = Succeeded(done.provider_reference, interim=done.object_end in ("open", "refused"))
         case "refused" | "cancelled":
             # Cancelled means that nothing happened: any object there contradicts it, as it contradicts a refusal.
             known = Refused(done.provider_reference)
@@ -150,7 +185,12 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
     compared = Succeeded(found.proof.reference) if happened and done.outcome == "cancelled" else found.proof
     letter = disagreement(known, compared) if known is not None else None
     if letter is None:
-        return "agrees"
+        if known is None or not is_open(known) or is_open(found.proof):
+            return "agrees"
+        if name(found.proof) != done.object_end:
+            about = {"intent": done.id, "end": name(found.proof), "fields": _as_json(found.proof.fields)}
+            await connection.execute(LATER, about | _words(found.proof))
+        return "later_fact" if isinstance(found.proof, Refused) else "agrees"
     details = json.dumps(storable.fields(letter.details))
     buried = await connection.execute(BURY, {"intent": done.id, "reason": letter.reason, "details": details})
     if await buried.fetchone() == (1,):

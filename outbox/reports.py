@@ -28,7 +28,7 @@ the answer to its COMMIT was lost."""
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the holder of a claim saw. `answer` is rendered for a final outcome; `letter` if that failed."""
+    """What the holder of a claim saw. `answer` or `interim` is rendered for a proof; `letter` if the answer failed."""
 
     row: Row
     outcome: Outcome
@@ -36,10 +36,11 @@ class Report:
     terms: Terms
     answer: Answer | None = None
     letter: Letter | None = None
+    interim: Any = None
 
     def change(self) -> Change:
         """The change that this report wants, as long as no stored proof speaks of the row."""
-        change = decide.report(self.row, self.outcome, self.seen, self.answer, self.terms)
+        change = decide.report(self.row, self.outcome, self.seen, self.answer, self.terms, self.interim)
         letters = (*change.letters, self.letter) if self.letter else change.letters
         return dataclasses.replace(change, alone=True, letters=letters)
 
@@ -47,9 +48,8 @@ class Report:
         """The report as a proof, if it is one."""
         match self.outcome:
             case Succeeded() | Refused() | Pending():
-                return StoredProof(
-                    uuid4(), "worker", self.outcome, self.answer, self.seen.http_status, self.row.attempt
-                )
+                status, attempt = self.seen.http_status, self.row.attempt
+                return StoredProof(uuid4(), "worker", self.outcome, self.answer, status, attempt, self.interim)
             case NotExecuted() | Ambiguous():
                 return None
             case _ as unlisted:

@@ -36,7 +36,8 @@ SOON = 0.5
 READ = """
 SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
        o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.looks, o.absents, o.misses,
-       o.marks_start, o.claimed_by AS holder, o.provider_reference AS reference,
+       o.marks_start, o.inline, o.claimed_by AS holder, o.provider_reference AS reference,
+       EXISTS (SELECT FROM idem.requests r WHERE r.outbox_id = o.id) AS frozen,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        o.started_at IS NOT NULL AS started,
        extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left,
@@ -59,7 +60,7 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
 """
 STORED = """
 SELECT p.outbox_id, p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt,
-       p.answer_status, p.answer_headers, p.answer_body
+       p.answer_status, p.answer_headers, p.answer_body, p.interim
   FROM idem.proofs p WHERE p.outbox_id = ANY (%(ids)s) ORDER BY p.stored_at, p.id
 """
 
@@ -122,4 +123,5 @@ def _stored(record: Any) -> StoredProof:
         answer=answer,
         http_status=record.http_status,
         attempt=record.attempt,
+        interim=record.interim,
     )

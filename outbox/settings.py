@@ -191,6 +191,11 @@ class InstallationSettings(Section):
         description="Name of the environment, written into a new database by `idem db upgrade`, which wants it said; "
         "default development. A daemon of another environment refuses to start on this database.",
     )
+    app: str | None = Field(
+        default=None,
+        description="The application whose operations and handlers are served, as shop.payments:idem (module and name "
+        "of its Idem); default none: the operations of this file alone.",
+    )
     database: DatabaseSettings = Field(default=DatabaseSettings(), description="The database and its timeouts.")
     worker: WorkerSettings = Field(default=WorkerSettings(), description="Who makes the calls.")
     api: ApiSettings = Field(default=ApiSettings(), description="The HTTP API.")

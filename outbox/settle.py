@@ -35,7 +35,8 @@ WITH input AS MATERIALIZED (
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
         looks integer, absents integer, misses integer, redrives integer, sweeps integer,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
-        error_code text, error_message text, reference text, result jsonb, event text,
+        interim jsonb, still_open boolean,
+        error_code text, error_message text, reference text, provider_status text, result jsonb, event text,
         source text, kind text, seen text, http_status integer, details jsonb,
         letters jsonb, closes jsonb, folds jsonb)
 ), locked AS MATERIALIZED (
@@ -43,7 +44,7 @@ WITH input AS MATERIALIZED (
 ), matched AS MATERIALIZED (
     SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
            o.provider, o.account, extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited,
-           n.state AS from_state, n.created_at AS wanted_first, n.tenant_id, n.operation, n.idempotency_key,
+           n.state AS from_state, n.created_at AS wanted_first, n.tenant_id, n.operation, n.idempotency_key, n.label,
            statement_timestamp() AS at
       FROM input i
       JOIN locked o ON o.id = i.id AND o.claim_token IS NOT DISTINCT FROM i.token AND o.attempt = i.attempt
@@ -58,7 +59,7 @@ WITH input AS MATERIALIZED (
            available_at  = coalesce(m.at + make_interval(secs => m.due_in), o.available_at),
            redrive_at    = m.at + make_interval(secs => m.redrive_in),
            start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
-           first_sent_at = CASE WHEN m.to_status IN ('pending', 'waiting', 'held') THEN NULL
+           first_sent_at = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN NULL
                                 ELSE coalesce(o.first_sent_at, m.wanted_first) END,
            started_at    = NULL,
            claim_token   = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,
@@ -76,10 +77,13 @@ WITH input AS MATERIALIZED (
            outcome    = m.ended,
            settled_at = CASE WHEN m.to_state = 'completed' THEN m.at END,
            provider_reference = coalesce(m.reference, n.provider_reference),
-           result     = coalesce(m.result, n.result)
+           result     = coalesce(m.result, n.result),
+           interim    = CASE m.to_status WHEN 'awaiting' THEN coalesce(m.interim, n.interim) END,
+           object_end = CASE WHEN m.still_open THEN 'open' END
       FROM matched m
      WHERE n.id = m.intent_id
-       AND (m.from_state <> m.to_state OR m.reference IS NOT NULL OR m.from_status IS DISTINCT FROM 'claimed')
+       AND (m.from_state <> m.to_state OR m.reference IS NOT NULL OR m.interim IS NOT NULL
+            OR m.from_status IS DISTINCT FROM 'claimed')
 ), answered AS (
     UPDATE idem.idempotency_keys k
        SET state              = m.to_state,
@@ -123,12 +127,14 @@ WITH input AS MATERIALIZED (
      WHERE d.intent_id = m.intent_id AND d.resolved_at IS NULL AND m.closes ? d.reason
 ), told AS (
     INSERT INTO idem.events (aggregateid, number, type, payload)
-    SELECT m.intent_id,
-           1 + coalesce((SELECT max(e.number) FROM idem.events e WHERE e.aggregateid = m.intent_id), 0),
-           m.event,
-           jsonb_build_object('intent', m.intent_id, 'tenant', m.tenant_id, 'operation', m.operation,
-                              'state', m.to_state, 'outcome', m.ended, 'provider_reference', m.reference)
-      FROM matched m WHERE m.event IS NOT NULL
+    SELECT m.intent_id, e.number, m.event,
+           jsonb_build_object('intent', m.intent_id, 'number', e.number, 'tenant', m.tenant_id,
+                              'operation', m.operation, 'label', m.label, 'state', m.to_state, 'outcome', m.ended,
+                              'provider_reference', m.reference, 'status', m.provider_status)
+               || CASE WHEN m.still_open THEN '{"interim": true}'::jsonb ELSE '{}' END
+      FROM matched m CROSS JOIN LATERAL (
+           SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = m.intent_id) AS e
+     WHERE m.event IS NOT NULL
 ), folded AS (
     DELETE FROM idem.proofs p USING matched m, jsonb_array_elements_text(m.folds) AS f (id) WHERE p.id = f.id::uuid
 )
@@ -226,9 +232,12 @@ def parameters(change: Change) -> dict[str, Any]:
         "answer_headers": dict(answer.headers) if answer else None,
         "answer_body": base64.b64encode(answer.body).decode() if answer else None,
         "answer_ttl": change.answer_ttl,
+        "interim": storable.fields({"interim": change.interim})["interim"],
+        "still_open": change.still_open,
         "error_code": change.error_code,
         "error_message": change.error_message,
         "reference": storable.text(change.reference, 500) if change.reference is not None else None,
+        "provider_status": storable.text(change.provider_status, 100) if change.provider_status is not None else None,
         "result": storable.fields(change.result) if change.result is not None else None,
         "event": change.event,
         "source": change.evidence.source,
@@ -258,6 +267,7 @@ def bare(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "result": None,
+        "interim": None,
         "details": {"dropped": "the details could not be stored"},
         "letters": [{"reason": letter["reason"], "details": {}} for letter in row["letters"]],
     }

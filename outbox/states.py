@@ -102,6 +102,8 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.HELD, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.UNKNOWN, S.HELD, ("settle",), "verdict: proven not executed"),
     Transition(S.HELD, S.PENDING, ("accept", "redrive"), "back to work under the same provider key"),
+    Transition(S.HELD, S.UNFROZEN, ("accept", "redrive"), "never rendered: back to be rendered"),
+    Transition(S.HELD, S.CLAIMED, ("accept",), "inline: the client's retry makes the call itself"),
     Transition(S.PENDING, S.UNKNOWN, ("recover",), "the database changed"),
     Transition(S.WAITING, S.UNKNOWN, ("recover",), "the database changed"),
     Transition(S.UNFROZEN, S.UNKNOWN, ("recover",), "the database changed"),

@@ -184,6 +184,32 @@ def proof_applied(intent: UUID | None, source: str, applied: str) -> None:
     log.info("proof", intent=str(intent) if intent else None, source=source, applied=applied)
 
 
+def handler_told(handler: str, intent: UUID, number: int) -> None:
+    """A handler has heard of an event, and what it wrote has committed."""
+    metrics.HANDLERS.labels(handler, "told").inc()
+    log.info("handler_told", handler=handler, intent=str(intent), number=number)
+
+
+def handler_failed(handler: str, intent: UUID, number: int, error: BaseException, *, stopped: bool) -> None:
+    """A handler has failed, and nothing of it is left; `stopped`: it has its dead letter and is not tried again."""
+    metrics.HANDLERS.labels(handler, "stopped" if stopped else "failed").inc()
+    log.warning(
+        "handler_failed", handler=handler, intent=str(intent), number=number, stopped=stopped, error=told(error)
+    )
+
+
+def handler_not_told(handler: str, intent: UUID, number: int, error: BaseException) -> None:
+    """A handler was not begun, or its failure could not be kept: its event is found again."""
+    log.warning("handler_not_told", handler=handler, intent=str(intent), number=number, error=told(error))
+
+
+def handlers_wait(waiting: Mapping[str, tuple[int, float]]) -> None:
+    """How many events each handler has yet to hear, and the age of the oldest in seconds."""
+    for handler, (events, oldest) in waiting.items():
+        metrics.HANDLER_WAITING.labels(handler).set(events)
+        metrics.HANDLER_OLDEST.labels(handler).set(oldest)
+
+
 @dataclass(frozen=True, slots=True)
 class Unsettled:
     """How much of a kind is unsettled. Seconds: age of the `oldest`, and how long the first is `overdue`."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from idem.outbox.contract import Contract
 from idem.outbox.operation import Operation
+from idem.outbox.providers import nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,4 +24,8 @@ class Terms:
     def settleable(self) -> bool:
         """Whether idem can find out by itself what became of an unknown row of this provider."""
         contract = self.contract
-        return not self.known or contract.replays or contract.lookup.possible or contract.events
+        if contract.provider == nobody.NAME:
+            return False
+        # What the caller's own code has sent is never sent again by us.
+        replays = contract.replays and self.operation.kind != "inline"
+        return not self.known or replays or contract.lookup.possible or contract.events

@@ -1,23 +1,27 @@
 """Waking idle workers: a hint after the commit, never the truth. Polling finds whatever a lost hint would have said.
 
 The accepting transaction never notifies: a NOTIFY inside it takes one lock for the whole database cluster at commit
-and breaks two-phase commit. The library sends one, without payload, on a connection of its own.
+and breaks two-phase commit. The library sends one, without payload, on a connection of its own, by the driver that is
+there: psycopg, else asyncpg, else none, and the workers poll.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import re
 import threading
 import time
+from typing import TYPE_CHECKING, Protocol
 
-import psycopg
 from sqlalchemy import Connection, event
 
-from idem.outbox.backoff import backoff
-from idem.outbox.database import AWAY, Database
+if TYPE_CHECKING:
+    import asyncpg
+    import psycopg
 
 CHANNEL = "idem_outbox"
+PATIENCE = 5.0
+"""Seconds for one connection or one hint."""
 
 
 class Nudge:
@@ -27,7 +31,8 @@ class Nudge:
     """
 
     def __init__(self, url: str, *, interval: float = 0.02, settle_time: float = 0.003) -> None:
-        self._url = url
+        # SQLAlchemy's `postgresql+asyncpg://` means the same database.
+        self._url = re.sub(r"\Apostgres(?:ql)?(?:\+\w+)?://", "postgresql://", url)
         self._interval = interval
         self._settle_time = settle_time
         self._wanted = threading.Event()
@@ -59,7 +64,7 @@ class Nudge:
             self._thread.join(timeout=2)
 
     def _run(self) -> None:
-        connection: psycopg.Connection[tuple[object, ...]] | None = None
+        line = _line(self._url)
         while True:
             self._wanted.wait()
             if self._closed:
@@ -67,71 +72,77 @@ class Nudge:
             self._wanted.clear()
             # SQLAlchemy announces a commit just before it happens: give it the time to become visible.
             time.sleep(self._settle_time)
-            try:
-                if connection is None or connection.closed:
-                    connection = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
-                connection.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
-            except psycopg.Error:
-                connection = None
+            line.hint()
             time.sleep(self._interval)
-        if connection is not None:
-            connection.close()
+        line.close()
 
 
-class Listener:
-    """Sets events when a nudge comes. Its session never has an open transaction, and it connects again by itself.
+class _Line(Protocol):
+    def hint(self) -> None:
+        """Send one; connect first where that is needed. Never raises."""
 
-    A dead connection that looks alive costs nothing but latency: polling is the truth.
-    """
-
-    def __init__(self, database: Database, probe: float = 5.0) -> None:
-        self._database = database
-        self._probe = probe
-        self._events: list[asyncio.Event] = []
-        self.listening = asyncio.Event()
-
-    def subscribe(self) -> asyncio.Event:
-        """An event that is set at each nudge; whoever waits for it clears it."""
-        event = asyncio.Event()
-        self._events.append(event)
-        return event
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Listen until `stop` is set."""
-        failures = 0
-        while not stop.is_set():
-            try:
-                connection = await self._database.dedicated()
-            except AWAY:
-                failures += 1
-                await _pause(stop, backoff(failures, base=0.5, cap=10.0))
-                continue
-            try:
-                await connection.execute("LISTEN idem_outbox")
-                failures = 0
-                self.listening.set()
-                self._wake()
-                while not stop.is_set():
-                    heard = False
-                    async for _ in connection.notifies(timeout=self._probe, stop_after=1):
-                        heard = True
-                    if heard:
-                        self._wake()
-                    else:
-                        # A silent connection may be a dead one: an answer proves that it is not.
-                        await connection.execute("SELECT 1")
-            except AWAY:
-                failures += 1
-                await _pause(stop, backoff(failures, base=0.5, cap=10.0))
-            finally:
-                self.listening.clear()
-                await connection.close()
-
-    def _wake(self) -> None:
-        for subscriber in self._events:
-            subscriber.set()
+    def close(self) -> None: ...
 
 
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+def _line(url: str) -> _Line:
+    # A driver that is there and cannot be loaded (psycopg without libpq) is as good as none.
+    for line in (_Psycopg, _Asyncpg):
+        try:
+            return line(url)
+        except ImportError:
+            pass
+    return _None()
+
+
+class _Psycopg:
+    def __init__(self, url: str) -> None:
+        import psycopg
+
+        self._connect = psycopg.Connection.connect
+        self._url = url
+        self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+
+    def hint(self) -> None:
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = self._connect(self._url, autocommit=True, connect_timeout=int(PATIENCE))
+            self._connection.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
+        except Exception:  # whatever a driver may raise: nothing depends on a hint
+            self._connection = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+class _Asyncpg:
+    def __init__(self, url: str) -> None:
+        import asyncpg
+
+        self._connect = asyncpg.connect
+        self._url = url
+        self._connection: asyncpg.Connection | None = None
+        self._runner = asyncio.Runner()
+
+    def hint(self) -> None:
+        try:
+            self._runner.run(self._hint())
+        except Exception:  # whatever a driver may raise: nothing depends on a hint
+            self._connection = None
+
+    async def _hint(self) -> None:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._connect(self._url, timeout=PATIENCE)
+        await self._connection.execute("SELECT pg_notify($1, '')", CHANNEL, timeout=PATIENCE)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+        self._runner.close()
+
+
+class _None:
+    def hint(self) -> None:
+        """Polling is the truth."""
+
+    def close(self) -> None: ...

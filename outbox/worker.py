@@ -11,11 +11,13 @@ from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.daemon import Life
 from idem.outbox.database import Database
+from idem.outbox.handlers.runner import HandlerRunner, keep_expanding
 from idem.outbox.lane import Lane
 from idem.outbox.lane_worker import Desk, LaneWorker, lane_names
+from idem.outbox.listener import Listener
+from idem.outbox.rendering import Freezer
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
-from idem.outbox.wakeup import Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Pass:
 
     claimed: int
     fates: Mapping[str, int]
+    told: int = 0
+    """Events that handlers were told."""
 
 
 class Worker:
@@ -34,13 +38,16 @@ class Worker:
         database: Database,
         catalogue: Catalogue,
         settings: WorkerSettings | None = None,
+        handlers: HandlerRunner | None = None,
     ) -> None:
         self.database = database
+        self._handlers = handlers
         self.settings = settings or WorkerSettings()
         self.life = Life("worker")
         self.settler = Settler(database, batch=self.settings.batch, flush=self.settings.flush)
         self.life.tokens = lambda: list(self.settler.held)
         self._renderer = Renderer()
+        self._freezer = Freezer(database, catalogue)
         desk = Desk(database, self.settler, self._renderer, self.life, self.settings)
         self.lanes = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
@@ -56,7 +63,17 @@ class Worker:
         ended = asyncio.Event()
         living = asyncio.create_task(self.life.run(self.database, ended))
         settling = asyncio.create_task(self.settler.run())
-        await asyncio.gather(*(lane.run(stop, listener.subscribe()) for lane in self.lanes))
+        telling = asyncio.create_task(
+            keep_expanding(self.database, stop) if self._handlers is None else self._handlers.run(stop)
+        )
+        woken = [listener.subscribe() for _ in self.lanes]
+
+        def rendered() -> None:
+            for event in woken:
+                event.set()
+
+        freezing = self._freezer.run(stop, listener.subscribe(), self.settings.poll, rendered)
+        await asyncio.gather(freezing, *(lane.run(stop, event) for lane, event in zip(self.lanes, woken, strict=True)))
         # It would wait for its next probe, and nobody claims any more.
         listening.cancel()
         for lane in self.lanes:
@@ -66,13 +83,15 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.settler.drain(), self.settings.lease)
         settling.cancel()
+        await telling
         ended.set()
         await asyncio.gather(listening, living, settling, return_exceptions=True)
         await self.life.end(self.database)
         await self.close()
 
     async def run_once(self) -> Pass:
-        """One pass over all lanes: claim, call, settle."""
+        """One pass: render what was accepted by SQL; over all lanes claim, call, settle; then tell the handlers."""
+        await self._freezer.once()
         settling = asyncio.create_task(self.settler.run())
         before = dict(self.settler.fates)
         try:
@@ -83,10 +102,12 @@ class Worker:
             with contextlib.suppress(asyncio.CancelledError):
                 await settling
         fates = {fate: n - before.get(fate, 0) for fate, n in self.settler.fates.items() if n > before.get(fate, 0)}
-        return Pass(claimed, fates)
+        return Pass(claimed, fates, await self._handlers.run_once() if self._handlers is not None else 0)
 
     async def close(self) -> None:
         """Close clients and threads; the database is the caller's."""
         for lane in self.lanes:
             await lane.lane.close()
         self._renderer.close()
+        if self._handlers is not None:
+            await self._handlers.close()

@@ -56,7 +56,7 @@ async def ask(lane: Lane, control: ControlQuestion, taken: Taken) -> Answered | 
     sent = False
     counts = False
     replay: Answered | None = None
-    if taken.replay:
+    if taken.replay and taken.request is not None:
         outcome, seen = await lane.send(taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True)
         what, why = name(outcome), failure(outcome, seen)
         provider, account = lane.provider.contract.provider, lane.account.name
@@ -109,12 +109,10 @@ async def settle(
     proof: StoredProof | None = None
     letters: tuple[Letter, ...] = ()
     match look:
-        case Succeeded() | Refused():
-            rendered = await renderer.render(terms.operation, look, taken.intent_id)
-            proof = StoredProof(uuid4(), "reconciler", look, rendered.answer, seen.http_status, taken.attempt)
-            letters = (rendered.letter,) if rendered.letter else ()
-        case Pending():
-            proof = StoredProof(uuid4(), "reconciler", look, None, seen.http_status, taken.attempt)
+        case Succeeded() | Refused() | Pending():
+            told = await renderer.render(terms.operation, look, taken.intent_id)
+            proof = StoredProof(uuid4(), "reconciler", look, told.answer, seen.http_status, taken.attempt, told.interim)
+            letters = (told.letter,) if told.letter else ()
         case Absent() | CouldNotAsk():
             pass
         case _ as unlisted:

@@ -21,7 +21,10 @@ from idem.outbox.states import OutboxStatus
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A row that this process may ask about. `replay`: the send of its frozen request is an attempt, and allowed."""
+    """A row that this process may ask about. `replay`: the send of its frozen request is an attempt, and allowed.
+
+    `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
+    """
 
     id: UUID
     intent_id: UUID
@@ -32,7 +35,7 @@ class Taken:
     provider_key: str
     reference: str | None
     replay: bool
-    request: FrozenRequest
+    request: FrozenRequest | None
     lease_ends: float
 
 
@@ -68,7 +71,9 @@ WITH picked AS MATERIALIZED (
            claimed_at    = statement_timestamp(),
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
            attempt       = o.attempt + CASE
-               WHEN o.status = 'unknown' AND %(replays)s
+               WHEN o.status = 'unknown' AND NOT o.inline AND %(replays)s
+                AND (SELECT r.step FROM idem.requests r
+                      WHERE r.outbox_id = o.id AND r.generation = o.generation) IS NOT NULL
                 AND o.first_sent_at > statement_timestamp()
                                       - make_interval(secs => least(o.replay_window, %(window)s))
                THEN 1 ELSE 0 END,
@@ -76,13 +81,14 @@ WITH picked AS MATERIALIZED (
                                 ELSE greatest(o.quiet_after, o.claimed_until + make_interval(secs => %(quiet)s)) END
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
-              o.status = 'unknown' AND %(replays)s
+              o.status = 'unknown' AND NOT o.inline AND %(replays)s
               AND o.first_sent_at > statement_timestamp()
                                     - make_interval(secs => least(o.replay_window, %(window)s)) AS replay
 )
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
-       t.provider_reference AS reference, coalesce(t.replay, false) AS replay, r.method, r.path, r.headers, r.body
-  FROM taken t JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
+       t.provider_reference AS reference, coalesce(t.replay, false) AND r.outbox_id IS NOT NULL AS replay,
+       r.method, r.path, r.headers, r.body
+  FROM taken t LEFT JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
 """
 
 
@@ -133,7 +139,7 @@ async def take(
             provider_key=r.provider_key,
             reference=r.reference,
             replay=r.replay,
-            request=FrozenRequest(r.method, r.path, r.headers, bytes(r.body)),
+            request=None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body)),
             lease_ends=now + lease,
         )
         for r in await cursor.fetchall()

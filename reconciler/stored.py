@@ -54,7 +54,8 @@ async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row
         if not found.stored or found.row.live:
             return 0
         terms = catalogue.cautious(found.row.operation, found.row.provider)
-        first, rest = found.stored[0], found.stored[1:]
+        # The newest speaks for itself: of what is open it says the most.
+        *rest, first = found.stored
         change = decide.proven(found.row, first, rest, terms, _evidence(first))
         change = dataclasses.replace(change, folds=tuple(p.id for p in found.stored))
         if not await write(connection, [change]):

@@ -6,5 +6,7 @@ from fix_api import api  # noqa: F401
 from fix_database import database, db_url, server, superuser_url, template  # noqa: F401
 from fix_spine import spine  # noqa: F401
 
-# A suite that was started in the background ignores Ctrl-C, and so would every program that it starts and interrupts.
+# A suite that was started in the background, or by nohup, ignores Ctrl-C or the end of its terminal, and so would every
+# program that it starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)

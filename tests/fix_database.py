@@ -15,9 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from idem.cli.embedded import acquire
 from idem.migrations import runner
 from idem.outbox.database import Database, Timeouts
+from idem.testing.embedded import acquire
 
 ENVIRONMENT = "test"
 _numbers = itertools.count(1)

@@ -33,6 +33,7 @@ from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, compile_text
 from idem.outbox.settings import ReconcilerSettings, WorkerSettings
 from idem.reconciler.daemon import Pass, Reconciler
+from idem.testing import stepping
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
 
@@ -124,10 +125,7 @@ class Spine:
     async def advance(self, seconds: float) -> None:
         """Let `seconds` pass for every row."""
         async with self.database.connection() as connection:
-            await connection.execute("ALTER TABLE idem.outbox DISABLE TRIGGER quiet_time_is_never_lowered")
-            await connection.execute(ADVANCE_OUTBOX, {"s": seconds})
-            await connection.execute("ALTER TABLE idem.outbox ENABLE TRIGGER quiet_time_is_never_lowered")
-            await connection.execute(ADVANCE_KEYS, {"s": seconds})
+            await stepping.advance(connection, seconds)
 
     async def all(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         async with self.database.connection() as connection:
@@ -162,19 +160,6 @@ class Spine:
     def effects(self) -> int:
         """Payments that the bank has made, whoever asked for them."""
         return len(self.bank.log.payments())
-
-
-ADVANCE_OUTBOX = """
-UPDATE idem.outbox SET available_at = available_at - make_interval(secs => %(s)s),
-       start_before = start_before - make_interval(secs => %(s)s),
-       status_since = status_since - make_interval(secs => %(s)s),
-       claimed_at = claimed_at - make_interval(secs => %(s)s),
-       claimed_until = claimed_until - make_interval(secs => %(s)s),
-       first_sent_at = first_sent_at - make_interval(secs => %(s)s),
-       quiet_after = quiet_after - make_interval(secs => %(s)s),
-       redrive_at = redrive_at - make_interval(secs => %(s)s)
-"""
-ADVANCE_KEYS = "UPDATE idem.idempotency_keys SET expires_at = expires_at - make_interval(secs => %(s)s)"
 
 
 def catalogue(url: str, **operations: Any) -> Catalogue:

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 
 from idem.cli.demo.processes import Processes
-from idem.cli.embedded import Embedded, outage
 from idem.cli.group.children import Child
+from idem.testing.embedded import Embedded, outage
 
 RETURN = 30.0
 """Seconds that the server may take to come back: recovery on a loaded disk."""

@@ -16,9 +16,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from idem.cli.demo.settings import DemoSettings
-from idem.cli.embedded import Embedded, acquire
 from idem.outbox.errors import ConfigError
 from idem.outbox.settings import check_database_url
+from idem.testing.embedded import Embedded, acquire
 
 PREFIX = "idem_demo_"
 LINGER = 0.5

@@ -28,7 +28,6 @@ from idem.cli.demo.report import Result
 from idem.cli.demo.sabotage import Saboteur
 from idem.cli.demo.scenario import PlannedPayment
 from idem.cli.demo.settings import DemoSettings
-from idem.cli.embedded import Embedded
 from idem.cli.group.children import Death
 from idem.cli.group.reaper import record
 from idem.migrations import runner
@@ -37,6 +36,7 @@ from idem.outbox.configuration import load
 from idem.outbox.errors import ConfigError
 from idem.outbox.wakeup import Nudge
 from idem.testing.bank import read_log
+from idem.testing.embedded import Embedded
 
 TIDY_UP = 60.0
 """Seconds beyond the longest way of one payment after which a demo ends, whatever is still open."""

@@ -13,6 +13,7 @@ from idem.cli.doctor import (
     connections,
     contracts,
     daemons,
+    handlers,
     people,
     pooler,
     queue,
@@ -58,6 +59,7 @@ CHECKS = (
     Check("proofs", people.proofs),
     Check("dead_letters", people.dead_letters),
     Check("orphans", people.orphans),
+    Check("handlers", handlers.handlers),
     Check("webhooks", webhooks.webhooks),
     Check("webhooks", webhooks.waiting),
 )

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from idem.cli.embedded import acquire, locks
 from idem.outbox.errors import Refusal
+from idem.testing.embedded import acquire, locks
 
 LINGER = 0.5
 """Seconds that the embedded server stays after us; longer only delays the end."""

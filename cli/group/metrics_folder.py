@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from idem.cli.embedded import EmbeddedError, locks
 from idem.outbox import metrics
+from idem.testing.embedded import EmbeddedError, locks
 
 PREFIX = "idem-metrics-"
 LEFT = 600.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import secrets
 import shlex
 from dataclasses import dataclass
@@ -50,10 +51,12 @@ def request(address: Address, token: str, operation: str, body: str) -> str:
     return " \\\n  ".join([*words, f"-d {shlex.quote(body)}"])
 
 
-def text(address: Address, token: str, operations: list[str], config: Path, database: str, *, sample: bool) -> str:
+def text(
+    address: Address, token: str, operations: list[str], config: Path | None, database: str, *, sample: bool
+) -> str:
     """All of it. Only the sample's request has a body of ours: with another configuration it would be a real effect."""
     lines = [f"idem is up at {address.url}", f"token of tenant demo: {token}", ""]
-    if sample:
+    if sample and config is not None:
         body = '{"amount": 1999, "order": "order-1"}'
         lines += [f"Pay (the bank is a pretended one, its settings are in {config.parent}):", ""]
         lines += [request(address, token, OPERATION, body), ""]
@@ -62,7 +65,8 @@ def text(address: Address, token: str, operations: list[str], config: Path, data
         lines += [f"Ask for {operations[0]}, with what it takes in params.json:", ""]
         lines += [request(address, token, operations[0], "@params.json"), ""]
     lines.append("Look at it from another terminal:")
-    place = f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
+    named = f"IDEM_APP={os.environ.get('IDEM_APP', '')}"
+    place = named if config is None else f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
     lines += ["", f"{place} {URL}={shlex.quote(database)} idem status" if database else f"{place} idem status", ""]
     lines.append("Ctrl-C ends everything; the data stays.")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from idem.outbox.completion import completes_when
 from idem.outbox.configuration.complaints import Complaints, nearest
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
@@ -119,6 +120,7 @@ def check_operation(
             )
         return None
     _check_key_use(complaints, name, settings, provider)
+    _check_completion(complaints, name, settings, provider)
     if settings.account is not None:
         if settings.account not in provider.accounts:
             complaints.error(
@@ -180,6 +182,52 @@ def _check_key_use(complaints: Complaints, name: str, settings: OperationSetting
             f"provider {settings.provider} is asked {by.replace('_', ' ')}, but the request does not carry the key: "
             "every look-up would find nothing, and the call would be made again",
             'Put the key where the look-up finds it, as reference = "{idem.key}"',
+        )
+
+
+def _check_completion(
+    complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings
+) -> None:
+    loc, said = ("operations", name), {rule.says for rule in provider.outcome}
+    contract = provider.contract(settings.provider)
+    opens = said & {Says.ANSWER, Says.PENDING}
+    if not opens:
+        if settings.completes_when == "exists" or settings.answer.interim is not None:
+            complaints.add(
+                "warning",
+                (*loc, "completes_when") if settings.completes_when == "exists" else (*loc, "answer", "interim"),
+                f"no rule of provider {settings.provider} says answer or pending, so nothing of it is ever open: each "
+                "answer is an end, and this changes nothing",
+                'Leave it out, or add the rule that is missing, as says = "pending"',
+            )
+        return
+    words = " or ".join(sorted(opens))
+    if completes_when(settings.completes_when, contract) == "exists":
+        if settings.answer.interim is not None:
+            complaints.add(
+                "warning",
+                (*loc, "answer", "interim"),
+                "it is never told: the key is complete as soon as the provider has the object, and its client gets "
+                "answer.succeeded",
+                'Put what the client needs next into answer.succeeded, or say completes_when = "final"',
+            )
+        if provider.webhook is None:
+            complaints.add(
+                "warning",
+                (*loc, "completes_when"),
+                f"the key is complete when the provider says {words}, and nobody asks after that; what becomes of "
+                f"the object would come as an event (a later_fact), but provider {settings.provider} has no webhook",
+                'Set up its webhook, or say completes_when = "final", so that the end is awaited',
+            )
+        return
+    asked = contract.lookup.possible or contract.lookup.by_id or contract.key.replay == "current"
+    if not asked and provider.webhook is None:
+        complaints.add(
+            "warning",
+            (*loc, "completes_when"),
+            f"what the provider calls {words} waits for its end, and nothing can tell that: no look-up, no webhook, "
+            "and a replay that gives the first answer again at most",
+            "Write lookup.by_id, or set up its webhook",
         )
 
 

@@ -20,11 +20,15 @@ Loc: TypeAlias = tuple[str, ...]
 
 
 class Vault:
-    """Resolves secrets and gathers what is wrong with them; a finding never holds a secret."""
+    """Resolves secrets and gathers what is wrong with them; a finding never holds a secret.
 
-    def __init__(self, env: Mapping[str, str], beside: Path) -> None:
+    Not `needed`: one that is not there is no mistake.
+    """
+
+    def __init__(self, env: Mapping[str, str], beside: Path, *, needed: bool = True) -> None:
         self._env = env
         self._beside = beside
+        self._needed = needed
         self.findings: list[tuple[Level, Loc, str, str]] = []
 
     def header(self, secret: Secret, loc: Loc) -> str | None:
@@ -58,7 +62,7 @@ class Vault:
 
     def _from_env(self, name: str, loc: Loc) -> str | None:
         value = self._env.get(name)
-        if value is None:
+        if value is None and self._needed:
             self._error(loc, f"the environment variable {name} is not set", "Set it, or name another one")
         return value
 
@@ -71,6 +75,8 @@ class Vault:
                 return None
             return content.decode("utf-8")
         except (OSError, ValueError) as error:
+            if not self._needed and isinstance(error, FileNotFoundError | PermissionError):
+                return None
             # A UnicodeDecodeError would show the bytes.
             why = "it is not text" if isinstance(error, ValueError) else (error.strerror or type(error).__name__)
             self._error(loc, f"the file {name} cannot be read: {why}", "Check its name and who may read it")

@@ -7,13 +7,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from idem.outbox import storable
-from idem.outbox.configuration.operation_settings import IN_ANSWER, IN_REQUEST, AnswerTemplate, OperationSettings
+from idem.outbox.completion import completes_when
+from idem.outbox.configuration.operation_settings import (
+    IN_ANSWER,
+    IN_INTERIM,
+    IN_REQUEST,
+    AnswerTemplate,
+    InterimTemplate,
+    OperationSettings,
+)
 from idem.outbox.configuration.validation import validator
-from idem.outbox.contract import ProviderRequest
+from idem.outbox.contract import Contract, ProviderRequest
 from idem.outbox.errors import Unrenderable
 from idem.outbox.operation import Answer, Operation
 from idem.outbox.operation import Final as FinalOutcome
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.outcomes import Pending, Succeeded
 from idem.outbox.pointer import MISSING
 from idem.outbox.problems import MEDIA_TYPE, PROBLEMS
 from idem.outbox.providers import template
@@ -26,8 +34,9 @@ REFUSED: Final = PROBLEMS["provider_refused"]
 LABEL_LENGTH: Final = 200
 
 
-def build(name: str, settings: OperationSettings, account: str) -> Operation:
-    """The operation. The settings have been checked: nothing here fails for a mistake in idem.toml."""
+def build(name: str, settings: OperationSettings, account: str, contract: Contract) -> Operation:
+    """The operation; `contract` is its provider's. The settings have been checked: nothing here fails for a mistake in
+    idem.toml."""
     return Operation(
         name=name,
         provider=settings.provider,
@@ -52,6 +61,8 @@ def build(name: str, settings: OperationSettings, account: str) -> Operation:
             for template, status in ((settings.answer.succeeded, 201), (settings.answer.refused, REFUSED.status))
         ),
         label=_label(settings.label),
+        completes_when=completes_when(settings.completes_when, contract),
+        interim=_interim(settings.answer.interim),
     )
 
 
@@ -115,6 +126,18 @@ def _rendering(settings: AnswerTemplate | None) -> Callable[[FinalOutcome, str],
         }
         scope = {**storable.fields(outcome.fields), template.OURS: ours}
         return Answer(settings.status, _encoded(body.render(scope)), headers)
+
+    return render
+
+
+def _interim(settings: InterimTemplate | None) -> Callable[[Pending], Any] | None:
+    if settings is None:
+        return None
+    body = Template.compile(settings.body, IN_INTERIM)
+
+    def render(working: Pending) -> Any:
+        ours = {"reference": working.reference, "status": working.status}
+        return body.render({**storable.fields(working.fields), template.OURS: ours})
 
     return render
 

@@ -19,10 +19,10 @@ from idem.outbox.configuration.credentials import Vault
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
 from idem.outbox.configuration.webhook_secrets import check_webhook, resolve
+from idem.outbox.contract import Provider
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Operation
 from idem.outbox.providers.contracts import Finding
-from idem.outbox.providers.http import HttpProvider
 from idem.outbox.section import Secret
 from idem.outbox.settings import InstallationSettings, check_database_url
 
@@ -41,7 +41,7 @@ class Configuration:
     settings: InstallationSettings
     provider_settings: Mapping[str, ProviderSettings]
     operation_settings: Mapping[str, OperationSettings]
-    providers: Mapping[str, HttpProvider] = field(repr=False)
+    providers: Mapping[str, Provider] = field(repr=False)
     operations: Mapping[str, Operation] = field(repr=False)
     database_url: str | None = field(repr=False, default=None)
     warnings: tuple[Finding, ...] = ()
@@ -51,12 +51,25 @@ class Configuration:
         return _named(self.database_url)
 
 
-def load(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> Configuration:
+def load(
+    path: Path | str | None = None,
+    env: Mapping[str, str] = os.environ,
+    *,
+    providers: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    accepting: bool = False,
+    optional: bool = False,
+) -> Configuration:
     """Read `path` (else IDEM_CONFIG, else ./idem.toml) and the `IDEM_…` variables of `env`.
+
+    `providers` are tables beside those of the file, as Python code defines them. `accepting`: for a process that only
+    accepts, and so needs no credentials. `optional`: a file that nobody named need not be there.
 
     Raises ConfigError with every mistake at once; each names the setting and what to do.
     """
-    configuration, complaints = _examine(source.find(path, env), env)
+    found = source.find(path, env)
+    missing = optional and path is None and not env.get(source.FILE_VARIABLE) and not found.exists()
+    read = ({}, "") if missing else source.read(found)
+    configuration, complaints = _examine(found, env, read, providers, accepting=accepting)
     if configuration is None:
         raise ConfigError(*(str(finding) for finding in complaints.findings if finding.level == "error"))
     return configuration
@@ -66,7 +79,7 @@ def explain(path: Path | str | None = None, env: Mapping[str, str] = os.environ)
     """Every mistake and doubt in a configuration, errors first. Never raises for a user's mistake."""
     found = source.find(path, env)
     try:
-        _, complaints = _examine(found, env)
+        _, complaints = _examine(found, env, source.read(found))
     except ConfigError as error:
         return [_about_the_file(found, problem) for problem in error.problems]
     return sorted(complaints.findings, key=lambda finding: finding.level)
@@ -106,11 +119,20 @@ def _about_the_file(path: Path, problem: str) -> Finding:
     return Finding("error", str(path), what, do or "Correct the file")
 
 
-def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, Complaints]:
-    raw, text = source.read(path)
+def _examine(
+    path: Path,
+    env: Mapping[str, str],
+    read: tuple[dict[str, Any], str],
+    more: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    *,
+    accepting: bool = False,
+) -> tuple[Configuration | None, Complaints]:
+    raw, text = read
     merged, origins = source.overlay(raw, env)
     complaints = Complaints(source.lines(text), origins)
-    vault = Vault(env, path.parent)
+    vault = Vault(env, path.parent, needed=not accepting)
+    if isinstance(merged.get("providers", {}), dict):
+        merged["providers"] = {**merged.get("providers", {}), **more}
 
     general = {name: value for name, value in merged.items() if name not in TABLES}
     settings = _installation(complaints, general)
@@ -154,7 +176,12 @@ def _examine(path: Path, env: Mapping[str, str]) -> tuple[Configuration | None, 
             }
         ),
         operations=MappingProxyType(
-            {name: declared.build(name, each, accounts[name]) for name, each in operation_settings.items()}
+            {
+                name: declared.build(
+                    name, each, accounts[name], provider_settings[each.provider].contract(each.provider)
+                )
+                for name, each in operation_settings.items()
+            }
         ),
         database_url=url,
         warnings=tuple(complaints.findings),

@@ -20,6 +20,8 @@ IN_REQUEST = frozenset({"key"})
 """The names under `idem.` that a request may use."""
 IN_ANSWER = frozenset({"intent", "reference", "status", "state"})
 """The names under `idem.` that an answer may use; every other name is one of the outcome's fields."""
+IN_INTERIM = frozenset({"reference", "status"})
+"""The same for an interim answer, which stands in a message that names intent and state."""
 
 HttpMethod: TypeAlias = Literal["POST", "PUT", "PATCH", "DELETE"]
 
@@ -51,6 +53,21 @@ class AnswerTemplate(Section):
         return value
 
 
+class InterimTemplate(Section):
+    """What the client is told while the provider has the object and its end is to come."""
+
+    body: Any = Field(
+        description="JSON with places {idem.reference}, {idem.status} and the fields of the outcome, as {redirect?}; "
+        "it becomes the member interim of the 202."
+    )
+
+    @field_validator("body")
+    @classmethod
+    def _is_template(cls, value: Any) -> Any:
+        Template.compile(plain_json(value), IN_INTERIM)
+        return value
+
+
 class AnswerSettings(Section):
     """The answers of an operation; each default says intent, state, reference and the outcome's fields."""
 
@@ -59,6 +76,11 @@ class AnswerSettings(Section):
     )
     refused: AnswerTemplate | None = Field(
         default=None, description="Answer where the provider refused; default 402 problem+json with its code."
+    )
+    interim: InterimTemplate | None = Field(
+        default=None,
+        description="Interim answer while the end is to come (completes_when is final); default the provider's "
+        "reference and status.",
     )
 
 
@@ -122,6 +144,12 @@ class OperationSettings(Section):
         default="new",
         description='What an expired key is once its tombstone is gone: "new" (default), or "refuse": its tombstone '
         "stays for ever.",
+    )
+    completes_when: Literal["exists", "final"] | None = Field(
+        default=None,
+        description='When the key is complete: "exists": as soon as the provider has the object, also where it is '
+        'pending or a rule says answer; later ends of it are later facts. "final": at its end; until then the client '
+        "hears 202 with the interim answer. Default exists where a rule of the provider says answer, else final.",
     )
     fingerprint_without: list[str] = Field(
         default_factory=list,

@@ -17,6 +17,7 @@ from idem.outbox.contract import Account, Carrier, Contract, KeyRule, LookupRule
 from idem.outbox.providers.contracts import completed
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HEADER_NAME, NOT_OURS_TO_SET, HttpProvider
+from idem.outbox.providers.rules import Says
 from idem.outbox.section import Duration, Secret, Section
 
 DEFAULT = Contract("")
@@ -195,6 +196,7 @@ class ProviderSettings(Section):
             retry_after_cap=self.retry_after_cap,
             on_unsettleable=self.on_unsettleable,
             events=self.webhook is not None and self.webhook.key is not None and bool(self.signing()),
+            answers=any(rule.says is Says.ANSWER for rule in self.outcome),
             concurrency=self.concurrency,
             verified=self.verified,
         )

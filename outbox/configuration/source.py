@@ -64,7 +64,7 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
 
 def variables() -> dict[str, Loc]:
     """Every environment variable that is a setting, with the setting's place."""
-    known: dict[str, Loc] = {"IDEM_ENVIRONMENT": ("environment",)}
+    known: dict[str, Loc] = {"IDEM_ENVIRONMENT": ("environment",), "IDEM_APP": ("app",)}
     for name, field in InstallationSettings.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):

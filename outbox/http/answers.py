@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any, Final, Literal, assert_never
 from uuid import UUID
-
-from starlette.responses import Response
 
 from idem.outbox.decisions import (
     Accepted,
@@ -22,8 +20,8 @@ from idem.outbox.decisions import (
     Retrying,
     Unknown,
 )
+from idem.outbox.ends import AtRest, End
 from idem.outbox.http.problems import ProblemError, encoded, retry_after
-from idem.outbox.http.waiting import AtRest, End
 from idem.outbox.operation import Answer, Operation
 
 JSON: Final = "application/json"
@@ -62,15 +60,17 @@ class Asked:
     waited: int | None = None
 
 
-def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Response:
+def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Answer:
     """The answer to a decision. `repeated`: somebody has sent this request before. Raises ProblemError."""
     match decision:
         case Accepted(intent) | Retrying(intent):
             return accepted(asked, intent, "queued", SOON)
         case Replay(intent, stored, completed, expires):
             return _noted(asked, final(intent, stored, completed, expires, repeated=repeated))
-        case InProgress(intent, "awaiting", wait, reference) if intent is not None:
-            return accepted(asked, intent, STEPS["awaiting"], wait, reference)
+        case InProgress(intent, "awaiting", wait, reference, interim) if intent is not None:
+            # A row that was awaiting before there were interim answers has its reference only.
+            told = {"reference": reference} if interim is None and reference is not None else interim
+            return accepted(asked, intent, STEPS["awaiting"], wait, told)
         case InProgress(intent, step, wait):
             # Whoever accepted it, waited, and is still waiting has been accepted.
             if intent is not None and (not repeated or asked.operation.while_running == "accepted"):
@@ -108,34 +108,29 @@ def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Response
             assert_never(unlisted)
 
 
-def accepted(asked: Asked, intent: UUID, step: str, wait: float, reference: str | None = None) -> Response:
-    """202: it is in the database, and will be done."""
+def accepted(asked: Asked, intent: UUID, step: str, wait: float, interim: Any = None) -> Answer:
+    """202: it is in the database, and will be done; with the interim answer of what the provider has accepted."""
     body: dict[str, Any] = {
         "intent": str(intent),
         "operation": asked.operation.name,
         "state": "in_progress",
         "step": step,
     }
-    if reference is not None:
-        body["interim"] = {"reference": reference}
-    headers = {"Location": location(intent), "Retry-After": retry_after(wait)}
-    return _noted(asked, Response(encoded(body), 202, headers, media_type=JSON))
+    if interim is not None:
+        body["interim"] = interim
+    headers = {"Content-Type": JSON, "Location": location(intent), "Retry-After": retry_after(wait)}
+    return _noted(asked, Answer(202, encoded(body), headers))
 
 
-def final(intent: UUID, stored: Answer, completed: datetime, expires: datetime, *, repeated: bool) -> Response:
+def final(intent: UUID, stored: Answer, completed: datetime, expires: datetime, *, repeated: bool) -> Answer:
     """The stored answer, byte for byte."""
-    response = Response(stored.body, stored.status)
-    if stored.status in (204, 304):
-        del response.headers["content-length"]
-    for name, value in stored.headers.items():
-        if name.lower() not in OURS:
-            response.headers[name] = value
+    headers = {name: value for name, value in stored.headers.items() if name.lower() not in OURS}
     if repeated:
-        response.headers["Idempotent-Replayed"] = "true"
-    response.headers["Idempotency-Key-Completed"] = http_date(completed)
-    response.headers["Idempotency-Key-Expires"] = http_date(expires)
-    response.headers["Content-Location"] = location(intent)
-    return response
+        headers["Idempotent-Replayed"] = "true"
+    headers["Idempotency-Key-Completed"] = http_date(completed)
+    headers["Idempotency-Key-Expires"] = http_date(expires)
+    headers["Content-Location"] = location(intent)
+    return Answer(stored.status, stored.body, headers)
 
 
 def location(intent: UUID) -> str:
@@ -145,12 +140,12 @@ def location(intent: UUID) -> str:
 
 def http_date(moment: datetime) -> str:
     """IMF-fixdate (RFC 9110, 5.6.7)."""
-    return format_datetime(moment, usegmt=True)
+    # A driver gives it in the zone of its session, which may be any.
+    return format_datetime(moment.astimezone(UTC), usegmt=True)
 
 
-def _noted(asked: Asked, response: Response) -> Response:
-    response.headers.update(_preference(asked))
-    return response
+def _noted(asked: Asked, told: Answer) -> Answer:
+    return Answer(told.status, told.body, {**told.headers, **_preference(asked)})
 
 
 def _preference(asked: Asked) -> dict[str, str]:

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from idem.outbox import metrics, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
-from idem.outbox.http import openapi, problems
+from idem.outbox.http import openapi, problems, responses
 from idem.outbox.http.answers import JSON
 from idem.outbox.http.callers import Callers
 from idem.outbox.http.deciding import Store
@@ -125,7 +125,7 @@ def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
             response = await methods[method](request)
         except ProblemError as error:
             telemetry.refused_request(error.problem.code)
-            response = error.response()
+            response = responses.response(error.answer())
         except (ClientGone, ClientDisconnect):
             response = Response(status_code=400)  # nobody is there to read it
         except Exception as error:
@@ -142,14 +142,16 @@ async def _unrouted(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
     telemetry.refused_request(code)
-    return ProblemError(code, f"{PROBLEMS[code].title}.", headers=error.headers).response()
+    problem = ProblemError(code, f"{PROBLEMS[code].title}.", headers=error.headers).answer()
+    return responses.response(problem)
 
 
 def _internal_error() -> Response:
-    return ProblemError(
+    problem = ProblemError(
         "internal_error", "Something failed that never should. Send the same request again, with the same key: it "
         "happens once at most.", retry_after=1,
-    ).response()  # fmt: skip
+    ).answer()  # fmt: skip
+    return responses.response(problem)
 
 
 async def alive(_: Request) -> Response:
@@ -166,4 +168,4 @@ async def _problem(request: Request) -> Response:
     found = PROBLEMS.get(request.path_params["code"])
     if found is None:
         raise ProblemError("not_found", "There is no such problem.")
-    return problems.page(found)
+    return responses.response(problems.page(found))

@@ -7,15 +7,15 @@ accept: the same request again finds the row, or makes it.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from psycopg import AsyncConnection
 
-from idem.outbox import accept
+from idem.outbox import accept, installation
 from idem.outbox.database import AWAY, Database, records, within
 from idem.outbox.decisions import Decision, Limited
+from idem.outbox.errors import StoreUnavailable
 from idem.outbox.http.problems import ProblemError
 from idem.outbox.prepare import Prepared
 
@@ -25,7 +25,7 @@ RETRY_AFTER: Final = 2.0
 MORE: Final = 1.0
 """Seconds beyond the two timeouts, so that the database's own refusal is heard before the bound."""
 
-ALONE: Final = re.sub(r":([a-z_]+)", r"%(\1)s", accept.ACCEPT.text)
+ALONE: Final = accept.pyformat(accept.ACCEPT.text)
 """The statement of accept with the parameters of psycopg."""
 
 UNAVAILABLE: Final[tuple[type[Exception], ...]] = (*AWAY, TimeoutError)
@@ -104,14 +104,11 @@ async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_cr
     return accept.decision(await cursor.fetchone())
 
 
-SECRET = "SELECT secret FROM idem.installation"
-
-
 async def secret(connection: AsyncConnection[Any]) -> bytes:
-    """The secret that provider keys are derived from."""
-    row = await (await connection.execute(SECRET)).fetchone()
-    if row is None:
+    """The secret that provider keys are derived from. Raises ProblemError (`store_unavailable`)."""
+    try:
+        return await installation.secret(connection)
+    except StoreUnavailable:
         raise ProblemError(
             "store_unavailable", "The database is not set up: run `idem db upgrade`.", retry_after=RETRY_AFTER
-        )
-    return bytes(row[0])
+        ) from None

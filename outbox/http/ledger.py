@@ -19,7 +19,7 @@ NEWEST: Final = UUID(int=2**128 - 1)
 
 INTENT = """
 SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
-       n.created_at, n.settled_at, k.expires_at, k.response_status, k.response_headers, k.response_body
+       n.created_at, n.settled_at, n.interim, k.expires_at, k.response_status, k.response_headers, k.response_body
   FROM idem.intents n
   LEFT JOIN idem.outbox o ON o.intent_id = n.id
   LEFT JOIN idem.idempotency_keys k
@@ -30,12 +30,13 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.lab
 
 
 async def intent(connection: AsyncConnection[Any], tenant: str, intent_id: UUID) -> dict[str, Any] | None:
-    """One intent with its answer and its timeline; None where this tenant has no such intent."""
+    """One intent with its answer or interim answer, and its timeline; None where this tenant has no such intent."""
     cursor = connection.cursor(row_factory=dict_row)
     found = await (await cursor.execute(INTENT, {"intent": intent_id, "tenant": tenant})).fetchone()
     if found is None:
         return None
-    return _told(found) | {"answer": _answer(found), "timeline": await _timeline(connection, intent_id)}
+    answers = {"answer": _answer(found), "interim": found["interim"]}
+    return _told(found) | answers | {"timeline": await _timeline(connection, intent_id)}
 
 
 # What is ours alone stays here: holders, tokens, roles, and the words of operators.

@@ -65,6 +65,7 @@ def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
             **{
                 f"/v1/intents/{name}": {"post": _ask(operation, settings)}
                 for name, operation in sorted(catalogue.operations.items())
+                if operation.kind == "provider"
             },
             "/v1/intents": {"get": _list(catalogue)},
             "/v1/intents/{intent}": {
@@ -105,7 +106,8 @@ def _ask(operation: Operation, settings: ApiSettings) -> dict[str, Any]:
             "Idempotent-Replayed", "Idempotency-Key-Completed", "Idempotency-Key-Expires", "Content-Location"
         )
     responses["202"] = {
-        "description": "It is in the database, and will be done.",
+        "description": "It is in the database, and will be done. `interim` is there while the provider has it and its "
+        "end is to come.",
         "headers": _headers("Location", "Retry-After", "Preference-Applied"),
         "links": {
             name: {"operationId": f"{name}Intent", "parameters": {"intent": "$response.body#/intent"}}
@@ -118,7 +120,8 @@ def _ask(operation: Operation, settings: ApiSettings) -> dict[str, Any]:
                     "intent": EXAMPLE_INTENT,
                     "operation": operation.name,
                     "state": "in_progress",
-                    "step": "queued",
+                    "step": "awaiting_provider",
+                    "interim": {"reference": "pay_1", "status": "processing"},
                 },
             }
         },

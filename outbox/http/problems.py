@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from starlette.responses import HTMLResponse, Response
-
+from idem.outbox.operation import Answer
 from idem.outbox.problems import MEDIA_TYPE, PROBLEMS, Problem
 
 
@@ -37,7 +36,7 @@ class ProblemError(Exception):
         self.status = status or self.problem.status
         super().__init__(f"{code}: {detail}")
 
-    def response(self) -> Response:
+    def answer(self) -> Answer:
         """The answer."""
         body: dict[str, Any] = {
             "type": self.problem.type,
@@ -50,12 +49,12 @@ class ProblemError(Exception):
             body["intent"] = str(self.intent)
         if self.errors:
             body["errors"] = [{"pointer": pointer, "detail": text} for pointer, text in self.errors]
-        headers = dict(self.headers)
+        headers = {"Content-Type": MEDIA_TYPE, **self.headers}
         if self.retry_after is not None:
             headers["Retry-After"] = retry_after(self.retry_after)
         # As the draft asks for a missing key: the page that says what is wanted.
         headers.setdefault("Link", f'<{self.problem.type}>; rel="describedby"; type="text/html"')
-        return Response(encoded(body), self.status, headers, media_type=MEDIA_TYPE)
+        return Answer(self.status, encoded(body), headers)
 
 
 def retry_after(seconds: float) -> str:
@@ -68,11 +67,12 @@ def encoded(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
 
 
-def page(problem: Problem) -> HTMLResponse:
+def page(problem: Problem) -> Answer:
     """The page behind a problem's type."""
     title, meaning, retry = (html.escape(text) for text in (problem.title, problem.meaning, problem.retry))
-    return HTMLResponse(
+    written = (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
         f"<h1>{title}</h1>\n<p><code>{problem.code}</code>, HTTP status {problem.status}</p>\n"
         f"<p>{meaning}</p>\n<h2>The same request again, with the same key</h2>\n<p>{retry}</p>\n</html>\n"
     )
+    return Answer(200, written.encode(), {"Content-Type": "text/html; charset=utf-8"})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any, Final
-
-from starlette.requests import Request
+from typing import TYPE_CHECKING, Any, Final
 
 from idem.outbox import canonical, keys
 from idem.outbox.errors import BodyInvalid, KeyInvalid
 from idem.outbox.http.problems import ProblemError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 JSON_TYPE: Final = re.compile(r"application/(json|[a-z0-9!#$&^_.+-]{1,100}\+json)", re.IGNORECASE)
 READ_AWAY: Final = 16 * 1024 * 1024

@@ -27,6 +27,12 @@ PROBLEM: Final[dict[str, Any]] = {
         },
     },
 }
+INTERIM: Final[dict[str, Any]] = {
+    "description": "While the provider has it and its end is to come: what the operation tells its client, as the "
+    "address at which a customer must act; by default the provider's reference and its word for the state. A newer one "
+    "takes its place, and the final answer ends it.",
+    "examples": [{"reference": "pay_1", "status": "requires_action"}],
+}
 ACCEPTED: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["intent", "operation", "state", "step"],
@@ -35,7 +41,7 @@ ACCEPTED: Final[dict[str, Any]] = {
         "operation": {"type": "string"},
         "state": {"const": "in_progress"},
         "step": {"type": "string"},
-        "interim": {"type": "object", "properties": {"reference": {"type": "string"}}},
+        "interim": INTERIM,
     },
 }
 _TIME: Final = {"type": ["string", "null"], "format": "date-time"}
@@ -56,6 +62,7 @@ INTENT: Final[dict[str, Any]] = {
         "settled_at": _TIME,
         "expires_at": _TIME,
         "answer": {"type": ["object", "null"]},
+        "interim": INTERIM,
         "timeline": {"type": "array", "items": {"type": "object"}},
     },
 }

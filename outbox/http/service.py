@@ -13,6 +13,7 @@ from starlette.responses import Response
 from idem.outbox import operator, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.decisions import Accepted, Decision, Expired, InProgress, Limited, Mismatch, Replay, Retrying, Unknown
+from idem.outbox.ends import End
 from idem.outbox.errors import BodyInvalid, KeyInvalid, ParamsInvalid, Refusal, Unrenderable
 from idem.outbox.http import answers, ledger, reading, suspicious
 from idem.outbox.http.answers import Asked
@@ -20,8 +21,9 @@ from idem.outbox.http.callers import Caller, Callers
 from idem.outbox.http.deciding import Store
 from idem.outbox.http.limits import Limits, Misuse
 from idem.outbox.http.problems import ProblemError, encoded
+from idem.outbox.http.responses import response
 from idem.outbox.http.settings import ApiSettings
-from idem.outbox.http.waiting import End, Waiters
+from idem.outbox.http.waiting import Waiters
 from idem.outbox.keys import parse_key
 from idem.outbox.operation import Operation
 from idem.outbox.prepare import Prepared, prepare
@@ -70,7 +72,7 @@ class Service:
         if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
             end, waited = await self._wait(request, wish, seconds), int(seconds)
         asked = Asked(operation, self._settings.profile, waited)
-        return answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying))
+        return response(answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying)))
 
     async def show(self, request: Request) -> Response:
         """`GET /v1/intents/{id}`"""
@@ -136,7 +138,8 @@ class Service:
 
     def _operation(self, name: str) -> Operation:
         known = self._catalogue.operations.get(name)
-        if known is None:
+        if known is None or known.kind != "provider":
+            # Inline and local operations are their application's own: no worker could make their call.
             raise ProblemError("not_found", "There is no such operation.")
         return known
 

@@ -10,35 +10,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeAlias
-from uuid import UUID
+from typing import Any, Final
 
 from psycopg import AsyncConnection
 
 from idem.outbox import accept, telemetry
 from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
 from idem.outbox.database import AWAY, Database, records, within
-from idem.outbox.decisions import Decision, InProgress, Limited
+from idem.outbox.decisions import InProgress
+from idem.outbox.ends import ENDED, KEYS_A_STATEMENT, STANDS, End, Wish, columns, end
 from idem.outbox.http.deciding import unavailable
-
-KEYS_A_STATEMENT: Final = 1000
-"""Keys of which one statement reads the answers, so that a result of large answers fits into memory."""
 
 SECONDS_A_KEY: Final = 0.00005
 """What a look may cost: twenty thousand different keys are looked at every second instead of every `poll`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtRest:
-    """Proven not executed, and nothing of ours follows: the client's own retry takes it up."""
-
-    intent_id: UUID
-
-
-Wish: TypeAlias = tuple[str, str, str, str]
-"""Tenant, operation, key and fingerprint."""
-
-End: TypeAlias = Decision | AtRest
 
 
 @dataclass(slots=True)
@@ -154,59 +138,13 @@ class Waiters:
             del self._waiting[wish]
 
 
-# Subqueries that give one value, so that no plan hashes a whole table for the few rows that are asked for.
-ENDED = """
-SELECT w.number::integer - 1
-  FROM unnest(%(tenants)s::text[], %(operations)s::text[], %(keys)s::text[])
-       WITH ORDINALITY AS w (tenant_id, operation, idempotency_key, number)
-  JOIN idem.idempotency_keys k USING (tenant_id, operation, idempotency_key)
- WHERE CASE k.state
-       WHEN 'in_progress' THEN false
-       WHEN 'completed'   THEN true
-       WHEN 'expired'     THEN true
-       WHEN 'failed_retryable'
-           THEN (SELECT o.redrive_at FROM idem.outbox o WHERE o.intent_id = k.intent_id) IS NULL
-       WHEN 'unknown'
-           THEN (SELECT bool_or(d.resolved_at IS NULL
-                                AND d.reason IN ('reconcile_exhausted', 'not_settleable', 'partial'))
-                   FROM idem.dead_letters d WHERE d.intent_id = k.intent_id) IS TRUE
-       END
-"""
-
-
 async def ended(connection: AsyncConnection[Any], wishes: Sequence[Wish]) -> set[Wish]:
     """Those of which the end, or the need of a person, can be told now."""
-    cursor = await connection.execute(ENDED, _columns(wishes))
+    cursor = await connection.execute(accept.pyformat(ENDED), columns(wishes))
     return {wishes[number] for (number,) in await cursor.fetchall()}
-
-
-STANDS = """
-SELECT w.number::integer - 1 AS number, d.*
-  FROM unnest(%(tenants)s::text[], %(operations)s::text[], %(keys)s::text[], %(fingerprints)s::text[])
-       WITH ORDINALITY AS w (tenant_id, operation, idempotency_key, fingerprint, number)
-  JOIN idem.idempotency_keys k USING (tenant_id, operation, idempotency_key)
- CROSS JOIN LATERAL idem.decide(k, w.fingerprint) AS d
-"""
 
 
 async def stands(connection: AsyncConnection[Any], wishes: Sequence[Wish]) -> dict[Wish, End]:
     """How these requests stand; one that is not here has not been committed yet."""
-    parameters = {**_columns(wishes), "fingerprints": [wish[3] for wish in wishes]}
-    rows = await (await records(connection).execute(STANDS, parameters)).fetchall()
-    return {wishes[row.number]: _end(row) for row in rows}
-
-
-def _end(row: Any) -> End:
-    if row.decision == "failed_retryable":
-        return AtRest(row.intent_id)
-    decided = accept.decision(row)
-    assert not isinstance(decided, Limited)  # only a new key can be
-    return decided
-
-
-def _columns(wishes: Sequence[Wish]) -> dict[str, list[str]]:
-    return {
-        "tenants": [wish[0] for wish in wishes],
-        "operations": [wish[1] for wish in wishes],
-        "keys": [wish[2] for wish in wishes],
-    }
+    rows = await (await records(connection).execute(accept.pyformat(STANDS), columns(wishes))).fetchall()
+    return {wishes[row.number]: end(row) for row in rows}

@@ -8,7 +8,7 @@ from typing import Any
 
 from idem.outbox import pointer
 from idem.outbox.contract import Event
-from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded
+from idem.outbox.outcomes import Proof, Refused
 from idem.outbox.pointer import MISSING, Tokens
 from idem.outbox.providers import document, rules
 from idem.outbox.providers.document import UNREADABLE, Document
@@ -79,6 +79,4 @@ def _conclude(shown: Any, reference: str | None, outcome: Iterable[Rule]) -> tup
     status, fields, note = places.read_status(shown), places.read_fields(shown), f"a rule says {rule.says}"
     if rule.says is Says.REFUSED:
         return Refused(reference, status, fields), note
-    if rule.says is Says.PENDING:
-        return Pending(reference, status, fields), note
-    return Succeeded(reference, status, fields), note
+    return rules.exists(rule.says, reference, status, fields), note

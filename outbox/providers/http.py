@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from idem.outbox.contract import Account, Contract, Event, FrozenRequest, ProviderRequest, Question, Response, Webhook
 from idem.outbox.errors import Unrenderable
-from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Pending, Seen, Succeeded
+from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
 from idem.outbox.providers import document, rules
 from idem.outbox.providers.defaults import ErrorShape, by_status, throttled
 from idem.outbox.providers.document import Document
@@ -143,8 +143,8 @@ class HttpProvider:
                 reference = places.read_reference(answer.body)
                 if places.reference is not None and reference is None:
                     return Ambiguous(), "the answer lacks the reference that the contract promises"
-                proof = Pending if rule.says is Says.PENDING else Succeeded
-                return proof(reference, places.read_status(answer.body), places.read_fields(answer.body)), note
+                status, fields = places.read_status(answer.body), places.read_fields(answer.body)
+                return rules.exists(rule.says, reference, status, fields), note
 
     def _questions(self, question: Question) -> list[tuple[Lookup, FrozenRequest]]:
         made: list[tuple[Lookup, FrozenRequest]] = []

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from idem.outbox import pointer
 from idem.outbox.contract import Contract, FrozenRequest, Question
-from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Seen, Succeeded
+from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.pointer import MISSING, Tokens
 from idem.outbox.providers import document, rules
 from idem.outbox.providers.defaults import ErrorShape, retry_after
@@ -79,7 +79,7 @@ class Lookup:
             for found in ours
         ]
         # In whatever order they are listed: an effect that exists is not answered with the refusal beside it.
-        return min(said, key=lambda reading: BEFORE.index(type(reading[0])))
+        return min(said, key=lambda reading: (BEFORE.index(type(reading[0])), name(reading[0]) == "interim"))
 
     def copies(self, answer: Document, question: Question) -> int:
         """How many objects of the answer are this row's: more than one is a duplicate that somebody must see."""
@@ -112,9 +112,7 @@ class Lookup:
             return Refused(reference, status, fields), note
         if places.reference is not None and reference is None:
             return failed, "the object has no reference"
-        if rule.says is Says.PENDING:
-            return Pending(reference, status, fields), note
-        return Succeeded(reference, status, fields), note
+        return rules.exists(rule.says, reference, status, fields), note
 
 
 def agree(readings: list[tuple[Look, str]]) -> tuple[Look, str]:

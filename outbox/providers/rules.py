@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from idem.outbox import pointer
+from idem.outbox.outcomes import Pending, Succeeded
 from idem.outbox.pointer import MISSING, Tokens
 from idem.outbox.providers import document
 from idem.outbox.providers.document import Document
@@ -24,7 +25,7 @@ class Says(StrEnum):
     FINAL = "final"
     """The effect exists and is done: `Succeeded`."""
     ANSWER = "answer"
-    """The object exists, and that is the effect (3-D Secure's `requires_action`): `Succeeded`."""
+    """The object exists and is not at its end (3-D Secure's `requires_action`): `Succeeded`, and `interim`."""
     PENDING = "pending"
     REFUSED = "refused"
     NOT_EXECUTED_REQUEST = "not_executed:request"
@@ -136,6 +137,13 @@ class Rule:
     def recognises(self) -> bool:
         """Whether the rule demands something of the body, so that no proxy's page can match it."""
         return any(condition.values or condition.exists for condition in self.body)
+
+
+def exists(says: Says, reference: str | None, status: str | None, fields: Mapping[str, Any]) -> Succeeded | Pending:
+    """The proof that a rule which says `final`, `answer` or `pending` is."""
+    if says is Says.PENDING:
+        return Pending(reference, status, fields)
+    return Succeeded(reference, status, fields, interim=says is Says.ANSWER)
 
 
 def first(rules: Iterable[Rule], document: Document, look: bool = False) -> Rule | None:

@@ -12,21 +12,23 @@ from idem.outbox import moves, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Evidence, Letter, StoredProof
+from idem.outbox.completion import is_open
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Refused, Seen, Succeeded, name
+from idem.outbox.outcomes import Seen, name
 from idem.outbox.proofs import apply, note, store
 from idem.outbox.terms import Terms
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.matching import Match
 
 Verdict: TypeAlias = Literal[
-    "applied", "stored", "agrees", "conflict", "noted", "ignored", "unmatched", "deferred", "duplicate"
+    "applied", "stored", "agrees", "later_fact", "conflict", "noted", "ignored", "unmatched", "deferred", "duplicate"
 ]
 """What became of an event.
 
 applied: it settled its call, or showed that the provider has accepted it. stored: as an unapplied proof, because of a
-live claim or a locked row. agrees, conflict: compared with a step that was done. noted: it is evidence, and no proof.
+live claim or a locked row. agrees, conflict: compared with a step that was done. later_fact: the key was complete when
+the object existed, and now that has failed. noted: it is evidence, and no proof.
 ignored: of a type that nobody wants. unmatched: about no call that we know yet. deferred: applying it failed, and is
 tried again. duplicate: known already.
 """
@@ -34,24 +36,21 @@ tried again. duplicate: known already.
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A matched event with the answer that was rendered for it, outside any transaction."""
+    """A matched event with the answer, or the interim answer, that was rendered outside any transaction."""
 
     delivery: Delivery
     match: Match
     terms: Terms
     answer: Answer | None = None
     letters: tuple[Letter, ...] = ()
+    interim: Any = None
 
     def proof(self, event_row: UUID) -> StoredProof | None:
         """What is stored or applied. It has the id of its event, so that a second try takes up the first one's."""
         said = self.delivery.event.said
-        if said is None or (self.final and self.answer is None):
+        if said is None or (self.answer is None and not is_open(said)):
             return None
-        return StoredProof(event_row, "webhook", said, self.answer)
-
-    @property
-    def final(self) -> bool:
-        return isinstance(self.delivery.event.said, Succeeded | Refused)
+        return StoredProof(event_row, "webhook", said, self.answer, interim=self.interim)
 
     def evidence(self) -> Evidence:
         event = self.delivery.event
@@ -61,13 +60,13 @@ class Ready:
 
 
 async def ready(catalogue: Catalogue, renderer: Renderer, delivery: Delivery, match: Match) -> Ready:
-    """Render what the client will hear, if the event is an end. An operation that is not known here renders nothing."""
+    """Render what the client will hear. An operation that is not known here renders nothing."""
     terms = catalogue.cautious(match.operation, delivery.provider)
     said = delivery.event.said
-    if not isinstance(said, Succeeded | Refused) or not terms.known:
+    if said is None or not terms.known:
         return Ready(delivery, match, terms)
-    rendered = await renderer.render(terms.operation, said, match.intent_id)
-    return Ready(delivery, match, terms, rendered.answer, (rendered.letter,) if rendered.letter else ())
+    told = await renderer.render(terms.operation, said, match.intent_id)
+    return Ready(delivery, match, terms, told.answer, (told.letter,) if told.letter else (), told.interim)
 
 
 async def settle(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> tuple[Verdict, str | None]:

@@ -8,6 +8,7 @@ from typing import Final
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.contract import Event, Headers, Unverified
 from idem.outbox.errors import IdemError
+from idem.outbox.providers import nobody
 from idem.outbox.providers.document import VISIBLE
 
 LONGEST_ID: Final = 255
@@ -61,7 +62,7 @@ class Delivery:
 def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[str, tuple[bytes, ...]]:
     """The secrets that are tried at this address, by account. Raises NoSuchEndpoint, NotConfigured."""
     known = catalogue.providers.get(provider)
-    if known is None or (account is not None and account not in known.accounts):
+    if known is None or provider == nobody.NAME or (account is not None and account not in known.accounts):
         raise NoSuchEndpoint("there is no such provider or account here")
     secrets = {} if known.webhook is None else known.webhook.secrets
     tried = {name: keys for name, keys in secrets.items() if keys and account in (None, name)}

@@ -26,6 +26,7 @@ from idem.outbox.http.answers import JSON
 from idem.outbox.http.app import alive, route
 from idem.outbox.http.deciding import Store
 from idem.outbox.http.problems import ProblemError, encoded
+from idem.outbox.http.responses import response
 from idem.outbox.http.webhook_settings import EndpointSettings
 from idem.reconciler.webhooks import ingest
 from idem.reconciler.webhooks.delivery import (
@@ -41,18 +42,20 @@ CONFIGURED_LATER: Final = 300.0
 """Seconds after which a provider may try an endpoint again that has no secret yet."""
 
 
-def routes(database: Database, catalogue: Catalogue, settings: EndpointSettings | None = None) -> list[Route]:
+def routes(
+    database: Database, catalogue: Catalogue, settings: EndpointSettings | None = None, *, prefix: str = "/webhooks"
+) -> list[Route]:
     """The routes of the events, to be mounted: `/webhooks/{provider}` tries the secrets of all its accounts."""
     desk = _Desk(database, catalogue, settings or EndpointSettings())
     return [
-        route("/webhooks/{provider}", POST=desk.take),
-        route("/webhooks/{provider}/{account}", POST=desk.take),
+        route(f"{prefix}/{{provider}}", POST=desk.take),
+        route(f"{prefix}/{{provider}}/{{account}}", POST=desk.take),
     ]
 
 
 def application(database: Database, catalogue: Catalogue, settings: EndpointSettings) -> Starlette:
     """The routes as an application of their own, with `/healthz`."""
-    return http.application([*routes(database, catalogue, settings), route("/healthz", GET=alive)], _unrouted)
+    return http.application([*routes(database, catalogue, settings), route("/healthz", GET=alive)], unrouted)
 
 
 class _Desk:
@@ -104,7 +107,9 @@ def _problem(error: NotTaken) -> ProblemError:
     return ProblemError("webhook_unverified", detail)
 
 
-async def _unrouted(_: Request, error: Exception) -> Response:
+async def unrouted(_: Request, error: Exception) -> Response:
+    """What a request to another address hears."""
     assert isinstance(error, HTTPException)
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
-    return ProblemError(code, "Events are sent by POST to /webhooks/{provider}.", headers=error.headers).response()
+    problem = ProblemError(code, "Events are sent by POST to /webhooks/{provider}.", headers=error.headers).answer()
+    return response(problem)

@@ -12,6 +12,7 @@ from idem.testing.bank.process import run
 from idem.testing.bank.records import Payment, Received, WebhookSent
 from idem.testing.bank.script import Happening, Match, Script, Step, kill_pid_on_effect
 from idem.testing.bank.settings import Account, BankSettings, Replay, WebhookOrder
+from idem.testing.bank.shape import Look, Said, Shape
 from idem.testing.bank.webhooks import signature
 
 __all__ = [
@@ -25,13 +26,16 @@ __all__ = [
     "Log",
     "LogCorrupt",
     "LogInUse",
+    "Look",
     "Match",
     "Payment",
     "Received",
     "Replay",
     "Request",
+    "Said",
     "Script",
     "SettingsError",
+    "Shape",
     "Step",
     "WebhookOrder",
     "WebhookSent",

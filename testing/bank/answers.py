@@ -30,11 +30,13 @@ def refusal(status: int, code: str, message: str, *, type: str = "invalid_reques
 
 
 def by_fault(name: str, seconds: float | None) -> Answer:
-    """The answer that a fault gives in place of the real one: `401`, `429`, `503`, `500`, `html_403`."""
+    """The answer that a fault gives in place of the real one: `401`, `422`, `429`, `503`, `500`, `html_403`."""
     wait = str(math.ceil(seconds or 0))
     match name:
         case "401":
             return unauthorized()
+        case "422":
+            return refusal(422, "invalid_request", "The request is not understood.")
         case "429":
             return refusal(429, "rate_limited", "Too many requests.", type="rate_limit_error", retry_after=wait)
         case "503":

@@ -19,7 +19,7 @@ from idem.testing.bank.payments import Payments
 from idem.testing.bank.records import ClockShifted, Payment
 from idem.testing.bank.script import Callback, Event, Matcher, Script, Step
 from idem.testing.bank.server import Server
-from idem.testing.bank.settings import BankSettings
+from idem.testing.bank.settings import Account, BankSettings
 from idem.testing.bank.teller import Teller
 from idem.testing.bank.webhooks import Webhooks
 
@@ -84,6 +84,14 @@ class Bank:
             SettingsError: the match or a step is not understood.
         """
         self._script.add(match, steps)
+
+    def add_account(self, account: Account) -> None:
+        """Serve one more account; events are sent only to those of the settings.
+
+        Raises:
+            SettingsError: its name or token is taken.
+        """
+        self._teller.add_account(account)
 
     def forget_script(self) -> None:
         """Drop every step that no request has met yet."""

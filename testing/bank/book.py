@@ -1,7 +1,7 @@
 """The payments in memory: what the bank shows of them, and from when on."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from idem.testing.bank.clock import Clock
@@ -42,6 +42,17 @@ class Book:
         horizon = self._clock.now() - account.lookup_lag
         return [p for p in found if p.at <= horizon and (reference is None or p.reference == reference)]
 
+    def carrying(self, account: Account, words: Sequence[str]) -> list[Payment]:
+        """The payments that have one of these words as their id or key, or somewhere in their order; oldest first."""
+        horizon = self._clock.now() - account.lookup_lag
+        asked = set(words)
+        return [
+            payment
+            for payment in self._by_account.get(account.name, ())
+            if payment.id in asked
+            or (payment.at <= horizon and (payment.key in asked or not asked.isdisjoint(_texts(payment.details))))
+        ]
+
     def shown(self, account: Account, payment: Payment, status: str | None = None) -> dict[str, Any]:
         """The payment as the API shows it, by default with its status of now."""
         shown = {
@@ -53,7 +64,20 @@ class Book:
             "reference": payment.reference,
             "created": payment.at,
         }
+        if shown["status"] == "requires_action":
+            shown["next_action"] = {"type": "redirect", "url": f"https://acs.bank.example/challenges/{payment.id}"}
         # A bank that knows no keys has not stored one either.
         if account.replay is not Replay.NONE:
             shown["idempotency_key"] = payment.key
         return {**shown, **{name: value for name, value in payment.details.items() if name not in shown}}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)

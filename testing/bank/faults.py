@@ -35,6 +35,9 @@ class FaultName(StrEnum):
     PENDING_THEN_DECLINED = "pending_then_declined"
     HTML_403 = "html_403"
     UNAUTHORIZED = "401"
+    REFUSED_REQUEST = "422_before_acting"
+    REQUIRES_ACTION = "requires_action"
+    REQUIRES_ACTION_THEN_DECLINED = "requires_action_then_declined"
 
 
 class Acts(Enum):
@@ -87,6 +90,9 @@ PLANS: Mapping[FaultName, Plan] = {
     FaultName.PENDING_THEN_DECLINED: Plan(status="processing", becomes="declined"),
     FaultName.HTML_403: Plan(Acts.NEVER, answer="html_403"),
     FaultName.UNAUTHORIZED: Plan(Acts.NEVER, answer="401"),
+    FaultName.REFUSED_REQUEST: Plan(Acts.NEVER, answer="422"),
+    FaultName.REQUIRES_ACTION: Plan(status="requires_action", becomes="succeeded"),
+    FaultName.REQUIRES_ACTION_THEN_DECLINED: Plan(status="requires_action", becomes="declined"),
 }
 NO_FAULT = Plan()
 

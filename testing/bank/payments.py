@@ -15,6 +15,7 @@ from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.order import FAULT_MEMBER, Order
 from idem.testing.bank.records import Payment
 from idem.testing.bank.settings import Account, BankSettings, Replay
+from idem.testing.bank.shape import Look, Shape, answered
 
 LIMIT = 100
 LIMIT_MAX = 1000
@@ -36,6 +37,11 @@ class Payments:
     async def serve(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
         """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
         late = fault is not None and fault.plan.acts is Acts.LATE
+        if account.shape is not None:
+            if order.incoming.method != "GET":
+                return await self._create(order, account, number, fault, acted)
+            await self._stall(fault if late else None)
+            return self._looked(order, account, account.shape)
         match order.incoming.method, order.path.strip("/").split("/"):
             case "POST", ["payments"]:
                 return await self._create(order, account, number, fault, acted)
@@ -54,7 +60,7 @@ class Payments:
                 return refusal(404, "not_found", "There is no such resource.")
 
     async def _create(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
-        if (wrong := _wrong(order)) is not None:
+        if (wrong := _wrong(order) if account.shape is None else _wrong_key(order)) is not None:
             return wrong
         if order.key is None or account.replay is Replay.NONE:
             return await self._execute(order, account, number, fault, acted)
@@ -89,11 +95,15 @@ class Payments:
         return Answer(payment.answer_status, payment.answer_body.encode(), {}, "made", payment.id)
 
     def _drawn_up(self, order: Order, account: Account, number: int, fault: Fault | None) -> Payment:
-        assert order.params is not None
+        params = dict(order.params or {})
         plan = fault.plan if fault is not None else NO_FAULT
         now = self._clock.now()
         pending = self._settings.pending_seconds if fault is None or fault.time is None else fault.time
-        reserved = {"amount", "currency", "reference", FAULT_MEMBER, account.key_field}
+        # An order of another shape is kept whole, whatever its members mean there.
+        reserved = {FAULT_MEMBER, account.key_field}
+        if account.shape is None:
+            reserved |= {"amount", "currency", "reference"}
+        amount, currency = params.get("amount"), params.get("currency")
         draft = Payment(
             id=f"pay_{uuid.uuid4().hex[:24]}",
             at=now,
@@ -101,21 +111,23 @@ class Payments:
             account=account.name,
             key=order.key,
             reference=order.reference,
-            amount=order.params["amount"],
-            currency=order.params["currency"],
+            amount=amount if isinstance(amount, int) else 0,
+            currency=currency if isinstance(currency, str) else "",
             status=plan.status,
             becomes=plan.becomes,
             settles_at=None if plan.becomes is None else now + pending,
             fingerprint=order.fingerprint,
             answer_status=0,
             answer_body="",
-            details={name: value for name, value in order.params.items() if name not in reserved},
+            details={name: value for name, value in params.items() if name not in reserved},
         )
         answer = by_fault("500", None) if plan.answer == "500" else self._own_answer(account, draft, 201)
         return Payment(**{**vars(draft), "answer_status": answer.status, "answer_body": answer.body.decode()})
 
     def _own_answer(self, account: Account, payment: Payment, status: int) -> Answer:
         shown = self._book.shown(account, payment)
+        if account.shape is not None:
+            return account.shape.made(shown, payment.details, payment.id, status)
         if shown["status"] == "declined":
             error = {"type": "card_error", "code": "card_declined", "message": "The card was declined."}
             return Answer(402, encoded({"error": error, **shown}), {}, "replayed", payment.id)
@@ -131,6 +143,15 @@ class Payments:
             "replayed",
             payment.id,
         )
+
+    def _looked(self, order: Order, account: Account, shape: Shape) -> Answer:
+        asked = shape.asked(order.incoming.target)
+        last = order.path.rsplit("/", 1)[-1]
+        look, words = asked or (Look("", ("data", "0")), [last, *order.query.values()])
+        found = self._book.carrying(account, words)
+        if asked is None and last in {payment.id for payment in found}:
+            look = Look("")
+        return answered(look, words, (shape.shown(self._book.shown(account, each), each.details) for each in found))
 
     def _list(self, order: Order, account: Account) -> Answer:
         query = order.query
@@ -170,6 +191,10 @@ def _wrong(order: Order) -> Answer | None:
         return refusal(400, "invalid_amount", "amount must be a positive whole number of minor units.")
     if not isinstance(currency, str) or len(currency) != 3:
         return refusal(400, "invalid_currency", "currency must have three letters.")
+    return _wrong_key(order)
+
+
+def _wrong_key(order: Order) -> Answer | None:
     if order.key is not None and len(order.key) > KEY_MAX:
         return refusal(400, "invalid_idempotency_key", f"A key has at most {KEY_MAX} characters.")
     return None

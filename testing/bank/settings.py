@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from idem.testing.bank.errors import SettingsError
 from idem.testing.bank.faults import EVERYDAY_FAULTS, Fault
+from idem.testing.bank.shape import Shape
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -85,6 +86,7 @@ class Account:
     `lookup_lag`: seconds after which a payment appears in lists and look-ups; by its id it is there at once.
     `key_header`, `key_field`: where the key is carried; the header wins, None switches one off.
     `fault_rate`: overrides the bank's rate for this account.
+    `shape`: how the API looks to this account; None: the bank's own payments API, strict about what it is sent.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -100,6 +102,7 @@ class Account:
     webhook_url: str | None = None
     webhook_secret: str = field(default="whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0IG9mIDMyIGJ5dGVz", repr=False)
     webhook: WebhookOrder = field(default_factory=WebhookOrder)
+    shape: Shape | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "replay", _replay(self.replay))

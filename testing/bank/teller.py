@@ -46,6 +46,14 @@ class Teller:
         self._sent: defaultdict[tuple[str, ...], int] = defaultdict(int)
         self._numbers = itertools.count(1)
 
+    def add_account(self, account: Account) -> None:
+        """Serve one more account.
+
+        Raises:
+            SettingsError: its name or token is taken.
+        """
+        self._settings = replace(self._settings, accounts=(*self._settings.accounts, account))
+
     def recall(self) -> None:
         """Go on counting where the log ends."""
         last = 0
@@ -78,6 +86,8 @@ class Teller:
         await self._happened("received", request, step)
         await asyncio.sleep(self._settings.latency)
         answer = refused or await self._answer(order, request, step)
+        if order.account is not None and order.account.shape is not None:
+            answer = order.account.shape.dressed(answer)
         return await self._reply(request, step, answer)
 
     async def cut(self, incoming: Incoming) -> None:

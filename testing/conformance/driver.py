@@ -24,6 +24,7 @@ STATES: Final = {
     "refused": "the provider has decided against it and that answer is stored",
     "unknown": "the call broke after bytes may have left",
     "awaiting": "the provider has accepted and is working; the end is to come",
+    "must_act": "the provider has the object and waits for its customer (3-D Secure), who needs to be sent somewhere",
     "failed_retryable": "proven not executed and at rest; a client's retry may take it up",
     "needs_operator": "proven not executed or unknown, with a dead letter that only a person can answer",
     "expired": "completed, and its time has passed: the answer is gone, the tombstone stands",

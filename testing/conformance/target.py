@@ -15,6 +15,8 @@ OPERATIONS = {
     "accepting": "/v1/intents/conformance.accepting",
     "lenient": "/v1/intents/conformance.lenient",
     "refusing": "/v1/intents/conformance.refusing",
+    "acting": "/v1/intents/conformance.acting",
+    "existing": "/v1/intents/conformance.existing",
     "nowhere": "/v1/intents/conformance.nowhere",
 }
 """What the cases call an operation, and its path. See docs/conformance.md for what each must be."""

@@ -17,7 +17,7 @@ from fix_spine import Spine
 
 from idem.outbox import tokens
 
-ROUNDS = int(os.environ.get("IDEM_BARRIER_ROUNDS", "6"))
+ROUNDS = int(os.environ.get("IDEM_BARRIER_ROUNDS", "2"))
 REQUESTS = 200
 
 

@@ -59,7 +59,9 @@ class Service:
         paying = operation("pay.keyed", "keyed", schema=schema, validate=_validator(schema))
         known = catalogue(bank, **{"pay.keyed": paying})
         try:
-            async with through_a_line(Spine(database, None, known, None, url)) as started:  # type: ignore[arg-type]
+            # No worker runs: whoever asks to wait waits to the end.
+            spine = Spine(database, None, known, None, url)  # type: ignore[arg-type]
+            async with through_a_line(spine, wait_cap=0.3) as started:
                 self._started.set_result(started)
                 await self._stop.wait()
         finally:

@@ -85,6 +85,9 @@ class IdemDriver:
     async def awaiting(self, world: World) -> None:
         await self._called(world, "pending:600", "in_progress")
 
+    async def must_act(self, world: World) -> None:
+        await self._called(world, "requires_action:600", "in_progress" if world.operation == "acting" else "completed")
+
     async def failed_retryable(self, world: World) -> None:
         """Too old to begin: what a queue that nobody worked on does to a row."""
         intent = await self._intent(world)

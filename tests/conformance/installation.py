@@ -18,13 +18,13 @@ import psycopg
 from fix_database import ENVIRONMENT, on
 from psycopg.conninfo import conninfo_to_dict
 
-from idem.cli.embedded.binaries import find_binaries
 from idem.outbox import tokens
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.configuration import load
 from idem.outbox.database import Database, Timeouts
 from idem.testing.bank import Account, Bank, BankSettings
 from idem.testing.conformance import NotPossible, Target
+from idem.testing.embedded.binaries import find_binaries
 from idem.testing.proxy import Proxy
 
 PROFILES = {

@@ -14,7 +14,7 @@ import pytest
 from doctor.conftest import DAEMONS, Doctor, edit
 from fix_desk import Desk
 
-from idem.cli.doctor import people, replication, server
+from idem.cli.doctor import examination, people, replication, server
 from idem.migrations import grants
 from idem.outbox.doctor_settings import DoctorSettings
 
@@ -95,19 +95,23 @@ async def test_no_check_can_write(desk: Desk, doctor: Doctor, monkeypatch: pytes
 
 
 async def test_a_fault_of_one_check_hides_no_other(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "STATEMENT_TIMEOUT", 1)
     monkeypatch.setattr(people, "LETTERS", "SELECT 1 AS nothing")
     monkeypatch.setattr(people, "PROOFS", "SELECT pg_sleep(60)")
     (letters,) = await doctor("dead_letters")
     assert letters["level"] == "error" and "a fault of idem's own: KeyError" in letters["what"]
     (slow,) = await doctor("proofs")
-    assert slow["level"] == "error" and "within 5 s" in slow["what"]
+    assert slow["level"] == "error" and "within 1 s" in slow["what"]
     assert [each["level"] for each in await doctor("orphans")] == ["ok"]
     result = await desk.cli("doctor")
     assert result.code == 1 and "Traceback" not in result.out + result.err
 
 
-async def test_a_locked_table_is_waited_for_a_moment_only(desk: Desk, doctor: Doctor) -> None:
+async def test_a_locked_table_is_waited_for_a_moment_only(
+    desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As by a change of the schema that waits behind a dump (IB-157)."""
+    monkeypatch.setattr(examination, "LOCK_TIMEOUT", 1)
     with psycopg.connect(desk.spine.url) as other:
         other.execute("LOCK TABLE idem.outbox IN ACCESS EXCLUSIVE MODE")
         async with asyncio.timeout(90):

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from idem.cli.embedded import acquire
+from idem.testing.embedded import acquire
 
 USER = """
 import json, os, sys
-from idem.cli.embedded import EmbeddedError, acquire
+from idem.testing.embedded import EmbeddedError, acquire
 if "TEST_UMASK" in os.environ:
     os.umask(int(os.environ["TEST_UMASK"], 8))
 try:
@@ -86,7 +86,7 @@ def processes_of(home: Path) -> dict[int, str]:
 
 
 def supervisor_of(home: Path) -> int:
-    [pid] = [pid for pid, command in processes_of(home).items() if "idem.cli.embedded.supervisor" in command]
+    [pid] = [pid for pid, command in processes_of(home).items() if "idem.testing.embedded.supervisor" in command]
     return pid
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from idem.cli.embedded import EmbeddedError, acquire
+from idem.testing.embedded import EmbeddedError, acquire
 
 
 def one(url: str, query: str) -> object:
@@ -70,7 +70,7 @@ def test_six_starters_on_a_fresh_folder_get_one_server(fresh_home, start_user, p
 
 def test_starts_that_race_a_shutdown_each_get_a_server(folder, home):
     cycles = (
-        "import os, psycopg; from idem.cli.embedded import acquire\n"
+        "import os, psycopg; from idem.testing.embedded import acquire\n"
         "for n in range(8):\n"
         "    with acquire(os.environ['TEST_HOME'], linger=0, durable=False) as pg:\n"
         "        psycopg.connect(pg.url).close()\n"
@@ -91,7 +91,7 @@ def test_a_server_that_is_not_ready_in_time_is_an_error_and_no_leftover(home, pr
     eventually(lambda: not processes_of(home))
 
 
-@pytest.mark.parametrize("module", ["idem.cli.embedded", "idem.cli.embedded.supervisor"])
+@pytest.mark.parametrize("module", ["idem.testing.embedded", "idem.testing.embedded.supervisor"])
 def test_importing_loads_the_standard_library_only(module):
     script = (
         "import sys; before = set(sys.modules); import " + module + "\n"

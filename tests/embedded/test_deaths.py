@@ -12,9 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from idem.cli.embedded import Embedded, acquire
-from idem.cli.embedded.account import server_account
-from idem.cli.embedded.orphans import stop_orphan
+from idem.testing.embedded import Embedded, acquire
+from idem.testing.embedded.account import server_account
+from idem.testing.embedded.orphans import stop_orphan
 
 
 def kill(*pids: int) -> None:

@@ -10,7 +10,7 @@ import time
 import psycopg
 import pytest
 
-from idem.cli.embedded import EmbeddedError, acquire, outage
+from idem.testing.embedded import EmbeddedError, acquire, outage
 
 
 def test_an_outage_breaks_connections_and_keeps_holds_address_and_data(home):

@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import idem.cli.embedded
-from idem.cli.embedded import EmbeddedError, acquire, find_binaries, relocation
-from idem.cli.embedded.account import server_account
+import idem.testing.embedded
+from idem.testing.embedded import EmbeddedError, acquire, find_binaries, relocation
+from idem.testing.embedded.account import server_account
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root lends the server an account")
 
@@ -71,7 +71,7 @@ def test_a_path_with_signs_that_mean_something_elsewhere(folder, start_user):
 def test_a_module_of_the_callers_folder_does_not_stand_in_for_the_standard_library(folder, home):
     (folder / "json.py").write_text("")
     (folder / "signal.py").write_text("raise SystemExit('the wrong signal module')")
-    script = "import sys; here = sys.path.pop(0); import idem.cli.embedded as e; sys.path.insert(0, here)\n"
+    script = "import sys; here = sys.path.pop(0); import idem.testing.embedded as e; sys.path.insert(0, here)\n"
     script += f"e.acquire({str(home)!r}, linger=0, durable=False).close()"
     subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, timeout=60)
 
@@ -149,8 +149,8 @@ def test_programs_shut_to_the_servers_account_are_copied(folder, monkeypatch):
 @as_root
 def test_an_ordinary_user(folder, start_user, processes_of, eventually):
     account = pwd.getpwnam("nobody")
-    package = folder / "path" / "idem" / "cli" / "embedded"
-    shutil.copytree(Path(idem.cli.embedded.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    package = folder / "path" / "idem" / "testing" / "embedded"
+    shutil.copytree(Path(idem.testing.embedded.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     bindir, _ = find_binaries()
     python = next((p for p in (sys.executable, "/usr/bin/python3") if runs_for(account, p)), None)
     if python is None:
@@ -196,7 +196,7 @@ def test_a_folder_of_root_is_a_clear_error_to_others(folder, home, start_user):
     with acquire(home, linger=0, durable=False):
         pass
     path = folder / "path"
-    shutil.copytree(Path(idem.cli.embedded.__file__).parent, path / "idem" / "cli" / "embedded")
+    shutil.copytree(Path(idem.testing.embedded.__file__).parent, path / "idem" / "testing" / "embedded")
     user = start_user(home, python=python, uid=pwd.getpwnam("nobody").pw_uid, PYTHONPATH=str(path))
     assert "run as that account or remove the folder" in user["error"]
 

@@ -30,10 +30,12 @@ DAEMONS = {"worker-1", "sweeper", "reconciler", "api"}
 
 
 @contextlib.asynccontextmanager
-async def running(desk: Desk, port: int, *options: str, **env: str) -> AsyncIterator[Command]:
+async def running(
+    desk: Desk, port: int, *options: str, prefix: tuple[str, ...] = (), **env: str
+) -> AsyncIterator[Command]:
     """`idem run` on the desk's database and bank, all daemons alive."""
     arguments = ("run", "--port", str(port), "--log", "json", *options)
-    async with command(*arguments, env=desk.environment | env) as group:
+    async with command(*arguments, env=desk.environment | env, prefix=prefix) as group:
         await eventually(lambda: alive(desk, {"worker", "sweeper", "reconciler"}))
         yield group
 
@@ -102,7 +104,7 @@ async def test_the_supervisors_word_spares_the_pause_allowance(
     """The same crash in the middle of the same call: known to be dead, the worker may act for its flight limit only."""
     began, release = held(desk)
     intent = await desk.pending("k")
-    short = {"IDEM_WORKER_LEASE": "6s", "IDEM_WORKER_MARGIN": "1s"}
+    short = {"IDEM_WORKER_LEASE": "3s", "IDEM_WORKER_MARGIN": "500ms"}
     async with contextlib.AsyncExitStack() as stack:
         if supervised:
             group = await stack.enter_async_context(running(desk, unused_tcp_port, **short))
@@ -118,7 +120,7 @@ async def test_the_supervisors_word_spares_the_pause_allowance(
             await eventually(lambda: started_again(group, "worker-1", worker))
             assert (await daemon_of(desk, worker))["ended_how"] == "reaped"
             assert group.named("process_ended", process="worker-1", how="SIGKILL")
-        await asyncio.sleep(6.5)
+        await asyncio.sleep(3.5)
         await desk.cli("sweeper", "run", "--once")
 
         async def swept() -> bool:
@@ -136,11 +138,19 @@ def started_again(group: Command, name: str, before: int) -> bool:
     return group.children().get(name, before) != before
 
 
-async def test_only_a_daemon_of_this_life_is_put_on_record(
+async def test_a_death_is_put_on_record_during_an_outage_afterwards_and_only_of_this_life(
     desk: Desk, unused_tcp_port: int, db_url: str, linux: None
 ) -> None:
-    """Pids come again: a row of an older daemon with this host and pid, perhaps on another machine, stays open."""
-    async with running(desk, unused_tcp_port) as group:
+    """Pids come again: a row of an older daemon with this host and pid, perhaps on another machine, stays open.
+
+    The end of the terminal ends it all.
+    """
+    from daemons.test_worker import database_proxy
+
+    async with (
+        database_proxy(desk.spine) as (proxy, url),
+        running(desk, unused_tcp_port, IDEM_DATABASE_URL=url) as group,
+    ):
         worker = group.children()["worker-1"]
         with psycopg.connect(db_url, autocommit=True) as connection:
             connection.execute(
@@ -152,7 +162,20 @@ async def test_only_a_daemon_of_this_life_is_put_on_record(
         await eventually(lambda: reaped(desk, worker))
         older = await desk.spine.one("SELECT ended_at FROM idem.daemons WHERE id = 'worker-older'")
         assert older["ended_at"] is None
-        assert await group.stop() == 0
+        await eventually(lambda: started_again(group, "worker-1", worker))
+        again = group.children()["worker-1"]
+        await eventually(lambda: on_record(desk, again))
+        await proxy.stop()
+        os.kill(again, signal.SIGKILL)
+        await eventually(lambda: bool(group.named("database_away", daemon="supervisor")))
+        assert (await daemon_of(desk, again))["ended_how"] is None
+        await proxy.listen()
+        await eventually(lambda: reaped(desk, again))
+        assert await group.stop(signal.SIGHUP) == 0
+
+
+async def on_record(desk: Desk, pid: int) -> bool:
+    return bool(await desk.spine.all("SELECT FROM idem.daemons WHERE pid = %(p)s AND ended_at IS NULL", p=pid))
 
 
 async def reaped(desk: Desk, pid: int) -> bool:
@@ -180,14 +203,18 @@ async def test_ib_168_169_sigterm_finishes_what_runs_and_begins_nothing(
 
 
 async def test_ib_172_a_second_signal_changes_nothing(desk: Desk, unused_tcp_port: int, linux: None) -> None:
+    """And the end of a terminal is no signal to who was started with nohup."""
     intent = await desk.pending("k")
     began, release = held(desk)
-    async with running(desk, unused_tcp_port) as group:
+    async with running(desk, unused_tcp_port, prefix=("nohup",)) as group:
         await asyncio.wait_for(began.wait(), 20)
+        group.process.send_signal(signal.SIGHUP)
+        await asyncio.sleep(0.3)  # all of this has to fit into the call's deadline
+        assert not group.named("stopping")
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
             group.process.send_signal(number)
             await asyncio.sleep(0.05)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.3)
         release.set()
         assert await group.end() == 0
     assert await desk.state(intent) == ("completed", None)
@@ -217,7 +244,7 @@ async def test_ib_162_164_counters_outlive_their_processes(desk: Desk, unused_tc
     async with running(desk, unused_tcp_port) as group:
         await eventually(lambda: answers(unused_tcp_port))
         counts, series = [], []
-        for n in range(4):
+        for n in range(3):
             intent = await desk.pending(f"k{n}")
             await eventually(lambda intent=intent: completed(desk, intent))  # type: ignore[misc]
             text = await asyncio.to_thread(metrics, unused_tcp_port)
@@ -226,7 +253,7 @@ async def test_ib_162_164_counters_outlive_their_processes(desk: Desk, unused_tc
             worker = group.children()["worker-1"]
             os.kill(worker, signal.SIGKILL)
             await eventually(lambda worker=worker: started_again(group, "worker-1", worker))  # type: ignore[misc]
-        assert counts == [1, 2, 3, 4]
+        assert counts == [1, 2, 3]
         assert series[-1] == series[0]
         assert await group.stop() == 0
 
@@ -239,7 +266,7 @@ async def test_a_daemon_that_cannot_start_waits_longer_each_time(desk: Desk, unu
         worker = group.children()["worker-1"]
         write(desk, before.replace('environment = "test"', "environment = 1"))
         os.kill(worker, signal.SIGKILL)
-        await eventually(lambda: len(group.named("process_ended", process="worker-1")) >= 4)
+        await eventually(lambda: len(group.named("process_ended", process="worker-1")) >= 3)
         ends = group.named("process_ended", process="worker-1")
         assert [end["how"] for end in ends[:2]] == ["SIGKILL", "exit code 2"]
         waits = [end["again_in"] for end in ends]
@@ -248,25 +275,6 @@ async def test_a_daemon_that_cannot_start_waits_longer_each_time(desk: Desk, unu
         write(desk, before)
         intent = await desk.pending("k")
         await eventually(lambda: completed(desk, intent))
-        assert await group.stop() == 0
-
-
-async def test_a_death_during_an_outage_is_put_on_record_afterwards(
-    desk: Desk, unused_tcp_port: int, linux: None
-) -> None:
-    from daemons.test_worker import database_proxy
-
-    async with (
-        database_proxy(desk.spine) as (proxy, url),
-        running(desk, unused_tcp_port, IDEM_DATABASE_URL=url) as group,
-    ):
-        worker = group.children()["worker-1"]
-        await proxy.stop()
-        os.kill(worker, signal.SIGKILL)
-        await eventually(lambda: bool(group.named("database_away", daemon="supervisor")))
-        assert (await daemon_of(desk, worker))["ended_how"] is None
-        await proxy.listen()
-        await eventually(lambda: reaped(desk, worker))
         assert await group.stop() == 0
 
 
@@ -285,21 +293,6 @@ def test_a_folder_of_metrics_goes_with_its_supervisor_or_a_while_after_it(
         with metrics_folder() as second:
             assert Path(first).exists() and first != second
     assert list(tmp_path.iterdir()) == [young]
-
-
-async def test_the_end_of_a_terminal_is_for_those_who_were_not_started_with_nohup(
-    desk: Desk, unused_tcp_port: int, linux: None
-) -> None:
-    for prefix, stays in ((("nohup",), True), ((), False)):
-        arguments = ("run", "--port", str(unused_tcp_port), "--log", "json")
-        async with command(*arguments, env=desk.environment, prefix=prefix) as group:
-            await eventually(lambda: alive(desk, {"worker", "sweeper", "reconciler"}))
-            group.process.send_signal(signal.SIGHUP)
-            if stays:
-                await asyncio.sleep(1)
-                assert not group.named("stopping")
-                group.process.send_signal(signal.SIGTERM)
-            assert await group.end() == 0
 
 
 async def test_a_taken_port_is_said_before_anything_starts(desk: Desk, linux: None) -> None:

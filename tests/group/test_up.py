@@ -66,7 +66,7 @@ def curl() -> Iterator[None]:
     yield
 
 
-async def test_what_it_prints_works_and_stays(folder: Path, curl: None) -> None:
+async def test_what_it_prints_works_and_stays_and_nothing_outlives_a_sigkill(folder: Path, curl: None) -> None:
     async with up(folder) as running:
         line = pasted(running)
         first = await shell(line)
@@ -78,8 +78,9 @@ async def test_what_it_prints_works_and_stays(folder: Path, curl: None) -> None:
         status = re.search(r"^IDEM_CONFIG=.* idem status$", running.out.decode(), re.MULTILINE)
         assert status is not None
         assert "nothing is open" in await shell(status[0].replace(" idem status", f" {IDEM} status"))
-        assert await running.stop(signal.SIGINT) == 0
-        assert left_of(str(folder), f"leash {running.pid} ") == {}
+        assert len(left_of(f"leash {running.pid} ")) == 5
+        running.process.kill()
+        await eventually(lambda: not left_of(str(folder), f"leash {running.pid} "), 20)
     assert "Traceback" not in running.said
 
     async with up(folder) as later:
@@ -92,17 +93,9 @@ async def test_what_it_prints_works_and_stays(folder: Path, curl: None) -> None:
         fresh = await shell(pasted(later))
         assert fresh.startswith("HTTP/1.1 201") and "idempotent-replayed" not in fresh.lower()
         assert await later.stop(signal.SIGTERM) == 0
+        assert left_of(str(folder), f"leash {later.pid} ") == {}
     for secret in (".idem/up/token", ".idem/up/bank.token", ".idem/up/bank.json"):
         assert (folder / secret).stat().st_mode & 0o077 == 0
-
-
-async def test_nothing_outlives_a_sigkill(folder: Path) -> None:
-    async with up(folder) as running:
-        assert len(left_of(f"leash {running.pid} ")) == 5
-        running.process.kill()
-        await eventually(lambda: not left_of(str(folder), f"leash {running.pid} "), 20)
-    async with up(folder) as again:
-        assert await again.stop(signal.SIGINT) == 0
 
 
 async def test_of_two_in_one_folder_one_comes_up_and_the_other_says_so(folder: Path) -> None:
@@ -138,6 +131,7 @@ async def test_ctrl_c_before_it_is_up_leaves_nothing(folder: Path) -> None:
         await eventually(lambda: not left_of(str(folder)), 20)
     async with up(folder) as again:
         assert await again.stop(signal.SIGINT) == 0
+        assert left_of(str(folder), f"leash {again.pid} ") == {}
 
 
 async def test_on_a_database_and_a_configuration_of_ones_own(desk: Desk, folder: Path, curl: None) -> None:

@@ -16,6 +16,12 @@ ASKING = "tests/api/test_asking.py"
 API_CONTENT = "tests/api/test_content.py"
 WAITING = "tests/api/test_waiting.py"
 APPLYING = "tests/webhooks/test_applying.py"
+RESERVE = "tests/schema/test_reserve.py"
+PRODUCERS = "tests/producers/test_accept.py"
+INLINE = "tests/inline/test_runs.py"
+INLINE_KILLS = "tests/inline/test_kills.py"
+AWAITING = "tests/interim/test_awaiting.py"
+FLOW = "tests/interim/test_flow.py"
 
 HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     1: (
@@ -85,11 +91,22 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             (SETTLING, "test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_more"),
         ),
     ),
+    11: (
+        "inline operations have no token",
+        (
+            (INLINE, "test_hazard_11_a_run_is_a_row_that_is_born_claimed_under_a_token_and_a_lease"),
+            (INLINE, "test_hazard_11_without_a_provider_an_unknown_run_is_a_dead_letter_at_once"),
+            (INLINE_KILLS, "test_hazard_11_a_caller_that_wakes_after_the_other_has_completed_changes_no_answer"),
+            (INLINE_KILLS, "test_hazard_11_a_caller_that_wakes_while_the_other_holds_the_key_takes_nothing_from_it"),
+        ),
+    ),
     14: (
         "pending at the provider has no state",
         (
             (PATH, "test_pending_is_awaited_and_never_sent_again"),
             (SETTLING, "test_hazard_14_pending_for_too_long_tells_an_operator_and_polling_goes_on"),
+            (FLOW, "test_hazard_14_the_customer_is_sent_on_while_the_end_is_awaited"),
+            (AWAITING, "test_hazard_14_an_interim_answer_does_not_move_the_limit"),
         ),
     ),
     15: ("a silent loss", ((SETTLING, "test_hazard_15_a_verdict_without_a_redrive_tells_somebody"),)),
@@ -118,6 +135,8 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (WORKER, "test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back"),
             (WORKER, "test_a_settle_whose_answer_is_lost_is_written_once"),
+            ("tests/inline/test_outage.py", "test_hazard_21_the_lost_answer_to_a_beginning_is_found_by_its_token"),
+            ("tests/inline/test_outage.py", "test_hazard_21_the_lost_answer_to_complete_is_already_written"),
         ),
     ),
     22: (
@@ -125,17 +144,26 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             ("tests/accept/test_decisions.py", "test_hazard_22_accept_writes_no_row_with_a_claim_or_an_end"),
             ("tests/accept/test_decisions.py", "test_hazard_22_accept_waits_for_no_lock_of_a_daemon"),
+            ("tests/adopt/test_one_key.py", "test_two_keys_in_opposite_order_meet_without_a_deadlock"),
+            ("tests/adopt/test_one_key.py", "test_a_caller_that_keeps_its_transaction_open_holds_up_nobody"),
         ),
     ),
     23: (
         "a second accept waits for the first caller's transaction",
-        (("tests/accept/test_races.py", "test_hazard_23_the_second_hears_in_progress_before_the_first_commits"),),
+        (
+            ("tests/accept/test_races.py", "test_hazard_23_the_second_hears_in_progress_before_the_first_commits"),
+            (RESERVE, "test_hazard_23_56_another_request_never_waits"),
+            (PRODUCERS, "test_hazard_23_two_sessions_with_one_key_one_wins_and_nobody_waits"),
+            ("tests/adopt/test_one_key.py", "test_fifty_requests_with_one_key_over_two_processes"),
+        ),
     ),
     24: (
         "`now()` is the start of the transaction",
         (
             (SETTLING, "test_hazard_24_a_lease_begins_with_its_statement_not_with_its_transaction"),
             (SETTLING, "test_hazard_24_no_statement_of_a_daemon_uses_the_start_of_its_transaction"),
+            (RESERVE, "test_hazard_24_due_times_begin_when_it_is_submitted"),
+            (INLINE, "test_hazard_24_the_lease_counts_from_the_statement_and_the_caller_never_believes_longer"),
         ),
     ),
     25: (
@@ -180,6 +208,14 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     33: ("rolling deploys", ((SETTLING, "test_hazard_33_a_newer_format_is_left_to_a_newer_worker"),)),
+    34: (
+        "SQL producers: who renders, who canonicalises",
+        (
+            ("tests/producers/test_jcs.py", "test_documents_are_refused_as_in_python"),
+            ("tests/producers/test_rendering.py", "test_a_thousand_rows_and_two_workers_each_is_rendered_once"),
+            ("tests/producers/test_kills.py", "test_a_killed_worker_leaves_it_to_be_rendered_or_to_be_sent"),
+        ),
+    ),
     35: ("whose bytes are the stored answer", ((SETTLING, "test_hazard_35_the_same_answer_whoever_settled"),)),
     36: (
         "rows that the HTTP table lacked",
@@ -201,15 +237,22 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (API_CONTENT, "test_hazard_38_card_data_is_refused_before_it_is_stored"),
             (API_CONTENT, "test_a_key_that_looks_personal_is_counted_and_never_shown"),
+            (PRODUCERS, "test_hazard_38_card_data_is_refused_before_anything_is_stored"),
         ),
     ),
     42: (
         "NOTIFY inside the caller's transaction",
-        ((WORKER, "test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back"),),
+        (
+            (WORKER, "test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back"),
+            (PRODUCERS, "test_hazard_42_it_notifies_only_when_it_is_asked"),
+        ),
     ),
     43: (
         "isolation of the daemons",
-        ((RECOVERY, "test_hazard_5_commits_of_daemons_are_durable_whatever_the_role_says"),),
+        (
+            (RECOVERY, "test_hazard_5_commits_of_daemons_are_durable_whatever_the_role_says"),
+            ("tests/handlers/test_once.py", "test_isolation_search_path_and_timeouts_are_the_runner_s_own"),
+        ),
     ),
     44: (
         "work that is too late to be right",
@@ -228,6 +271,13 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     46: (
         "a redrive is neither a replay nor forbidden",
         (("tests/demo/test_proof.py", "test_a_second_send_after_a_proof_that_nothing_was_executed"),),
+    ),
+    47: (
+        "local operations: order inside the transaction",
+        (
+            (RESERVE, "test_hazard_47_complete_is_the_end_in_the_same_transaction"),
+            (RESERVE, "test_hazard_47_what_no_caller_may_store_for_ever"),
+        ),
     ),
     48: (
         "limits, pause, breaker: whose",
@@ -256,24 +306,36 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (SETTLING, "test_hazard_52_pending_is_a_proof_of_existence"),
             (SETTLING, "test_hazard_52_a_resting_key_goes_back_to_work_when_the_provider_has_it"),
+            (AWAITING, "test_hazard_52_an_open_proof_of_an_earlier_attempt_stops_the_next"),
         ),
     ),
-    53: ("a deferred proof is invisible to the claim", ((RACES, "test_a_stored_proof_beats_the_claim"),)),
+    53: (
+        "a deferred proof is invisible to the claim",
+        (
+            (RACES, "test_a_stored_proof_beats_the_claim"),
+            (INLINE, "test_hazard_53_a_row_at_rest_with_an_unapplied_proof_is_not_taken_up"),
+        ),
+    ),
     54: (
         "an earlier holder may still be frozen",
-        ((SETTLING, "test_hazard_54_an_earlier_holder_may_still_be_frozen"),),
+        (
+            (SETTLING, "test_hazard_54_an_earlier_holder_may_still_be_frozen"),
+            (INLINE_KILLS, "test_hazard_54_a_caller_that_lives_and_has_let_go_is_known_to_be_done"),
+        ),
     ),
     56: (
         "two retries of a finished key at once",
         (("tests/accept/test_races.py", "test_hazard_56_two_retries_of_a_completed_key_both_get_the_answer"),),
     ),
+    58: (
+        "`on_settled` hears what is not at rest, in any order",
+        (("tests/events/test_numbers.py", "test_hazard_58_automatic_redrives_say_nothing_before_the_end"),),
+    ),
     59: (
         "after lost commits the client's own retry is a new payment",
         (
-            (
-                "tests/accept/test_content.py",
-                "test_hazard_59_the_same_wish_has_the_same_provider_key_after_lost_commits",
-            ),
+            (CONTENT, "test_hazard_59_the_same_wish_has_the_same_provider_key_after_lost_commits"),
+            ("tests/producers/test_derived.py", "test_hazard_59_the_provider_key_is_python_s"),
         ),
     ),
     60: (
@@ -304,13 +366,27 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         "`answer` is user code before an immutable write",
         ((SETTLING, "test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_the_effect"),),
     ),
+    66: (
+        "`reserve` on a key at rest",
+        (
+            (RESERVE, "test_hazard_66_a_key_at_rest_goes_back_to_work_inside_reserve"),
+            (RESERVE, "test_hazard_66_reserve_without_submit_does_not_commit"),
+            (
+                "tests/adopt/test_commit_fails.py",
+                "test_a_key_at_rest_goes_back_to_work_and_their_rows_are_not_written_twice",
+            ),
+        ),
+    ),
     67: (
         "an anti-join over all running keys in each pass (no pass has one; plans are held)",
         (("tests/schema/test_plans.py", "test_ib_052_a_hot_statement_reads_by_its_batch"),),
     ),
     68: (
         "awaiting, then not found",
-        ((SETTLING, "test_hazards_14_68_absent_for_what_the_provider_had_accepted_is_a_conflict"),),
+        (
+            (SETTLING, "test_hazards_14_68_absent_for_what_the_provider_had_accepted_is_a_conflict"),
+            (AWAITING, "test_hazard_68_not_found_after_an_interim_answer_is_a_conflict"),
+        ),
     ),
     69: (
         "a lost answer to the claim may still be a commit",
@@ -318,7 +394,14 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     ),
     70: (
         "two fingerprints for one wish",
-        ((API_CONTENT, "test_hazard_70_the_same_wish_over_http_and_in_a_transaction_is_one"),),
+        (
+            (API_CONTENT, "test_hazard_70_the_same_wish_over_http_and_in_a_transaction_is_one"),
+            (PRODUCERS, "test_hazard_70_one_wish_has_one_key_by_sql_and_by_python"),
+        ),
+    ),
+    71: (
+        "`completes_when` against the contract's `answer`",
+        ((FLOW, "test_hazard_71_a_key_that_completes_when_the_object_exists"),),
     ),
     72: (
         "two workers count 39 of 40",
@@ -327,5 +410,9 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     74: (
         "the version of a key that may be gone",
         ((SETTLING, "test_hazard_74_the_version_is_the_intents_and_every_proof_raises_it"),),
+    ),
+    75: (
+        "small things (SET CONSTRAINTS between reserve and submit)",
+        ((RESERVE, "test_hazard_75_set_constraints_makes_the_check_at_once"),),
     ),
 }

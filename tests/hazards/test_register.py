@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 HAZARDS = runpy.run_path(str(Path(__file__).with_name("register.py")))["HAZARDS"]
 DUE = {
-    *range(1, 11), *range(14, 18), *range(19, 30), 31, 32, 33, 35, 36, 37, 38, *range(42, 47), *range(48, 55), 56,
-    *range(59, 66), *range(67, 71), 72, 74,
+    *range(1, 12), *range(14, 18), *range(19, 30), 31, 32, 33, 34, 35, 36, 37, 38, *range(42, 48), *range(48, 55), 56,
+    *range(58, 72), 72, 74, 75,
 }  # fmt: skip
 
 

@@ -28,7 +28,10 @@ def payment(status: str = "succeeded", **more: Any) -> dict[str, Any]:
     ("response", "outcome"),
     [
         (answered(201, payment()), Succeeded("pay_1", "succeeded", {"amount": 100})),
-        (answered(200, payment("requires_action")), Succeeded("pay_1", "requires_action", {"amount": 100})),
+        (
+            answered(200, payment("requires_action")),
+            Succeeded("pay_1", "requires_action", {"amount": 100}, interim=True),
+        ),
         (answered(202, payment("processing")), Pending("pay_1", "processing", {"amount": 100})),
         (answered(200, payment("declined")), Refused("pay_1", "declined", {"amount": 100})),
         (

@@ -17,7 +17,7 @@ TOKEN = UUID(int=0xC1A1)
 """The token of the hundred live claims of lane p0/a0 that are settled as one batch."""
 HOT = frozenset({
     "outbox", "idempotency_keys", "intents", "requests", "evidence", "events", "proofs", "dead_letters",
-    "webhook_events", "webhook_bodies", "handled_events",
+    "webhook_events", "webhook_bodies", "handled_events", "handler_work",
 })  # fmt: skip
 
 # Immutable to the last part, so that the planner puts their bodies in place of them.
@@ -62,7 +62,7 @@ INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account
                            created_at)
 SELECT public.id(n, 2), public.id(n, 1), public.id(n, 3), 'p' || n % 5, 'a' || n % 2, 'POST', '/payments', '{}',
        '\\x7b7d', public.made(n)
-  FROM generate_series(1, 130000) AS n;
+  FROM generate_series(1, 130000) AS n WHERE n NOT BETWEEN 99001 AND 100000;
 INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, at)
 SELECT public.id(n, 1), public.id(n, 2), 1, 0, public.id(n, 4), 'accept', 'accepted', public.made(n)
   FROM generate_series(1, 130000) AS n;
@@ -90,6 +90,14 @@ SELECT 't' || n % 1000, date_trunc('hour', now()) - n / 1000 * interval '8 hours
   FROM generate_series(0, 99999) AS n;
 INSERT INTO idem.handled_events (event_id, handler)
 SELECT e.id, 'mark_order' FROM idem.events e;
+INSERT INTO idem.event_handlers (name, operation, walk_after, walked_intent, walked_number)
+SELECT name, 'pay', '1', CASE name WHEN 'walks' THEN public.id(100001, 1) END, CASE name WHEN 'walks' THEN 1 END
+  FROM unnest(ARRAY['mark_order', 'walks', 'stopped', 'mail']) AS name;
+INSERT INTO idem.handler_work (handler, intent_id, number, event_id, due_at, letter_id)
+SELECT CASE WHEN n > 129000 THEN '*' WHEN n % 2 = 0 THEN 'mail' ELSE 'stopped' END, e.aggregateid, e.number, e.id,
+       CASE WHEN n <= 129000 AND n % 2 = 1 THEN 'infinity' ELSE now() - interval '1 minute' END,
+       CASE WHEN n <= 129000 AND n % 2 = 1 AND number = 1 THEN public.id(n, 6) END
+  FROM generate_series(96000, 130000) AS n JOIN idem.events e ON e.aggregateid = public.id(n, 1);
 INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body, received_at)
 SELECT w.id, '{}', '\\x7b7d', w.received_at FROM idem.webhook_events w;
 """

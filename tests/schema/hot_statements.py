@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,6 +15,7 @@ from uuid import UUID, uuid4
 import psycopg
 from schema.backlog import TOKEN
 
+from idem.outbox import accept
 from idem.outbox.change import Change, Evidence, Letter
 from idem.outbox.operation import Answer
 from idem.outbox.settle import parameters
@@ -22,8 +24,12 @@ from idem.outbox.states import KeyState, OutboxStatus, Reason
 PACKAGES = ("outbox", "reconciler", "sweeper")
 LOOKING = frozenset({"idem.outbox.ages", "idem.outbox.listing", "idem.outbox.database", "idem.outbox.standing"})
 """Modules whose statements are for the eyes of a person or of metrics, and settings of a session."""
-SMALL = frozenset({"BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT", "BEAT", "END"})
+SMALL = frozenset(
+    {"SETTINGS", "TERMINATE", "BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT", "BEAT", "END"}
+)
 """Statements that touch no hot table."""
+CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE"})
+"""Calls of a function of 0003: what it does goes by primary keys, and is tested where it is defined."""
 WHOLE = frozenset({"OPEN_INTENTS", "HASTEN", "QUEUED", "QUARANTINED", "DOUBT_STARTS", "LEFT", "COUNT_KEYS"})
 """Commands of an operator and of recovery, which are about every open row, and the count of a tenant's keys; still they
 read no ledger to its end."""
@@ -42,10 +48,12 @@ def statements() -> dict[str, str]:
 
 
 def _constants(module: str) -> dict[str, str]:
+    loaded = importlib.import_module(module)
+    own = re.findall(r"^([A-Z_]+)(?:: Final)? = ", Path(loaded.__file__ or "").read_text(), re.MULTILINE)
     return {
-        f"{module.rpartition('.')[2]}.{name}": value
-        for name, value in vars(importlib.import_module(module)).items()
-        if name.isupper() and name not in SMALL and isinstance(value, str)
+        f"{module.rpartition('.')[2]}.{name}": value if "%(" in value else accept.pyformat(value)
+        for name, value in vars(loaded).items()
+        if name in own and name not in SMALL | CALLS and isinstance(value, str)
         and re.match(r"\s*(SELECT|WITH|UPDATE|INSERT|DELETE)\b", value)
     }  # fmt: skip
 
@@ -79,12 +87,15 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     letter = ids("SELECT id FROM idem.dead_letters WHERE resolved_at IS NULL ORDER BY id LIMIT 1")[0]
     at_rest = ids("SELECT id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 1")[0]
     rekeyed = {"generation": 2, "key": uuid4(), "method": "POST", "path": "/", "headers": "{}", "body": b"{}"}
+    mail = "SELECT intent_id FROM idem.handler_work WHERE handler = 'mail' AND number = 1 ORDER BY intent_id LIMIT 1"
+    told = {"handler": "mail", "intent": ids(mail)[0], "number": 1}
+    stopped = ids("SELECT letter_id FROM idem.handler_work WHERE letter_id IS NOT NULL LIMIT 1")[0]
     page = {"at": LONG_AGO, "row": UUID(int=0), "batch": BATCH}
     proven = {
         "id": uuid4(), "row": row, "intent": intent, "source": "webhook", "attempt": 1, "outcome": "pending",
         "reference": "pay_x", "status": "processing", "fields": "{}", "http_status": 200, "answer_status": 200,
         "answer_headers": "{}", "answer_body": b"{}", "kind": "look", "token": uuid4(), "details": "{}",
-        "reason": "conflict",
+        "reason": "conflict", "interim": "{}", "end": "refused",
     }  # fmt: skip
     keys = connection.execute(
         "SELECT tenant_id, operation, idempotency_key FROM idem.idempotency_keys ORDER BY intent_id LIMIT 100"
@@ -100,16 +111,38 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     event = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'unmatched' ORDER BY id LIMIT 1")[0]
     hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
             "reference": "pay_110000", "verdict": "unmatched"}  # fmt: skip
+    frozen = [
+        {
+            "id": str(row_id),
+            "intent_id": str(of),
+            "method": "POST",
+            "path": "/",
+            "headers": {},
+            "body": "",
+            "label": "l",
+        }
+        for row_id, of in connection.execute(
+            "SELECT id, intent_id FROM idem.outbox WHERE status = 'unfrozen' ORDER BY id LIMIT 20"
+        )
+    ]
     by_name: dict[str, Values] = {
         "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
         "claim.OWN_CLAIMS": {"token": TOKEN, **LANE},
+        "begin.BEGIN": asked | {"token": uuid4(), "holder": "inline-1", "lease": 60.0},
+        "renewal.RENEW": {"id": claimed[0], "token": TOKEN, "attempt": 1, "lease": 60.0, "renew_for": 900.0},
         "settle.WRITE": {"changes": json.dumps(changes(claimed, proof)), "ids": claimed},
         "rows.LOCK": {"id": row}, "rows.LOCK_OR_SKIP": {"id": row}, "rows.IS_GONE": {"id": row},
         "rows.READ": {"ids": claimed}, "rows.STORED": {"ids": claimed},
         "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.BURY": proven,
         "proofs.CORRECT": proven, "proofs.DROP": {"id": proof}, "proofs.NOTE": proven,
+        "proofs.LATER": {**proven, "intent": old[0]},
         "reports.IS_WRITTEN": {**proven, "row": row, "intent": intent},
+        "rendering.PICK": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
+                           "origins": ["https://bank.test"], "environment": "test", "limit": BATCH},
+        "rendering.WAITS": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
+                            "origins": ["https://bank.test"]},
+        "rendering.FREEZE": {"frozen": json.dumps(frozen)},
         "recovery.QUEUED": {"after": UUID(int=0), "limit": 500}, "recovery.DOUBT_STARTS": {},
         "recovery.QUARANTINED": {"after": UUID(int=0), "limit": 500},
         "due.TAKE": {**LANE, **HOLD, "replays": True, "window": 86200.0, "quiet": 180.0},
@@ -140,12 +173,20 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "generations.REKEY": {**rekeyed, "id": at_rest},
         "letters.LETTER": {"letter": letter}, "letters.LOCK_INTENT": {"intent": intent},
         "letters.RESOLVE": {"letter": letter, "how": "discarded", "by": "anna", "note": "seen"},
-        "letters.EVIDENCE": {"intent": intent, "details": "{}"},
+        "letters.EVIDENCE": {"intent": intent, "kind": "letter_closed", "details": "{}"},
         "operator.FACTS": {"id": row}, "operator.ROW_OF_INTENT": {"intent": intent},
         "operator.STATE": {"intent": intent}, "operator.OPERATION": {"intent": intent},
         "history.DELETE_DAEMONS": {"batch": BATCH, "age": 3600.0},
         "tokens.CREATE": {"digest": b"h" * 32, "tenant": "t1", "label": "l", "by": "anna"},
         "tokens.TOKENS": {"tenant": "t1", "id": uuid4(), "revoked": False, "limit": BATCH},
+        "work.REGISTER": {"names": ["mail", "new"], "operations": ["pay", "pay"], "first": [False, True]},
+        "work.WALK_AFTER": {"names": ["mail", "new"]}, "work.WALK": {"names": ["walks"], "limit": BATCH},
+        "work.EXPAND": {"limit": BATCH},
+        "work.FIND": {"names": ["mail", "stopped", "walks"], "limits": [BATCH, BATCH, BATCH]},
+        "failures.FAIL": told | {"attempts": 8, "final": True, "kind": "ValueError", "message": "x", "cap": 600.0,
+                                 "spread": 1.0},
+        "failures.DROP": told, "turn.TAKE": told, "turn.MARK": told | {"transaction": "1"},
+        "stopped.RESUME": {"letter": stopped}, "stopped.SKIP": {"letter": stopped},
         "tokens.REVOKE": {"id": uuid4(), "by": "anna", "reason": "left"},
         "tokens.LOOK_UP": {"digests": [b"h" * 32]}, "tokens.MARK_USED": {"ids": [uuid4()]},
         "tenant_usage.ADD": {"counts": json.dumps([{"tenant_id": t, "requests": 1} for t in TENANTS])},
@@ -157,8 +198,9 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "tenants.DUE_COUNT": {"age": 3600.0}, "tenants.COUNT_KEYS": {"lag": 60.0, "tenant": "t1"},
         "tenants.FORGET_COUNTS": {"age": 86400.0, "batch": BATCH},
         "tenants.DELETE_USAGE": {"age": 86400.0 * 30, "batch": BATCH},
-        "waiting.ENDED": waited, "waiting.STANDS": {**waited, "fingerprints": ["v1:0"] * BATCH},
-        "deciding.ALONE": asked, "deciding.SECRET": {},
+        "ends.ENDED": waited, "ends.STANDS": {**waited, "fingerprints": ["v1:0"] * BATCH},
+        "deciding.ALONE": asked, "installation.SECRET": {},
+        "reserving.STILL_OPEN": asked | {"intent": intent},
         "ledger.INTENT": {"intent": intent, "tenant": "t1"}, "ledger.TIMELINE": {"intent": intent},
         "ledger.INTENTS": newest | {"state": None}, "ledger.OPEN_INTENTS": newest | {"state": "unknown"},
         "ledger.INTENT_OF_KEY": newest | {"state": None, "key": "key 1", "operation": "pay"},

@@ -29,6 +29,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
         "environment": "e", "secret": b"s" * 32, "system_identifier": 1, "timeline": 1, "database_name": "d",
     },
     "operations": {"name": "pay", "provider": "p", "account": "a"},
+    "producers": {"role": "shop", "tenant": "t"},
     "intents": {
         "id": INTENT, "tenant_id": "t", "operation": "pay", "idempotency_key": "k", "provider": "p", "account": "a",
         "params": "{}", "wanted_at": NOW,
@@ -59,6 +60,8 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "daemons": {"id": "d", "kind": "worker", "host": "h", "pid": 1},
     "api_tokens": {"id": ROW, "token_sha256": b"h" * 32, "tenant_id": "t", "label": "l"},
     "handled_events": {"event_id": ROW, "handler": "h"},
+    "event_handlers": {"name": "h", "operation": "pay"},
+    "handler_work": {"handler": "h", "intent_id": INTENT, "number": 1, "event_id": ROW},
     "tenant_usage": {"tenant_id": "t", "hour": sql.SQL("now()")},
     "tenant_keys": {"tenant_id": "t"},
 }  # fmt: skip

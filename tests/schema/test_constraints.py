@@ -23,6 +23,8 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("completed_intent_says_how", I, {"outcome": "refused"}),
     ("completed_intent_has_time", I, {"state": "completed", "outcome": "refused"}),
     ("completed_intent_has_time", I, {"settled_at": NOW}),
+    ("object_end_is_known", I, {"state": "completed", "outcome": "succeeded", "settled_at": NOW, "object_end": "?"}),
+    ("only_what_exists_may_end_later", I, {"object_end": "open"}),
     ("key_length", K, {"idempotency_key": ""}),
     ("key_length", K, {"idempotency_key": "k" * 256}),
     ("key_state_is_known", K, {"state": "running"}),
@@ -58,6 +60,9 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("dead_letter_reason_is_known", "dead_letters", {"reason": "bored"}),
     ("dead_letter_is_about_something", "dead_letters", {"intent_id": None}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW}),
+    ("name_is_not_everybody", "event_handlers", {"name": "*"}),
+    ("walk_is_whole", "event_handlers", {"walked_number": 0}),
+    ("stopped_work_is_not_due", "handler_work", {"letter_id": shapes.ROW}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW, "resolution": "completed"}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_by": "somebody"}),
     ("webhook_verdict_is_known", "webhook_events", {"verdict": "lost"}),
@@ -72,6 +77,7 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
 TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("installation_pkey", T, {}),
     ("operations_pkey", "operations", {}),
+    ("producers_pkey", "producers", {}),
     ("intents_pkey", I, {}),
     ("idempotency_keys_pkey", K, {"intent_id": OTHER, "fingerprint": "v1:1"}),
     ("outbox_pkey", O, {"intent_id": OTHER}),
@@ -94,6 +100,8 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("tenant_usage_pkey", "tenant_usage", {}),
     ("tenant_keys_pkey", "tenant_keys", {}),
     ("handled_events_pkey", "handled_events", {}),
+    ("event_handlers_pkey", "event_handlers", {}),
+    ("handler_work_pkey", "handler_work", {}),
 ]
 FOREIGN = [
     ("idempotency_keys_intent_id_fkey", K, {}),
@@ -102,6 +110,7 @@ FOREIGN = [
     ("evidence_intent_id_fkey", "evidence", {}),
     ("events_aggregateid_fkey", "events", {}),
     ("dead_letters_intent_id_fkey", "dead_letters", {}),
+    ("handler_work_letter_id_fkey", "handler_work", {"letter_id": shapes.ROW, "due_at": "infinity"}),
 ]
 RULES = """
 SELECT conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid
@@ -147,6 +156,7 @@ def test_unique(rolled_back: Connection, name: str, table: str, other: dict[str,
 def test_foreign_key(rolled_back: Connection, name: str, table: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(psycopg.errors.ForeignKeyViolation) as caught:
         shapes.insert(rolled_back, table, **wrong)
+        rolled_back.execute("SET CONSTRAINTS ALL IMMEDIATE")
     assert caught.value.diag.constraint_name == name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import threading
@@ -12,9 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 from alembic.config import Config
+from schema.catalog import dump
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
-from idem.migrations import grants, runner
+from idem.migrations import grants, runner, statements
 
 UPGRADE = """
 import sys
@@ -23,36 +25,6 @@ print("ready", flush=True)
 sys.stdin.readline()
 runner.upgrade(sys.argv[1], environment="test")
 """
-CATALOG = {
-    "columns": """
-        SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, co.collname,
-               pg_get_expr(d.adbin, d.adrelid), a.attnum
-          FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-          LEFT JOIN pg_collation co ON co.oid = a.attcollation
-          LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-         WHERE c.relnamespace = 'idem'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped""",
-    "relations": """
-        SELECT c.relname, c.relkind, c.reloptions FROM pg_class c
-         WHERE c.relnamespace = 'idem'::regnamespace""",
-    "constraints": """
-        SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
-         WHERE connamespace = 'idem'::regnamespace""",
-    "indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'idem'",
-    "triggers": """
-        SELECT tgrelid::regclass::text, tgname, tgenabled, pg_get_triggerdef(oid) FROM pg_trigger
-         WHERE NOT tgisinternal AND tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'idem'::regnamespace)""",
-    "functions": "SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'idem'::regnamespace",
-    "revision": "SELECT version_num FROM idem.alembic_version",
-}
-
-
-def dump(url: str) -> dict[str, set[tuple[Any, ...]]]:
-    """The schema as the catalog tells it."""
-    with psycopg.connect(url) as connection:
-        return {
-            name: {tuple(map(str, row)) for row in connection.execute(query)}  # type: ignore[call-overload]
-            for name, query in CATALOG.items()
-        }
 
 
 def test_ib_158_five_upgrades_of_an_empty_database_at_once(empty_database: str, db_url: str) -> None:
@@ -92,6 +64,40 @@ def test_the_sql_to_run_by_hand_makes_the_same_schema(empty_database: str, db_ur
         assert connection.execute(installation).fetchone() == first
 
 
+def test_one_by_one_the_statements_are_what_the_files_say() -> None:
+    """What runs them in somebody's own Alembic takes each alone, and knows no other module than `op`."""
+    found = statements.revisions()
+    assert [(each.name, each.after) for each in found] == [
+        (each.name, before.name if before else None) for each, before in zip(found, [None, *found[:-1]], strict=True)
+    ]
+    assert found[-1].name == runner.head()
+    for path in Path(statements.__file__).parent.joinpath("versions").glob("0*.py"):
+        imports = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom | ast.Import)
+        ]
+        assert {alias.name for node in imports for alias in node.names} <= {"annotations", "Path", "op"}, path
+    for path in Path(statements.__file__).parent.joinpath("versions").glob("*.sql"):
+        assert "BEGIN ATOMIC" not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "parts"),
+    [
+        ("", []),
+        (" ; ;\n-- only; a comment\n;", []),
+        ("SELECT 1; SELECT 2", ["SELECT 1", "SELECT 2"]),
+        ("-- why; not\nSELECT 1;  -- after\n", ["-- why; not\nSELECT 1"]),
+        ("SELECT ';', 'it''s;', \";\";SELECT 2", ["SELECT ';', 'it''s;', \";\"", "SELECT 2"]),
+        (r"SELECT E'\';', 'a\';SELECT 2", [r"SELECT E'\';', 'a\'", "SELECT 2"]),
+        ("DO $$ a; $b$ ; $$; DO $b$ ; $$ ; $b$", ["DO $$ a; $b$ ; $$", "DO $b$ ; $$ ; $b$"]),
+        ("SELECT a$b$ FROM x; SELECT $1, d$$ ;", ["SELECT a$b$ FROM x", "SELECT $1, d$$"]),
+        ("SELECT '-- no', 1 -- ' ;\n, 2; SELECT 3", ["SELECT '-- no', 1 -- ' ;\n, 2", "SELECT 3"]),
+    ],
+)
+def test_a_script_is_split_where_a_statement_ends(script: str, parts: list[str]) -> None:
+    assert list(statements.split(script)) == parts
+
+
 def test_an_upgrade_that_has_nothing_to_do_keeps_the_installation(db_url: str) -> None:
     with psycopg.connect(db_url) as connection:
         before = connection.execute("SELECT * FROM idem.installation").fetchall()
@@ -103,9 +109,9 @@ def test_an_upgrade_that_has_nothing_to_do_keeps_the_installation(db_url: str) -
 @pytest.fixture
 def next_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A migration of tomorrow that takes the strong lock of each table."""
-    tmp_path.joinpath("0003_tomorrow.py").write_text(
+    tmp_path.joinpath("0004_tomorrow.py").write_text(
         "from alembic import op\n"
-        "revision, down_revision, branch_labels, depends_on = '0003', '0002', None, None\n"
+        "revision, down_revision, branch_labels, depends_on = '0004', '0003', None, None\n"
         "def upgrade():\n"
         "    for table in ('intents', 'idempotency_keys', 'outbox', 'requests', 'evidence'):\n"
         "        op.execute(f'ALTER TABLE idem.{table} ADD COLUMN tomorrow integer')\n"
@@ -137,7 +143,7 @@ def test_ib_157_an_upgrade_behind_a_long_reader_gives_up_whole(db_url: str, next
         with psycopg.connect(db_url) as api:
             assert api.execute("SET lock_timeout = '5s'") is not None
             assert api.execute(f"SELECT count(*) FROM idem.{table}").fetchone() == (0,)
-    assert runner.upgrade(db_url, environment=ENVIRONMENT).current == "0003"
+    assert runner.upgrade(db_url, environment=ENVIRONMENT).current == "0004"
 
 
 WAITING_FOR_OUTBOX = """
@@ -168,7 +174,7 @@ def test_ib_160_an_upgrade_that_is_a_deadlocks_victim_runs_again(db_url: str, ne
     first_lock.wait()
     done = runner.upgrade(db_url, environment=ENVIRONMENT, lock_timeout=60)
     thread.join()
-    assert done.current == "0003"
+    assert done.current == "0004"
 
 
 def test_a_database_of_a_newer_version_is_left_alone(db_url: str) -> None:

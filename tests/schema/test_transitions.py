@@ -90,6 +90,11 @@ def test_hazard_61_exactly_the_listed_outbox_transitions_succeed(rolled_back: Co
 
         for target in set(OutboxStatus) - {source}:
             columns = shapes.row_columns(target)
+            if (source, target) == (OutboxStatus.HELD, OutboxStatus.CLAIMED):
+                # Only an inline row: a worker's claim of a row at rest would be a send that nobody asked for.
+                error = refused(rolled_back, role, plant, lambda c=columns: shapes.update(rolled_back, "outbox", **c))
+                assert "idem refuses this UPDATE of outbox" in str(error)
+                columns |= {"inline": True}
             error = refused(rolled_back, role, plant, lambda c=columns: shapes.update(rolled_back, "outbox", **c))
             if error is None:
                 succeeded.add((source, target))

@@ -1,0 +1,36 @@
+-- An application that speaks SQL alone: its own row and the payment in one transaction, then a retry, then a misuse.
+--
+--     psql --no-psqlrc -v ON_ERROR_STOP=1 -f orders.sql "$DATABASE_URL"
+--
+-- It needs an operation `payments.create` (docs/adopt/sql.md) and a role that may accept for the tenant `acme`.
+\set QUIET on
+\pset format unaligned
+\pset tuples_only on
+
+CREATE TABLE IF NOT EXISTS orders (
+    id      text    PRIMARY KEY,
+    amount  integer NOT NULL,
+    intent  uuid    NOT NULL
+);
+
+\echo 1. the order, and the wish to charge it: both are committed, or neither
+BEGIN;
+SELECT decision, intent_id AS intent
+  FROM idem.accept('acme', 'payments.create', 'charge-order-1', '{"amount": 4200, "currency": "eur"}')
+\gset
+\echo decision: :decision
+INSERT INTO orders (id, amount, intent) VALUES ('order-1', 4200, :'intent');
+COMMIT;
+
+\echo 2. the client did not hear it and sends it again: the same key, the same params however they are spelled
+SELECT decision, intent_id = :'intent' AS same, response_status AS status, convert_from(response_body, 'UTF8') AS answer
+  FROM idem.accept('acme', 'payments.create', '"charge-order-1"', '{"currency":"eur", "amount":4.2e3}')
+\gset
+\echo decision: :decision
+\echo the same intent: :same
+
+\echo 3. the same key for something else is refused by a decision, not by an error
+SELECT decision
+  FROM idem.accept('acme', 'payments.create', 'charge-order-1', '{"amount": 9900, "currency": "eur"}')
+\gset
+\echo decision: :decision

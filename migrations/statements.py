@@ -1,0 +1,75 @@
+"""The revisions as statements, one by one: for drivers that take no script, and for text that looks first.
+
+Every revision can be written without a database (`idem db sql` prints them all), so this is all of what it does.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
+from alembic.script import Script, ScriptDirectory
+
+# What may hold a semicolon that ends nothing, and the one that does. A function's body is a string between dollars.
+TOKEN = re.compile(
+    r"""
+    (?P<comment> --[^\n]* )
+  | (?<!\w)[eE]'(?: [^'\\] | \\. | '' )*'
+  | '(?: [^'] | '' )*'
+  | "(?: [^"] | "" )*"
+  | (?<![\w$])\$(?P<tag> (?:[A-Za-z_]\w*)? )\$ .*? \$(?P=tag)\$
+  | (?P<end> ; )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One step of the schema's history: `after` None is the first."""
+
+    name: str
+    after: str | None
+    statements: tuple[str, ...]
+
+
+def revisions() -> list[Revision]:
+    """All revisions, oldest first."""
+    found = ScriptDirectory(str(Path(__file__).parent)).walk_revisions()
+    return [Revision(each.revision, each.down_revision, _statements(each)) for each in reversed(list(found))]  # type: ignore[arg-type]
+
+
+def _statements(script: Script) -> tuple[str, ...]:
+    # A paramstyle of "%s" would double every percent sign of the functions.
+    output = io.StringIO()
+    context = MigrationContext.configure(
+        dialect_name="postgresql",
+        dialect_opts={"paramstyle": "named"},
+        opts={"as_sql": True, "output_buffer": output, "literal_binds": True},
+    )
+    # The module's own name, not Alembic's proxy: that one may belong to a revision of the user's that is running now,
+    # and would be gone for the rest of it.
+    vars(script.module)["op"] = Operations(context)
+    script.module.upgrade()
+    return tuple(split(output.getvalue()))
+
+
+def split(script: str) -> Iterator[str]:
+    """The statements of a script in SQL, without their semicolons; comments before one stay with it."""
+    start, says_something, last = 0, False, 0
+    for token in TOKEN.finditer(script):
+        says_something = says_something or bool(script[last : token.start()].strip())
+        last = token.end()
+        if token["end"]:
+            if says_something:
+                yield script[start : token.start()].strip()
+            start, says_something = token.end(), False
+        elif not token["comment"]:
+            says_something = True
+    if says_something or script[last:].strip():
+        yield script[start:].strip()

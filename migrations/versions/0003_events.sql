@@ -1,0 +1,86 @@
+-- Events and who hears of them. An event is told to each handler of its operation, once, in the intent's order.
+--
+-- What a handler has yet to hear stands in idem.handler_work, a row for each (handler, event), which is written by the
+-- statement that writes the event, in its transaction. So nothing is found by a cursor over ids: a transaction that
+-- commits late brings its work with it, and finding work reads that small table alone, however many events there are.
+-- The row leaves in the transaction of the handler's own work, together with its mark in idem.handled_events; it is
+-- locked as long as that runs, and an event has a turn only when no earlier one of its intent waits for the handler.
+--
+-- Who exists stands in idem.event_handlers. A handler hears of every event whose transaction began after it was
+-- registered. One that wants those before too has them walked, page by page: the walk begins when every transaction
+-- has ended that may not have seen the handler (walk_after), and until it is over the handler is only given intents
+-- which the walk has passed, so that their order holds. Under REPEATABLE READ and SERIALIZABLE a transaction cannot
+-- see who was registered after it began: its events are written for '*' as well, and given to who is missing later.
+--
+-- The cost of a completed intent: one call of a trigger for a whole batch, and one narrow row a handler.
+
+CREATE TABLE idem.event_handlers (
+    name           text         COLLATE "C" PRIMARY KEY,
+    operation      text         COLLATE "C" NOT NULL,
+    registered_at  timestamptz  NOT NULL DEFAULT statement_timestamp(),
+    seen_at        timestamptz  NOT NULL DEFAULT statement_timestamp(),
+    walk_after     xid8,
+    walked_intent  uuid,
+    walked_number  integer,
+    CONSTRAINT name_is_not_everybody CHECK (name <> '*' AND name <> ''),
+    CONSTRAINT walk_is_whole CHECK ((walked_intent IS NULL) = (walked_number IS NULL))
+);
+CREATE INDEX event_handlers_by_operation ON idem.event_handlers (operation);
+
+CREATE TABLE idem.handler_work (
+    handler     text        COLLATE "C" NOT NULL,
+    intent_id   uuid        NOT NULL,
+    number      integer     NOT NULL,
+    event_id    uuid        NOT NULL,
+    failures    smallint    NOT NULL DEFAULT 0,
+    due_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
+    created_at  timestamptz NOT NULL DEFAULT statement_timestamp(),
+    letter_id   uuid        REFERENCES idem.dead_letters (id),
+    PRIMARY KEY (handler, intent_id, number),
+    CONSTRAINT stopped_work_is_not_due CHECK (letter_id IS NULL OR due_at = 'infinity')
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX handler_work_due ON idem.handler_work (handler, due_at);
+CREATE INDEX handler_work_stopped ON idem.handler_work (letter_id) WHERE letter_id IS NOT NULL;
+
+-- An operator lets an event pass that a handler cannot be told.
+ALTER TABLE idem.handled_events ADD COLUMN skipped boolean NOT NULL DEFAULT false;
+
+-- As the owner: an application that writes the event of its own local operation needs no right to any of this.
+CREATE FUNCTION idem.give_to_handlers() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Whoever may use the schema could hang this on a table of their own, and have events told twice.
+    IF TG_RELID <> 'idem.events'::regclass THEN
+        RAISE insufficient_privilege USING MESSAGE = 'idem.give_to_handlers belongs to idem.events alone';
+    ELSIF NOT EXISTS (SELECT FROM written) THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO idem.handler_work (handler, intent_id, number, event_id)
+    SELECT h.name, w.aggregateid, w.number, w.id
+      FROM written w
+      JOIN idem.intents i ON i.id = w.aggregateid
+      JOIN idem.event_handlers h ON h.operation = i.operation;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        INSERT INTO idem.handler_work (handler, intent_id, number, event_id)
+        SELECT '*', w.aggregateid, w.number, w.id FROM written w;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER events_are_given_to_handlers AFTER INSERT ON idem.events
+    REFERENCING NEW TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION idem.give_to_handlers();
+
+-- For an operator whose handler is gone for good: what waits for it is dropped. How many events that were.
+CREATE FUNCTION idem.forget_handler(p_name text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    dropped bigint;
+BEGIN
+    DELETE FROM idem.event_handlers WHERE name = p_name;
+    UPDATE idem.dead_letters d
+       SET resolved_at = statement_timestamp(), resolution = 'handler_forgotten', resolved_by = current_user
+     WHERE d.resolved_at IS NULL
+       AND d.id IN (SELECT w.letter_id FROM idem.handler_work w WHERE w.handler = p_name AND w.letter_id IS NOT NULL);
+    DELETE FROM idem.handler_work WHERE handler = p_name;
+    GET DIAGNOSTICS dropped = ROW_COUNT;
+    RETURN dropped;
+END $$;

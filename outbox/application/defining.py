@@ -1,0 +1,182 @@
+"""An operation defined in Python: its params are a type that pydantic knows, its request and answers are functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from idem.outbox import durations, pointer
+from idem.outbox.configuration import Configuration, declared
+from idem.outbox.configuration.complaints import Complaints
+from idem.outbox.configuration.consistency import check_operation, check_together
+from idem.outbox.configuration.operation_settings import OperationSettings
+from idem.outbox.contract import ProviderRequest
+from idem.outbox.errors import ConfigError, ParamsInvalid, Unrenderable
+from idem.outbox.operation import Answer, Operation
+from idem.outbox.operation import Final as FinalOutcome
+from idem.outbox.outcomes import Pending
+from idem.outbox.providers import nobody
+
+Building: TypeAlias = Callable[[Any], ProviderRequest]
+Answering: TypeAlias = Callable[..., Answer]
+MASKED = "*" * 10
+"""What pydantic writes for a secret."""
+
+LEASES = frozenset({"lease", "renew_for"})
+"""Settings of inline operations, which are defined in Python alone."""
+OF_THE_FILE = frozenset({"method", "path", "body", "headers", "params", "label", "answer"})
+"""Settings of an operation in idem.toml for which Python has functions and types."""
+
+
+class Definition:
+    """What the code says about an operation; built anew where a provider moves."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        *,
+        provider: str | None,
+        inline: bool,
+        request: Building | None,
+        answer: Answering | None,
+        interim: Callable[[Pending], Any] | None,
+        label: Callable[[Any], str | None] | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.name = name
+        self.provider = provider
+        self.inline = inline
+        self.adapter: TypeAdapter[Any] = TypeAdapter(Any if model is None else model)
+        self._request = request
+        self._answer = answer
+        self._interim = interim
+        self._label = label
+        self._settings = settings
+        self._check()
+
+    def build(self, found: Configuration) -> Operation:
+        """The operation over the providers of a configuration. Raises ConfigError with every mistake."""
+        settings, account = self._examine(found)
+        contract = found.providers[self.provider].contract if self.provider else nobody.Nobody.contract
+        template = declared.build(self.name, settings, account, contract)
+        provider = self.provider or nobody.NAME
+        changes: dict[str, Any] = {
+            "provider": provider,
+            "account": account if self.provider else nobody.NAME,
+            "validate": self.validate,
+            "request": self._build_request if self._request is not None else _no_request,
+            "schema": self._schema(),
+            "label": self._build_label,
+            "interim": self._interim if self._interim is not None else template.interim,
+            "kind": "inline" if self.inline else "provider" if self.provider else "local",
+        }
+        if self._answer is not None:
+            changes["answer"] = _answering(self._answer)
+            changes["answer_statuses"] = ()
+        if self.inline:
+            # Nobody but its caller can send it again.
+            changes |= {"redrive": "none", "retry": "client"}
+        changes |= {name: durations.parse(self._settings[name]) for name in LEASES & self._settings.keys()}
+        return dataclasses.replace(template, **changes)
+
+    def validate(self, params: Any) -> None:
+        """Raises ParamsInvalid, with JSON pointers."""
+        self.read(params)
+
+    def read(self, params: Any) -> Any:
+        """JSON params as the model. Raises ParamsInvalid."""
+        try:
+            return self.adapter.validate_json(json.dumps(params, ensure_ascii=False))
+        except ValidationError as error:
+            raise ParamsInvalid(
+                [(pointer.render(each["loc"]), each["msg"]) for each in error.errors(include_url=False)]
+            ) from None
+
+    def written(self, params: Any) -> Any:
+        """The model's value as JSON params, by the names that it is read by; what is JSON already stays.
+
+        Raises Unrenderable for what cannot be written, and for a secret, of which only asterisks would be.
+        """
+        try:
+            said = self.adapter.dump_python(params, mode="json", by_alias=True, round_trip=True, warnings=False)
+        except ValueError as error:  # of pydantic, and of bytes that are no text
+            raise Unrenderable(f"the params of {self.name} cannot be written as JSON: {error}") from error
+        if f'"{MASKED}"' in json.dumps(said, default=str):
+            raise Unrenderable(
+                f"the params of {self.name} have a SecretStr or SecretBytes, of which {MASKED} would be kept and sent: "
+                "params are stored, so give what may be (the provider's token for it, as text)"
+            )
+        return said
+
+    def _build_request(self, params: Any) -> ProviderRequest:
+        assert self._request is not None
+        return self._request(self.read(params))
+
+    def _build_label(self, params: Any) -> str | None:
+        if self._label is None:
+            return None
+        try:
+            return self._label(self.read(params))
+        except Exception:  # a label is for people; the effect does not depend on it
+            return None
+
+    def _schema(self) -> Mapping[str, Any]:
+        try:
+            return self.adapter.json_schema()
+        except Exception:  # a type without a schema is still a type
+            return {}
+
+    def _check(self) -> None:
+        where = f'operations."{self.name}"'
+        if wrong := sorted(OF_THE_FILE & self._settings.keys()):
+            raise ConfigError(
+                f"{where}.{wrong[0]}: in Python, say request=, answer=, label= and the type of the params"
+            )
+        if self._answer is not None and len(inspect.signature(self._answer).parameters) not in (1, 2):
+            raise ConfigError(f"{where}: answer= takes the outcome, and the intent's id if it wants that too")
+        if self.provider == nobody.NAME:
+            raise ConfigError(f"{where}.provider: {nobody.NAME!r} is a reserved name: leave provider out")
+        if self.inline and self._request is not None:
+            raise ConfigError(f"{where}: an inline operation is called by your own code: leave request= out")
+        if self.provider and not self.inline and self._request is None:
+            raise ConfigError(f"{where}: say how its request is made: request=lambda p: Request('POST', '/…', json=…)")
+        if not self.provider and self._request is not None:
+            raise ConfigError(f"{where}: there is a request, but no provider to send it to: say provider=")
+
+    def _examine(self, found: Configuration) -> tuple[OperationSettings, str]:
+        complaints = Complaints({}, {})
+        at = ("operations", self.name)
+        said = {name: value for name, value in self._settings.items() if name not in LEASES}
+        provider = self.provider if self.provider is not None else nobody.NAME
+        try:
+            settings = OperationSettings.model_validate({**said, "provider": provider, "path": "/"})
+        except ValidationError as error:
+            complaints.invalid(OperationSettings, error, at)
+            raise ConfigError(*map(str, complaints.findings)) from None
+        account: str | None = nobody.NAME
+        if self.provider is not None:
+            known = found.provider_settings
+            account = check_operation(complaints, self.name, settings, known, known)
+            check_together(complaints, found.settings, known, {self.name: settings}, {self.name: settings})
+        if complaints.failed:
+            raise ConfigError(*(str(each) for each in complaints.findings if each.level == "error"))
+        return settings, account or ""
+
+
+def _answering(answer: Answering) -> Callable[[FinalOutcome, str], Answer]:
+    takes_intent = len(inspect.signature(answer).parameters) > 1
+
+    def answering(outcome: FinalOutcome, intent: str) -> Answer:
+        return answer(outcome, intent) if takes_intent else answer(outcome)
+
+    return answering
+
+
+def _no_request(params: Any) -> ProviderRequest:
+    raise AssertionError("nothing is sent for this operation")

@@ -1,0 +1,314 @@
+"""`Idem`: what an application says about its effects, once, at its top.
+
+idem = Idem()                       # reads idem.toml and IDEM_*; opens nothing
+charge = idem.operation("payments.create", Charge, provider="ledger", request=…, answer=…)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from idem.outbox import configuration
+from idem.outbox.application.defining import Answering, Building, Definition
+from idem.outbox.application.effects import Effect
+from idem.outbox.application.lines import Line
+from idem.outbox.application.places import Places
+from idem.outbox.configuration import Configuration
+from idem.outbox.contract import Provider
+from idem.outbox.errors import ConfigError
+from idem.outbox.operation import Operation
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.nobody import NAME, Nobody
+
+if TYPE_CHECKING:
+    from idem.outbox.application.auditing import Unprotected
+    from idem.outbox.application.portal import Portal
+    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.handlers import Handler
+    from idem.outbox.http.webhook_settings import EndpointSettings
+    from idem.outbox.recovery import Durability
+
+P = TypeVar("P")
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class Idem:
+    """The operations of one application. Made once, at import; opens no connection and needs no credential.
+
+    `path`: the idem.toml (else IDEM_CONFIG, else ./idem.toml, which need not be there). `tenant`: a dependency of
+    FastAPI that gives the caller's account out of its credential; without it there is one tenant, `default`. Raises
+    ConfigError with every mistake of the configuration.
+    """
+
+    def __init__(
+        self,
+        path: Path | str | None = None,
+        *,
+        env: Mapping[str, str] = os.environ,
+        tenant: Callable[..., Any] | None = None,
+    ) -> None:
+        self._path = path
+        self._env = env
+        self.tenant = tenant
+        self._tables: dict[str, Mapping[str, Any]] = {}
+        self._definitions: dict[str, Definition] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._pointed: dict[str, str] = {}
+        self._built: tuple[Mapping[str, Provider], Mapping[str, Operation]] | None = None
+        self._places = Places()
+        self._portal: tuple[int, Portal] | None = None
+        self._lock = threading.RLock()
+        self._found = self._load(accepting=True)
+
+    # What an application says.
+
+    def provider(self, name: str, **settings: Any) -> None:
+        """A provider, by the same tables as `[providers.<name>]` of idem.toml. Raises ConfigError."""
+        if name in self._found.provider_settings:
+            raise ConfigError(f"providers.{name}: it is defined twice")
+        self._tables[name] = MappingProxyType(dict(settings))
+        try:
+            self._found = self._load(accepting=True)
+        except ConfigError:
+            del self._tables[name]
+            raise
+        self._built = None
+
+    @overload
+    def operation(self, name: str, model: type[P], **said: Any) -> Effect[P]: ...
+    @overload
+    def operation(self, name: str, model: None = None, **said: Any) -> Effect[Any]: ...
+
+    def operation(
+        self,
+        name: str,
+        model: Any = None,
+        *,
+        provider: str | None = None,
+        inline: bool = False,
+        request: Building | None = None,
+        answer: Answering | None = None,
+        interim: Callable[[Any], Any] | None = None,
+        label: Callable[[Any], str | None] | None = None,
+        **settings: Any,
+    ) -> Effect[Any]:
+        """An operation: a named effect, and the scope of its keys. `model` is the type of its params (pydantic).
+
+        With a `provider`, a worker makes the call that `request` builds of the params; `inline`: the caller's own code
+        makes it, under a lease; with neither, the caller's own rows are the effect. `answer` makes the client's answer
+        of the outcome, `interim` what it is told while the provider is working. Everything else as in
+        `[operations.<name>]` of idem.toml: `key_ttl="72h"`, `start_within`, `redrive`, `completes_when`, …
+
+        Raises ConfigError.
+        """
+        if name in self._definitions or name in self._found.operations:
+            raise ConfigError(f'operations."{name}": it is defined twice')
+        if not configuration.NAME.fullmatch(name):
+            raise ConfigError(f'operations."{name}": it is no usable name: a-z, 0-9, dots, dashes, underscores, to 63')
+        definition = Definition(
+            name, model, provider=provider, inline=inline, request=request, answer=answer, interim=interim,
+            label=label, settings=settings,
+        )  # fmt: skip
+        definition.build(self._found)
+        self._definitions[name] = definition
+        self._built = None
+        return Effect(self, definition)
+
+    def exempt(self, reason: str) -> Callable[[View], View]:
+        """Mark an endpoint that changes state without the contract, and say why: `audit` leaves it out."""
+        from idem.outbox.application.auditing import exempt
+
+        return exempt(reason)
+
+    def audit(self, app: Any, *, exempt: Sequence[str] = ()) -> list[Unprotected]:
+        """The routes of an application that change state without the contract of an operation of idem's.
+
+        `exempt`: routes that are meant so, as `"POST /login"`. As a test: `assert not idem.audit(app)`.
+        """
+        from idem.outbox.application.auditing import audit
+
+        return audit(app, exempt)
+
+    def install(self, app: Any) -> None:
+        """Have a FastAPI or Starlette application answer what idem raises, and show its problems' pages.
+
+        A transaction that is to be run again, or a database that is away, is 503 with `Retry-After`: the client sends
+        the same request again.
+        """
+        from idem.outbox.application.installing import install
+
+        install(app)
+
+    def webhooks(self) -> Any:
+        """An ASGI application that takes the providers' events: `app.mount("/webhooks", idem.webhooks())`."""
+        return self.portal().webhooks()
+
+    async def ingest(
+        self, provider: str, headers: Mapping[str, str] | Sequence[tuple[bytes, bytes]], body: bytes,
+        *, account: str | None = None,
+    ) -> str:  # fmt: skip
+        """Take a provider's event in an endpoint of the application's own: the raw bytes, as they came.
+
+        What became of it. Raises `idem.reconciler.webhooks.delivery.NotTaken` for what is not genuine: answer that 401.
+        """
+        return await self.portal().ingest(provider, headers, body, account)
+
+    def ingest_sync(
+        self, provider: str, headers: Mapping[str, str] | Sequence[tuple[bytes, bytes]], body: bytes,
+        *, account: str | None = None,
+    ) -> str:  # fmt: skip
+        """The same for code that is not asynchronous."""
+        return self.portal().ingest_sync(provider, headers, body, account)
+
+    # What others need of it.
+
+    @property
+    def providers(self) -> Mapping[str, Provider]:
+        """Every provider, as accepting needs it."""
+        return self._everything()[0]
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """Every operation, of the file and of the code."""
+        return self._everything()[1]
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """What `on_settled` has registered, by name."""
+        return MappingProxyType(self._handlers)
+
+    def configuration(self) -> Configuration:
+        """The whole configuration with its credentials, for daemons. Raises ConfigError with every mistake."""
+        found = self._load(accepting=False)
+        providers, operations = self._build(found)
+        return dataclasses.replace(found, providers=providers, operations=operations)
+
+    def catalogue(self) -> Catalogue:
+        """What daemons know, with the credentials. Raises ConfigError."""
+        from idem.outbox.catalogue import Catalogue
+
+        # In a test the providers are pretended ones, and nobody has their credentials.
+        found = self._load(accepting=bool(self._pointed))
+        providers, operations = self._build(found)
+        return Catalogue(found.settings.environment, providers, operations)
+
+    def accepting(self) -> Catalogue:
+        """What this process knows: it calls no provider, so no credential is needed."""
+        from idem.outbox.catalogue import Catalogue
+
+        return Catalogue(self._found.settings.environment, *self._everything())
+
+    @property
+    def webhook_settings(self) -> EndpointSettings:
+        """The limits of the endpoint for events: `[webhooks]`."""
+        return self._found.settings.webhooks
+
+    @property
+    def database_url(self) -> str:
+        """IDEM_DATABASE_URL, else that of idem.toml. Raises ConfigError where nothing names one."""
+        return configuration.database_url(self._path, self._env)
+
+    @property
+    def durability(self) -> Durability:
+        """What a new timeline of the database means: `database.durability`."""
+        return self._found.settings.database.durability
+
+    @contextmanager
+    def pointed_at(self, provider: str, origin: str) -> Iterator[None]:
+        """For tests: the provider's contract stays, its address is another one, and no credential is needed."""
+        if provider not in self._found.providers:
+            raise ConfigError(
+                f"providers.{provider}: there is no such provider; known are {sorted(self._found.providers)}"
+            )
+        before = self._pointed.get(provider)
+        self._point(provider, origin)
+        try:
+            yield
+        finally:
+            self._point(provider, before)
+
+    def secret(self, line: Line) -> bytes:
+        """The installation's secret, read once for each database."""
+        return self._places.secret(line)
+
+    def wake(self, line: Line) -> None:
+        """Hint the workers that something is due, on a connection of idem's own. A lost hint costs a poll."""
+        self._places.wake(line, self._configured_url)
+
+    def register(self, effect: Effect[Any], function: Callable[..., Any], **options: Any) -> None:
+        """Keep a handler. Raises ConfigError for a second one of the same name."""
+        from idem.outbox.handlers import handler
+
+        made = handler(effect.name, function, effect.definition.read, **options)
+        if made.name in self._handlers:
+            raise ConfigError(f"handlers.{made.name}: it is registered twice")
+        self._handlers[made.name] = made
+
+    def portal(self) -> Portal:
+        """idem's own event loop and connections in this process, for what cannot be done on the caller's."""
+        from idem.outbox.application.portal import Portal
+
+        with self._lock:
+            # A process that was forked has the object, but not its thread.
+            if self._portal is None or self._portal[0] != os.getpid():
+                self._portal = (os.getpid(), Portal(self))
+            return self._portal[1]
+
+    def close(self) -> None:
+        """End idem's own threads and connections in this process; they begin again where they are needed.
+
+        For the end of a program that makes inline calls: its process is then known to be done with them.
+        """
+        with self._lock:
+            portal, self._portal = self._portal, None
+        if portal is not None and portal[0] == os.getpid():
+            portal[1].close()
+        self._places.close()
+        self.__dict__.pop("_configured_url", None)
+
+    @cached_property
+    def _configured_url(self) -> str | None:
+        try:
+            return self.database_url
+        except ConfigError:
+            return None
+
+    def _load(self, *, accepting: bool) -> Configuration:
+        return configuration.load(self._path, self._env, providers=self._tables, accepting=accepting, optional=True)
+
+    def _everything(self) -> tuple[Mapping[str, Provider], Mapping[str, Operation]]:
+        built = self._built
+        if built is None:
+            built = self._built = self._build(self._found)
+        return built
+
+    def _build(self, found: Configuration) -> tuple[Mapping[str, Provider], Mapping[str, Operation]]:
+        providers: dict[str, Provider] = {NAME: Nobody()}
+        for name, provider in found.providers.items():
+            origin = self._pointed.get(name)
+            if origin is not None and isinstance(provider, HttpProvider):
+                accounts = {each.name: dataclasses.replace(each, origin=origin) for each in provider.accounts.values()}
+                provider = dataclasses.replace(provider, accounts=accounts)
+            providers[name] = provider
+        operations = {
+            **found.operations,
+            **{name: each.build(found) for name, each in self._definitions.items()},
+        }
+        return MappingProxyType(providers), MappingProxyType(operations)
+
+    def _point(self, provider: str, origin: str | None) -> None:
+        if origin is None:
+            self._pointed.pop(provider, None)
+        else:
+            self._pointed[provider] = origin
+        self._built = None
+        # Another test has another database.
+        self.close()

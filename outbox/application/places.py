@@ -1,0 +1,72 @@
+"""The databases that an application uses: the installation's secret of each, and the hints to its workers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Engine
+
+from idem.outbox.application.lines import Alchemy, Line
+from idem.outbox.errors import StoreUnavailable
+from idem.outbox.installation import NOT_INSTALLED, SECRET
+from idem.outbox.wakeup import Nudge
+
+
+class Places:
+    """What is kept of each database. An engine that is gone takes its secret with it."""
+
+    def __init__(self) -> None:
+        self._engines: WeakKeyDictionary[Engine, bytes] = WeakKeyDictionary()
+        self._others: dict[object, bytes] = {}
+        self._nudges: dict[tuple[int, str], Nudge] = {}
+        self._lock = threading.Lock()
+
+    def secret(self, line: Line) -> bytes:
+        """The installation's secret, read once. Raises StoreUnavailable where the schema is not installed."""
+        place = line.place
+        known = self._engines.get(place) if isinstance(place, Engine) else self._others.get(place)
+        if known is not None:
+            return known
+        row = line.row(SECRET, {})
+        if row is None:
+            raise StoreUnavailable(NOT_INSTALLED)
+        secret = bytes(row.secret)
+        if isinstance(place, Engine):
+            self._engines[place] = secret
+        else:
+            self._others[place] = secret
+        return secret
+
+    def wake(self, line: Line, configured: str | None) -> None:
+        """Hint the workers of this database. `configured`: the URL that idem's own settings name."""
+        url = _url(line, configured)
+        if url is None:
+            return
+        # A process that was forked has the object, but not its thread.
+        at = os.getpid(), url
+        with self._lock:
+            nudge = self._nudges.get(at)
+            if nudge is None:
+                nudge = self._nudges[at] = Nudge(url)
+        nudge.wake()
+
+    def close(self) -> None:
+        """End the threads that hint."""
+        with self._lock:
+            nudges, self._nudges = self._nudges, {}
+        for (pid, _), nudge in nudges.items():
+            if pid == os.getpid():
+                nudge.close()
+
+
+def _url(line: Line, configured: str | None) -> str | None:
+    # The caller's own database comes first: a test's is another one than the environment says.
+    if not isinstance(line, Alchemy):
+        return configured
+    url = line.connection.engine.url
+    if url.query and configured is not None:
+        # What stands behind the question mark is the driver's, and may mean nothing to another.
+        return configured
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)

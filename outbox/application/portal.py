@@ -1,0 +1,207 @@
+"""idem's own event loop and connections in a process of the application's.
+
+For what cannot be done on the caller's connection: a provider's events, calls under a lease, cancelling. One thread a
+process; synchronous code waits for it, asynchronous code awaits it. Needs the extra `daemon`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from uuid import UUID
+
+from idem.outbox import installation
+from idem.outbox.accept import MINIMUM_RETRY_AFTER
+from idem.outbox.application.misuse import Misuse
+from idem.outbox.application.wishes import Wish
+from idem.outbox.decisions import InProgress, Unknown
+from idem.outbox.ends import End
+from idem.outbox.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from idem.outbox.answers import Renderer
+    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.database import Database
+    from idem.outbox.http.webhook_settings import EndpointSettings
+    from idem.outbox.inline import InlineRuns
+    from idem.outbox.recovery import Durability
+
+Result = TypeVar("Result")
+CONNECTIONS: Final = 4
+NEEDED: Final = ("psycopg", "psycopg_pool", "prometheus_client", "starlette", "structlog")
+"""What the extra `daemon` brings and this needs."""
+POLL: Final = 0.25
+"""Seconds between two looks at an inline call that somebody else makes."""
+
+
+class House(Protocol):
+    """What a portal needs of its `Idem`."""
+
+    @property
+    def database_url(self) -> str: ...
+
+    @property
+    def durability(self) -> Durability: ...
+
+    @property
+    def webhook_settings(self) -> EndpointSettings: ...
+
+    def accepting(self) -> Catalogue: ...
+
+
+class Portal:
+    """A background event loop, begun by the first that needs it."""
+
+    def __init__(self, house: House) -> None:
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            raise Misuse(
+                f"{', '.join(missing)} is missing: events, inline calls and cancelling need "
+                "`pip install idem-outbox[daemon]`"
+            )
+        from idem.outbox import logs
+
+        logs.quietly()
+        self._house = house
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="idem-portal", daemon=True)
+        self._thread.start()
+        self._open: asyncio.Lock | None = None
+        self._database: Database | None = None
+        self._renderer: Renderer | None = None
+        self._runs: InlineRuns | None = None
+        self._secret: bytes | None = None
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do this on idem's loop, and wait for it. Raises what it raises; a caller torn away meanwhile cancels it."""
+        sent = self.send(work)
+        try:
+            return sent.result()
+        except BaseException:
+            sent.cancel()
+            raise
+
+    async def call_async(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The same for a caller with a loop of its own."""
+        return await asyncio.wrap_future(self.send(work))
+
+    def send(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Do this on idem's loop, and wait for nothing."""
+        if os.getpid() != self._process:
+            work.close()
+            raise Misuse(
+                "this process was forked from the one that began this: its loop and its connections are not here, so "
+                "only that one can go on with it"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """End what runs here: leases are renewed no longer, connections are closed."""
+
+        async def work() -> None:
+            if self._runs is not None:
+                await self._runs.close()
+            if self._database is not None:
+                await self._database.close()
+
+        self.call(work())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def cancel(self, intent: UUID, *, by: str, reason: str) -> None:
+        """Cancel what was certainly not sent. On idem's loop. Raises Refusal."""
+        from idem.outbox import operator
+
+        database = await self.database()
+        async with database.connection() as connection:
+            await operator.cancel(connection, self._house.accepting(), intent, by=by, reason=reason, source="client")
+
+    def webhooks(self) -> Any:
+        """An ASGI application for the providers' events."""
+        return _inside().Mounted(self.database, self.call_async, self._house.accepting(), self._house.webhook_settings)
+
+    async def ingest(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
+        """Take one event. Raises NotTaken."""
+        return await self.call_async(self._take(provider, headers, body, account))
+
+    def ingest_sync(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
+        """The same, for a caller without a loop."""
+        return self.call(self._take(provider, headers, body, account))
+
+    async def runs(self) -> InlineRuns:
+        """The inline calls of this process. On idem's loop."""
+        if self._runs is None:
+            from idem.outbox.inline import InlineRuns
+
+            self._runs = InlineRuns(await self.database(), self._house.accepting())
+        return self._runs
+
+    async def secret(self) -> bytes:
+        """The installation's secret, read once. On idem's loop."""
+        if self._secret is None:
+            database = await self.database()
+            async with database.connection() as connection:
+                self._secret = await installation.secret(connection)
+        return self._secret
+
+    async def stand(self, wish: Wish, seconds: float) -> End:
+        """The end of a wish, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
+        from idem.outbox.database import AWAY
+        from idem.outbox.http.waiting import stands
+
+        until = self._loop.time() + seconds
+        while True:
+            try:
+                database = await self.database()
+                async with database.connection() as connection:
+                    end = (await stands(connection, [wish.place])).get(wish.place)
+            except AWAY as error:
+                raise StoreUnavailable(
+                    "the database cannot say how this request stands: ask again, same key"
+                ) from error
+            if end is None:
+                return InProgress(None, None, MINIMUM_RETRY_AFTER)
+            if not isinstance(end, InProgress | Unknown) or self._loop.time() >= until:
+                return end
+            await asyncio.sleep(POLL)
+
+    async def database(self) -> Database:
+        """idem's own pool. On idem's loop."""
+        if self._open is None:
+            self._open = asyncio.Lock()
+        async with self._open:
+            if self._database is None:
+                self._database = await self._opened()
+            return self._database
+
+    async def _opened(self) -> Database:
+        from idem.outbox.database import Database
+        from idem.outbox.recovery import Guard
+
+        guard = Guard(self._house.accepting(), self._house.durability)
+        database = Database(self._house.database_url, name="idem application", size=CONNECTIONS, on_connect=guard)
+        await database.open()
+        return database
+
+    async def _take(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
+        if self._renderer is None:
+            from idem.outbox.answers import Renderer
+
+            self._renderer = Renderer()
+        taken: str = await _inside().take(
+            await self.database(), self._house.accepting(), self._renderer, provider, headers, body, account
+        )
+        return taken
+
+
+def _inside() -> Any:
+    # Events are the reconciler's; this package knows it by the public face alone.
+    return import_module("idem")._events_inside

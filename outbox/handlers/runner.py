@@ -1,0 +1,250 @@
+"""The runner of handlers: finds whose turn it is, gives it a seat, and ends what takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from idem.outbox import telemetry
+from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
+from idem.outbox.database import AWAY, Database
+from idem.outbox.handlers import failures, work
+from idem.outbox.handlers.failures import Failure
+from idem.outbox.handlers.handling import Handler
+from idem.outbox.handlers.seat import NAME, Seat
+from idem.outbox.handlers.turn import Fate, OwnTransaction, Turn
+from idem.outbox.handlers.work import Item
+
+SIGN_OF_LIFE: Final = 30.0
+"""Seconds between two signs of life of a handler."""
+LEFT_BEHIND: Final = 16
+"""Threads of a handler that may hang before no more of its turns are begun in this process."""
+GRACE: Final = 3.0
+"""Seconds that a handler may still take after its connection was ended, before its thread is left behind."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """The seats of one handler. `hanging`: threads that were left behind and have not ended."""
+
+    free: list[Seat]
+    running: int = 0
+    hanging: int = 0
+
+
+class HandlerRunner:
+    """Runs the handlers of one process, each at most `seats` times at once; any number of processes may run.
+
+    `limit`: seconds that a turn may take. `attempts`: failures until the dead letter. `poll`: seconds between two looks
+    for work, which is also how long an event waits for its handler at the most where nothing is behind.
+    """
+
+    def __init__(
+        self, url: str, handlers: Mapping[str, Handler], *, seats: int = 2, limit: float = 60.0, attempts: int = 8,
+        poll: float = 0.25,
+    ) -> None:  # fmt: skip
+        self.handlers = dict(handlers)
+        self._url = url
+        self._seats = seats
+        self._limit = limit
+        self._attempts = attempts
+        self._poll = poll
+        self._database = Database(url, name=NAME, size=3)
+        self._opened = False
+        self._lines = {name: _Line([]) for name in self.handlers}
+        self._turns: dict[tuple[str, object], asyncio.Task[None]] = {}
+        self._ending: dict[Seat, asyncio.Future[Fate | BaseException]] = {}
+        self._freed = asyncio.Event()
+        self._told = 0
+        self._seen = float("-inf")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tell handlers what has settled until `stop`; then let what runs come to its end, and close."""
+        trouble = Trouble("handlers")
+        while not stop.is_set():
+            try:
+                self._freed.clear()
+                begun = await self._begin()
+                trouble.over()
+                if begun == 0:
+                    await self._rest(stop)
+            except AWAY as error:
+                await trouble.away(error, stop)
+            except Exception as error:
+                telemetry.broken("handlers", error, "looking for events to tell")
+                await wait(stop, BROKEN_WAIT)
+        await self.close()
+
+    async def run_once(self) -> int:
+        """Tell every handler everything that is due now, and what becomes due by that; how many events were told.
+
+        A failure is kept and not tried again before it is due.
+        """
+        before = self._told
+        self._seen = float("-inf")
+        while await self._begin() or self._turns:
+            if self._turns:
+                await asyncio.wait(list(self._turns.values()), return_when=asyncio.FIRST_COMPLETED)
+        return self._told - before
+
+    async def close(self) -> None:
+        """Wait for the turns that run, each until its time is up at the most, and close threads and connections."""
+        if self._turns:
+            await asyncio.wait(list(self._turns.values()))
+        seats = [seat for line in self._lines.values() for seat in line.free]
+        for seat in seats:
+            seat.close()
+        for line in self._lines.values():
+            line.free.clear()
+        # Idle seats end at once; a moment for their connections to say good-bye.
+        for _ in range(100):
+            if not any(seat.alive for seat in seats):
+                break
+            await asyncio.sleep(0.01)
+        if self._opened:
+            self._opened = False
+            await self._database.close()
+
+    async def _begin(self) -> int:
+        """Look for work and begin as many turns as there are seats; how many, pages of old events counted too."""
+        if not self._opened:
+            self._database = Database(self._url, name=NAME, size=3)
+            await self._database.open()
+            self._opened = True
+        loop = asyncio.get_running_loop()
+        walked = 0
+        async with self._database.connection() as connection:
+            if self.handlers and loop.time() - self._seen >= SIGN_OF_LIFE:
+                await work.register(connection, self.handlers.values())
+            if loop.time() - self._seen >= SIGN_OF_LIFE:
+                while await work.expand(connection):
+                    pass
+                self._seen = loop.time()
+            if first := [name for name, each in self.handlers.items() if each.begin == "first"]:
+                walked = await work.walk(connection, first)
+            limits = {name: room for name, line in self._lines.items() if (room := self._room(line)) > 0}
+            found = await work.find(connection, limits)
+        fresh = [item for item in found if item.line not in self._turns]
+        for item in fresh:
+            if self._room(self._lines[item.handler]) > 0:
+                self._turns[item.line] = asyncio.create_task(self._turn(item))
+                self._lines[item.handler].running += 1
+        return len(fresh) + walked
+
+    def _room(self, line: _Line) -> int:
+        return 0 if line.hanging >= LEFT_BEHIND else self._seats - line.running
+
+    async def _rest(self, stop: asyncio.Event) -> None:
+        # Not before a turn has ended is there anything new for it, and a stop is to be heard at once.
+        waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._freed.wait())]
+        try:
+            await asyncio.wait(waiting, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    async def _turn(self, item: Item) -> None:
+        try:
+            await self._tell(item)
+        except AWAY as error:
+            # What was not committed is still to be told, and found again when the database is back.
+            telemetry.handler_not_told(item.handler, item.intent, item.number, error)
+        except Exception as error:
+            telemetry.broken("handlers", error, f"telling {item.handler} of {item.intent}")
+        finally:
+            del self._turns[item.line]
+            self._lines[item.handler].running -= 1
+            self._freed.set()
+
+    async def _tell(self, item: Item) -> None:
+        handler, line = self.handlers[item.handler], self._lines[item.handler]
+        turn = Turn(item, handler, self._limit)
+        seat = line.free.pop() if line.free else Seat(self._url, handler, self._ended)
+        ended = self._ending[seat] = asyncio.get_running_loop().create_future()
+        seat.put(turn)
+        done, _ = await asyncio.wait([ended], timeout=self._limit)
+        result: Fate | BaseException
+        if done:
+            result = ended.result()
+            line.free.append(seat)
+        else:
+            result = await self._end(seat, turn, ended, line)
+        match result:
+            case "told":
+                self._told += 1
+                telemetry.handler_told(item.handler, item.intent, item.number)
+            case "marked":
+                async with self._database.connection() as connection:
+                    await failures.drop(connection, item)
+            case "not_now":
+                pass
+            case _:
+                await self._failed(turn, result)
+
+    async def _end(
+        self, seat: Seat, turn: Turn, ended: asyncio.Future[Fate | BaseException], line: _Line
+    ) -> Fate | BaseException:
+        """End a turn whose time is up: by a word, then by its connection; a thread that goes on is left behind."""
+        seat.close()
+        seat.cancel()
+        done, _ = await asyncio.wait([ended], timeout=min(GRACE, self._limit) if seat.is_async else 0)
+        if not done and turn.backend is not None:
+            async with self._database.connection() as connection:
+                await connection.execute(TERMINATE, {"backend": turn.backend})
+            done, _ = await asyncio.wait([ended], timeout=GRACE)
+        if not done:
+            line.hanging += 1
+
+            def came_back(_: object) -> None:
+                line.hanging -= 1
+
+            ended.add_done_callback(came_back)
+        elif ended.result() == "told":
+            return "told"
+        return TimeoutError(f"it took more than {self._limit:g} s, and was ended")
+
+    def _ended(self, seat: Seat, result: Fate | BaseException) -> None:
+        ended = self._ending.pop(seat, None)
+        if ended is not None and not ended.done():
+            ended.set_result(result)
+
+    async def _failed(self, turn: Turn, error: Fate | BaseException) -> None:
+        assert isinstance(error, BaseException)
+        if turn.backend is None:
+            # It never began: no connection, or not this transaction. Not the handler's failure, and no hot loop.
+            telemetry.handler_not_told(turn.item.handler, turn.item.intent, turn.item.number, error)
+            await asyncio.sleep(1.0)
+            return
+        final = isinstance(error, OwnTransaction) or turn.ended_by_handler is not None
+        why: Failure = failures.failure(
+            OwnTransaction(turn.ended_by_handler or "ended") if final else error, final=final
+        )
+        item = turn.item
+        async with self._database.connection() as connection:
+            stopped = await failures.fail(connection, item, why, attempts=self._attempts)
+        if stopped is None:
+            # The answer to its COMMIT was lost: it is done.
+            telemetry.handler_told(item.handler, item.intent, item.number)
+        else:
+            telemetry.handler_failed(item.handler, item.intent, item.number, error, stopped=stopped)
+
+
+TERMINATE = "SELECT pg_terminate_backend(%(backend)s)"
+
+
+async def keep_expanding(database: Database, stop: asyncio.Event) -> None:
+    """What a worker without handlers does for those that others run, until `stop`: see `work.expand`."""
+    while not stop.is_set():
+        try:
+            async with database.connection() as connection:
+                while await work.expand(connection):
+                    pass
+        except AWAY:
+            pass  # told by whoever works with it
+        except Exception as error:
+            telemetry.broken("handlers", error, "giving events to handlers")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), SIGN_OF_LIFE)

@@ -1,0 +1,94 @@
+"""The beginning of a run: the row is claimed by the caller, and committed before the caller's code makes the call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox import accept, clock
+from idem.outbox.change import Row
+from idem.outbox.database import records
+from idem.outbox.decisions import Decision, Limited
+from idem.outbox.prepare import Prepared
+from idem.outbox.states import KeyState, OutboxStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A row that this process holds. `lease_ends` is on the boot-time clock; `again`: it was at rest before."""
+
+    row: Row
+    lease_ends: float
+    again: bool
+
+
+Beginning: TypeAlias = Begun | Decision
+
+BEGIN = """
+SELECT (b.decided).*, b.row_id, b.row_attempt, b.row_key::text AS row_key, b.lease_left
+  FROM idem.begin_inline(
+           %(tenant)s::text, %(operation)s::text, %(key)s::text, %(fingerprint)s::text, %(params)s::jsonb,
+           %(label)s::text, %(provider)s::text, %(account)s::text, %(origin)s::text, %(provider_key)s::uuid,
+           %(body)s::bytea, make_interval(secs => %(key_ttl)s::float8), make_interval(secs => %(patience)s::float8),
+           %(refuse_after_expiry)s::boolean, %(traceparent)s::text,
+           %(token)s::uuid, %(holder)s::text, make_interval(secs => %(lease)s::float8)) AS b
+"""
+
+
+async def begin(connection: AsyncConnection[Any], prepared: Prepared, *, token: UUID, holder: str) -> Beginning:
+    """One round trip and one transaction. The same token again finds what it has claimed already.
+
+    The boot-time clock is read before the statement is sent, so that this process never believes in its lease for
+    longer than the database does.
+    """
+    operation = prepared.operation
+    now = clock.boottime()
+    cursor = await records(connection).execute(
+        BEGIN,
+        {
+            "tenant": prepared.tenant,
+            "operation": operation.name,
+            "key": prepared.key,
+            "fingerprint": prepared.fingerprint,
+            "params": json.dumps(prepared.params, ensure_ascii=False, allow_nan=False),
+            "label": prepared.label,
+            "provider": operation.provider,
+            "account": operation.account,
+            "origin": prepared.provider.accounts[operation.account].origin,
+            "provider_key": prepared.provider_key,
+            "body": prepared.request.body,
+            "key_ttl": operation.key_ttl,
+            "patience": operation.patience,
+            "refuse_after_expiry": operation.after_expiry == "refuse",
+            "traceparent": prepared.traceparent,
+            "token": token,
+            "holder": holder,
+            "lease": operation.lease,
+        },
+    )
+    record = await cursor.fetchone()
+    assert record is not None
+    if record.row_id is None:
+        decided = accept.decision(record)
+        assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+        return decided
+    row = Row(
+        id=record.row_id,
+        intent_id=record.intent_id,
+        operation=operation.name,
+        provider=operation.provider,
+        account=operation.account,
+        status=OutboxStatus.CLAIMED,
+        state=KeyState.IN_PROGRESS,
+        token=token,
+        attempt=record.row_attempt,
+        provider_key=record.row_key,
+        live=True,
+        holder=holder,
+        inline=True,
+    )
+    return Begun(row, now + record.lease_left, again=record.decision == "begun_again")

@@ -1,0 +1,174 @@
+"""The runs of one process: begun on a connection of their own, with signs of life for the process that holds them."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from idem.outbox import claim as claims
+from idem.outbox import moves, reports, telemetry
+from idem.outbox.answers import Renderer
+from idem.outbox.backoff import backoff
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Row
+from idem.outbox.claim import LaneName
+from idem.outbox.daemon import Holds, Life, wait
+from idem.outbox.database import AWAY, Database, within
+from idem.outbox.decisions import Decision
+from idem.outbox.durations import text
+from idem.outbox.errors import ConfigError, StoreUnavailable
+from idem.outbox.inline.begin import Beginning, Begun, begin
+from idem.outbox.inline.renewal import interval
+from idem.outbox.inline.run import Desk, Run
+from idem.outbox.outcomes import NotExecuted, Seen
+from idem.outbox.prepare import Prepared
+from idem.outbox.reports import Report
+from idem.outbox.terms import Terms
+
+
+class InlineRuns:
+    """Begins runs of inline operations. Belongs to one event loop; `close` it, or use it as a context manager.
+
+    `renew_every`: seconds between two renewals, at most a third of the lease of each inline operation; None: a third.
+    `begin_within` and `report_within`: seconds for which the database may be away at either end of a run. Raises
+    ConfigError for an operation whose lease has no room for its renewals. The database is the caller's.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        catalogue: Catalogue,
+        *,
+        renew_every: float | None = None,
+        begin_within: float = 10.0,
+        report_within: float = 30.0,
+    ) -> None:
+        for operation in catalogue.operations.values():
+            if operation.kind == "inline":
+                interval(operation, renew_every)
+        self._database = database
+        self._renew_every = renew_every
+        self._begin_within = begin_within
+        self._holds = Holds()
+        self._desk = Desk(database, Renderer(), self._holds, report_within)
+        self._life = Life("inline")
+        self._life.tokens = lambda: list(self._holds)
+        self._stop = asyncio.Event()
+        self._living: asyncio.Task[None] | None = None
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+    async def begin(self, prepared: Prepared) -> Run | Decision:
+        """Take the call upon this caller, in a transaction of its own that has committed when this returns.
+
+        A `Run` is this caller's to make. Any other decision is not: somebody else makes it, or it has an answer, or
+        nobody knows how it ended. Raises StoreUnavailable where the database stayed away (no call was begun), and
+        ConfigError for an operation that is not inline.
+        """
+        operation = prepared.operation
+        if operation.kind != "inline":
+            raise ConfigError(f"operations.{operation.name}: it is not inline, so no code of yours makes its call")
+        every = interval(operation, self._renew_every)
+        if self._living is None:
+            self._living = asyncio.create_task(self._life.run(self._database, self._stop))
+        token = claims.new_token()
+        self._holds.hold(token)
+        sent: list[int] = []
+        try:
+            found = await self._begin(prepared, token, sent)
+        except BaseException:
+            # Cancelled, or away for too long: what was sent may yet commit, and nobody makes that call.
+            self._give_back(prepared, token, sent)
+            raise
+        if not isinstance(found, Begun):
+            self._holds.let_go(token)
+            telemetry.accepted(prepared.tenant, operation.name, prepared.key, found)
+            return found
+        moves.begun(prepared.tenant, prepared.key, found.row, again=found.again)
+        run = Run(self._desk, found, Terms(prepared.provider.contract, operation), every=every)
+        self._runs.add(run)
+        return run
+
+    async def close(self) -> None:
+        """Renew no longer, and end the signs of life. A run that is open is left to its lease and the sweeper."""
+        for run in list(self._runs):
+            run.stop()
+        if self._giving_back:
+            await asyncio.wait(list(self._giving_back), timeout=self._desk.report_within)
+        self._stop.set()
+        if self._living is not None:
+            await self._living
+            if not self._holds:
+                # Only then can nothing of this process act any more.
+                await self._life.end(self._database)
+        self._desk.renderer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _begin(self, prepared: Prepared, token: UUID, sent: list[int]) -> Beginning:
+        loop, failures = asyncio.get_running_loop(), 0
+        until = loop.time() + self._begin_within
+        while True:
+            known = len(sent)
+            try:
+                return await within(max(1.0, until - loop.time()), self._once(prepared, token, sent))
+            except AWAY as error:
+                if len(sent) > known and loop.time() < until:
+                    # It may still commit. Once it has ended, the same token finds what it has claimed, or is new.
+                    await self._find(prepared, token, sent[-1], until - loop.time())
+                failures += 1
+                pause = backoff(failures, base=0.2, cap=2.0)
+                if loop.time() + pause > until:
+                    raise StoreUnavailable(
+                        f"the database could not decide within {text(self._begin_within)}; no call was begun. Send "
+                        f"the same request with the same key again: {error}"
+                    ) from error
+                await asyncio.sleep(pause)
+
+    async def _once(self, prepared: Prepared, token: UUID, sent: list[int]) -> Beginning:
+        async with self._database.connection() as connection:
+            sent.append(connection.info.backend_pid)
+            return await begin(connection, prepared, token=token, holder=self._life.id)
+
+    async def _find(self, prepared: Prepared, token: UUID, backend: int, patience: float) -> list[Row]:
+        lane = LaneName(prepared.operation.provider, prepared.operation.account, "", "", ())
+        return list(await claims.recover_lost_claim(self._database, lane, token, backend=backend, patience=patience))
+
+    def _give_back(self, prepared: Prepared, token: UUID, sent: list[int]) -> None:
+        if not sent:
+            self._holds.let_go(token)
+            return
+        task = asyncio.create_task(self._end_what_nobody_makes(prepared, token, sent[-1]))
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+
+    async def _end_what_nobody_makes(self, prepared: Prepared, token: UUID, backend: int) -> None:
+        terms = Terms(prepared.provider.contract, prepared.operation)
+        note = Seen(note="given back: the answer to the beginning was lost, and no call was made")
+        failures = 0
+        try:
+            patience = max(self._database.timeouts.statement, prepared.operation.lease)
+            rows = await self._find(prepared, token, backend, patience)
+            while rows and not self._stop.is_set():
+                try:
+                    async with self._database.connection() as connection:
+                        await reports.settle(
+                            connection, [Report(row, NotExecuted("given_back"), note, terms) for row in rows]
+                        )
+                    break
+                except AWAY:
+                    failures += 1
+                    await wait(self._stop, backoff(failures, base=0.2, cap=5.0))
+        except Exception as error:  # its lease ends by itself
+            telemetry.broken("inline", error, "giving back a run that nobody makes")
+        finally:
+            self._holds.let_go(token)

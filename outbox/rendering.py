@@ -1,0 +1,296 @@
+"""Rows that were accepted by SQL alone: a worker renders their request and commits its bytes before it may be sent.
+
+User code runs here, so in threads of its own and under a time limit, and it may raise anything: what cannot be rendered
+is at rest with a dead letter, and never stops the others. Each row is locked while it is rendered, so two workers never
+render one; a worker that dies meanwhile has committed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from psycopg import AsyncConnection
+
+from idem.outbox import card_data, moves, storable, telemetry
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Change, Evidence, Letter, Row
+from idem.outbox.contract import FrozenRequest
+from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
+from idem.outbox.database import AWAY, Database, records
+from idem.outbox.endings import at_rest
+from idem.outbox.errors import ParamsInvalid
+from idem.outbox.outcomes import Seen
+from idem.outbox.rows import read_locked
+from idem.outbox.settle import UNSTORABLE, write
+from idem.outbox.states import KeyState, OutboxStatus, Reason
+from idem.outbox.terms import Terms
+
+BATCH = 20
+"""Rows rendered in one transaction: they stay locked for as long as the slowest of them takes."""
+TIME_LIMIT = 3.0
+"""Seconds that an operation's code may take for one row: whoever waits for the row's lock meanwhile still gets it."""
+TURNS = 20
+"""Threads of one operation. While all of them hang its rows are left alone, and the others go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The bytes that will be sent, and the label for people."""
+
+    request: FrozenRequest
+    label: str | None
+
+
+Made: TypeAlias = Frozen | Exception
+"""What became of one row: its bytes, or why there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfrozen:
+    """A locked row that waits to be rendered."""
+
+    row: Row
+    terms: Terms
+    params: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows of an operation are rendered for: one of another account or origin is left to who knows it."""
+
+    operation: str
+    provider: str
+    account: str
+    origin: str
+
+
+class Freezer:
+    """Renders the `unfrozen` rows of the operations that this worker can send."""
+
+    def __init__(self, database: Database, catalogue: Catalogue, *, time_limit: float = TIME_LIMIT) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._time_limit = time_limit
+        self._running: Counter[str] = Counter()
+        self._trouble = Trouble("worker rendering")
+        self._sources = [
+            Source(o.name, o.provider, o.account, catalogue.providers[o.provider].accounts[o.account].origin)
+            for o in catalogue.operations.values()
+            if o.kind == "provider"
+        ]
+
+    async def run(self, stop: asyncio.Event, woken: asyncio.Event, poll: float, rendered: Callable[[], None]) -> None:
+        """Render until `stop`, every `poll` seconds or when `woken`; `rendered` is called when rows may be sent."""
+        while not stop.is_set():
+            woken.clear()
+            try:
+                found, written = await self._batch()
+                self._trouble.over()
+            except AWAY as error:
+                await self._trouble.away(error, stop)
+                continue
+            except Exception as error:  # it must not end the worker, nor the calls that run
+                telemetry.broken("worker", error, "rendering what was accepted by SQL")
+                await wait(stop, BROKEN_WAIT)
+                continue
+            if written:
+                rendered()
+            if found == BATCH and written:
+                continue
+            events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
+            await asyncio.wait(events, timeout=poll, return_when=asyncio.FIRST_COMPLETED)
+            for waiting in events:
+                waiting.cancel()
+
+    async def once(self) -> int:
+        """Render everything that waits now; how many rows were frozen or put at rest."""
+        done = 0
+        while True:
+            found, written = await self._batch()
+            done += written
+            if found < BATCH or not written:
+                return done
+
+    async def _batch(self) -> tuple[int, int]:
+        sources = [source for source in self._sources if self._running[source.operation] < TURNS]
+        if not sources:
+            return 0, 0
+        async with self._database.connection() as connection:
+            if not await waits(connection, sources):
+                return 0, 0
+            async with moves.transaction(connection):
+                waiting = await pick(connection, self._catalogue, sources)
+                made = await asyncio.gather(*(self._make(one) for one in waiting))
+                pairs = [(one, result) for one, result in zip(waiting, made, strict=True) if result is not None]
+                return len(waiting), await _write(connection, pairs)
+
+    async def _make(self, one: Unfrozen) -> Made | None:
+        """What the operation's own code makes of a row; None: no thread was free, and it waits on."""
+        name = one.row.operation
+        if self._running[name] >= TURNS:
+            return None
+        self._running[name] += 1
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Made] = loop.create_future()
+
+        def end(result: Made) -> None:
+            self._running[name] -= 1
+            if not ended.done():
+                ended.set_result(result)
+
+        def work() -> None:
+            result: Made
+            try:
+                result = self._render(one)
+            except Exception as error:
+                result = error
+            except BaseException as error:  # an exit is not this code's to order
+                result = RuntimeError(f"{type(error).__name__}: {storable.text(error, 400)}")
+            with suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits any more
+                loop.call_soon_threadsafe(end, result)
+
+        threading.Thread(target=work, name="idem-rendering", daemon=True).start()
+        try:
+            return await asyncio.wait_for(ended, self._time_limit)
+        except TimeoutError:
+            return TimeoutError(f"it took longer than {self._time_limit:g} s")
+
+    def _render(self, one: Unfrozen) -> Frozen:
+        operation, provider = one.terms.operation, self._catalogue.providers[one.row.provider]
+        operation.validate(one.params)
+        if operation.card_data == "refuse" and (found := card_data.find(one.params)):
+            raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
+        request = provider.freeze(operation.request(one.params), one.row.provider_key)
+        if not (isinstance(request, FrozenRequest) and isinstance(request.body, bytes)):
+            raise TypeError(f"the request was frozen as {type(request).__name__}")
+        label = operation.label(one.params)
+        return Frozen(request, None if label is None else storable.text(label))
+
+
+WAITS = """
+SELECT EXISTS (
+    SELECT FROM idem.outbox o
+     WHERE o.status = 'unfrozen'
+       AND o.available_at <= statement_timestamp() AND o.start_before > statement_timestamp()
+       AND (o.operation, o.provider, o.account, o.origin) IN (
+               SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
+                                    %(origins)s::text[])))
+"""
+
+
+async def waits(connection: AsyncConnection[Any], sources: Sequence[Source]) -> bool:
+    """Whether there may be anything to render: asked without a transaction, because mostly there is nothing."""
+    record = await (await connection.execute(WAITS, _columns(sources))).fetchone()
+    return bool(record and record[0])
+
+
+def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
+    return {
+        "operations": [source.operation for source in sources],
+        "providers": [source.provider for source in sources],
+        "accounts": [source.account for source in sources],
+        "origins": [source.origin for source in sources],
+    }
+
+
+# The order is the index's; the rows of operations that are not known here are passed over in it.
+PICK = """
+SELECT o.id, n.params
+  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+ WHERE o.status = 'unfrozen'
+   AND o.available_at <= statement_timestamp() AND o.start_before > statement_timestamp()
+   AND (o.operation, o.provider, o.account, o.origin) IN (
+           SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
+                                %(origins)s::text[]))
+   AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+   AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
+ ORDER BY o.available_at
+ LIMIT %(limit)s
+   FOR UPDATE OF o SKIP LOCKED
+"""
+
+
+async def pick(connection: AsyncConnection[Any], catalogue: Catalogue, sources: Sequence[Source]) -> list[Unfrozen]:
+    """Lock up to `BATCH` rows that wait to be rendered, the longest waiting first."""
+    cursor = records(connection)
+    await cursor.execute(PICK, {**_columns(sources), "environment": catalogue.environment, "limit": BATCH})
+    params = {record.id: record.params for record in await cursor.fetchall()}
+    return [
+        Unfrozen(found.row, catalogue.require(found.row.operation), params[found.row.id])
+        for found in await read_locked(connection, list(params))
+    ]
+
+
+async def _write(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfrozen, Made]]) -> int:
+    try:
+        async with moves.transaction(connection):
+            return await _write_whole(connection, pairs)
+    except UNSTORABLE as error:
+        if len(pairs) == 1:
+            one, made = pairs[0]
+            if not isinstance(made, Frozen):
+                raise
+            return await _write(connection, [(one, Unstorable(f"its request cannot be stored: {error}"))])
+        # One of them cannot be stored, and must not hold up the others.
+        return sum([await _write(connection, [pair]) for pair in pairs])
+
+
+class Unstorable(Exception):
+    """What was rendered has something that PostgreSQL cannot hold."""
+
+
+FREEZE = """
+WITH input AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(frozen)s::json) AS i (
+        id uuid, intent_id uuid, method text, path text, headers jsonb, body text, label text)
+), named AS (
+    UPDATE idem.intents n SET label = i.label FROM input i WHERE n.id = i.intent_id AND i.label IS NOT NULL
+)
+INSERT INTO idem.requests (outbox_id, generation, step, intent_id, provider_key, provider, account, method, path,
+                           headers, body)
+SELECT o.id, o.generation, o.step, o.intent_id, o.provider_key, o.provider, o.account, i.method, i.path, i.headers,
+       decode(i.body, 'base64')
+  FROM input i JOIN idem.outbox o ON o.id = i.id
+"""
+
+
+async def _write_whole(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfrozen, Made]]) -> int:
+    written = await write(connection, [_change(one, made) for one, made in pairs])
+    frozen = [
+        {
+            "id": str(one.row.id),
+            "intent_id": str(one.row.intent_id),
+            "method": made.request.method,
+            "path": made.request.path,
+            "headers": dict(made.request.headers),
+            "body": base64.b64encode(made.request.body).decode(),
+            "label": made.label,
+        }
+        for one, made in pairs
+        if isinstance(made, Frozen) and one.row.id in written
+    ]
+    if frozen:
+        await connection.execute(FREEZE, {"frozen": json.dumps(frozen)})
+    return len(written)
+
+
+def _change(one: Unfrozen, made: Made) -> Change:
+    row = one.row
+    change = Change(
+        row.id, row.token, row.attempt, OutboxStatus.PENDING, KeyState.IN_PROGRESS, Evidence("worker", "rendered"),
+        alone=True,
+    )  # fmt: skip
+    if isinstance(made, Frozen):
+        return change
+    said = storable.text(made, 500)
+    evidence = Evidence("worker", "unrenderable", seen=Seen(error=type(made).__name__, note=said))
+    letter = Letter(Reason.UNRENDERABLE, {"operation": row.operation, "error": type(made).__name__, "note": said})
+    return at_rest(replace(change, evidence=evidence), row, one.terms, letter)

@@ -1,0 +1,147 @@
+"""How an account's API looks where it is not the bank's own: somebody else's provider, played by the bank."""
+
+import copy
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+from idem.testing.bank.answers import Answer, encoded, refusal
+
+Pointer = tuple[str, ...]
+"""The tokens of a JSON pointer."""
+
+Members = tuple[tuple[Pointer, Any], ...]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is said of a payment in one of the bank's statuses: the HTTP status when it is made, and where which
+    value stands in it. `id_at`: where the payment's id stands too. `named`: members that are filled in if the payment
+    itself has nothing there."""
+
+    http: int
+    members: Members = ()
+    id_at: tuple[Pointer, ...] = ()
+    named: Members = ()
+
+
+@dataclass(frozen=True)
+class Look:
+    """One way to ask. `target` is a regular expression of the whole target, and its groups are what is asked for.
+
+    `object`: where the payment stands in the answer, as an item of a list if its last token is a number. `match`: the
+    member of the payment that holds what was asked for. `nothing`: the answer if there is no such payment.
+    """
+
+    target: str
+    object: Pointer = ()
+    match: Pointer | None = None
+    nothing: Said = Said(404)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An API that takes orders at every path but by GET, whatever their body, and is asked as `looks` say.
+
+    `says` is by the bank's own status; `errors`: where the members of the bank's errors (`code`, `message`, `type`)
+    stand too. A payment shows all members of the order that made it.
+    """
+
+    says: Mapping[str, Said]
+    errors: Mapping[str, Pointer]
+    looks: tuple[Look, ...] = ()
+
+    @classmethod
+    def own(cls) -> "Shape":
+        """The bank's own look, at every path."""
+        return cls({}, {})
+
+    def shown(self, own: Mapping[str, Any], ordered: Mapping[str, Any]) -> dict[str, Any]:
+        """The payment as this API shows it; `own` is how the bank does."""
+        document = copy.deepcopy({**own, **ordered, "id": own["id"], "status": own["status"]})
+        said = self.says.get(own["status"])
+        if said is not None:
+            for at, value in said.named:
+                if not _there(document, at):
+                    document = put(document, at, value)
+            for at, value in (*said.members, *((at, own["id"]) for at in said.id_at)):
+                document = put(document, at, value)
+        return document
+
+    def made(self, own: Mapping[str, Any], ordered: Mapping[str, Any], payment: str, status: int) -> Answer:
+        """The answer to the order; `status` where this API has none of its own."""
+        said = self.says.get(own["status"])
+        declined = own["status"] == "declined"
+        status = said.http if said is not None else 402 if declined else status
+        document = self.shown(own, ordered)
+        if declined and status >= 400:
+            error = {"type": "card_error", "code": "card_declined", "message": "The card was declined."}
+            document = self._with_error({"error": error, **document}, error)
+        return Answer(status, encoded(document), {}, "replayed", payment)
+
+    def dressed(self, answer: Answer) -> Answer:
+        """An error of the bank's own with this API's members."""
+        try:
+            document = json.loads(answer.body)
+        except ValueError:
+            return answer
+        error = document.get("error") if isinstance(document, dict) else None
+        if answer.status < 400 or not isinstance(error, dict):
+            return answer
+        return replace(answer, body=encoded(self._with_error(document, error)))
+
+    def asked(self, target: str) -> tuple[Look, list[str]] | None:
+        """The way in which this target asks, and what it asks for."""
+        for look in self.looks:
+            if match := re.fullmatch(look.target, target):
+                return look, [unquote(group) for group in match.groups()]
+        return None
+
+    def _with_error(self, document: dict[str, Any], error: Mapping[str, Any]) -> dict[str, Any]:
+        for member, at in self.errors.items():
+            document = put(document, at, error.get(member, member))
+        return document
+
+
+def answered(look: Look, wanted: Sequence[str], found: Iterable[dict[str, Any]]) -> Answer:
+    """The answer to a look for these payments."""
+    objects = [put(each, look.match, wanted[0]) if look.match and wanted else each for each in found]
+    if not objects:
+        if look.nothing.http >= 400:
+            return refusal(look.nothing.http, "not_found", "There is no such payment.")
+        document: Any = {}
+        for at, value in look.nothing.members:
+            document = put(document, at, value)
+        return Answer(look.nothing.http, json.dumps(document).encode())
+    if look.object and look.object[-1].isdecimal():
+        return Answer(200, json.dumps(put({}, look.object[:-1], objects)).encode())
+    return Answer(200, json.dumps(put({}, look.object, objects[0])).encode())
+
+
+def put(document: Any, at: Pointer, value: Any) -> Any:
+    """The document with this value at that place, which is made if need be."""
+    if not at:
+        return value
+    head, rest = at[0], at[1:]
+    if head.isdecimal() and not isinstance(document, dict):
+        items = list(document) if isinstance(document, list) else []
+        items += [{} for _ in range(int(head) + 1 - len(items))]
+        items[int(head)] = put(items[int(head)], rest, value)
+        return items
+    members = dict(document) if isinstance(document, dict) else {}
+    members[head] = put(members.get(head), rest, value)
+    return members
+
+
+def _there(document: Any, at: Pointer) -> bool:
+    for token in at:
+        if isinstance(document, dict) and token in document:
+            document = document[token]
+        elif isinstance(document, list) and token.isdecimal() and int(token) < len(document):
+            document = document[int(token)]
+        else:
+            return False
+    return True

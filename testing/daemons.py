@@ -1,0 +1,114 @@
+"""idem's daemons over one catalogue, a pass at a time, or all at once until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+from uuid import uuid4
+
+from idem.outbox import claim as claims
+from idem.outbox import clock
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.claim import Claimed
+from idem.outbox.database import Database
+from idem.outbox.handlers import Handler, HandlerRunner
+from idem.outbox.lane import Lane
+from idem.outbox.lane_worker import lane_names
+from idem.outbox.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
+from idem.outbox.worker import Pass, Worker
+from idem.reconciler.daemon import Pass as Reconciled
+from idem.reconciler.daemon import Reconciler
+from idem.sweeper.daemon import Sweeper, SweepResult
+
+MARGIN: Final = 1.0
+"""Seconds between a call's deadline and its lease: nothing here is busy with other things."""
+
+
+class Daemons:
+    """Each pass is made by a daemon of its own, so that no breaker of an earlier one holds it back.
+
+    `lease`: seconds for which a claim or a take is held.
+    """
+
+    def __init__(self, database: Database, catalogue: Catalogue, handlers: Mapping[str, Handler]) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._handlers = handlers
+        deadline = max((each.contract.deadline for each in catalogue.providers.values()), default=0.0)
+        self.lease = 2 * (deadline + MARGIN) + 10
+        self._worker_settings = WorkerSettings(lease=self.lease, margin=MARGIN, slots=8, poll=0.05)
+        self._reconciler_settings = ReconcilerSettings(lease=self.lease, interval=0.1)
+
+    async def work(self) -> Pass:
+        """Render, claim what is due, make the calls, settle."""
+        worker = Worker(self._database, self._catalogue, self._worker_settings)
+        try:
+            return await worker.run_once()
+        finally:
+            await worker.close()
+
+    async def sweep(self) -> SweepResult:
+        """Leases, queued rows, keys, history."""
+        return await Sweeper(self._database, self._catalogue).run_once()
+
+    async def reconcile(self, *, now: bool) -> Reconciled:
+        """Ask about what is due; `now`: about everything unknown or awaiting."""
+        reconciler = Reconciler(self._database, self._catalogue, self._reconciler_settings, margin=MARGIN)
+        try:
+            return await reconciler.run_once(hasten=now)
+        finally:
+            await reconciler.close()
+
+    async def tell(self) -> int:
+        """Tell the handlers what is due; how many events were told."""
+        runner = HandlerRunner(self._database.url, self._handlers)
+        try:
+            return await runner.run_once()
+        finally:
+            await runner.close()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """All of them at once, until `stop`."""
+        daemons = [
+            Worker(self._database, self._catalogue, self._worker_settings).run(stop),
+            Sweeper(self._database, self._catalogue, SweeperSettings(interval=0.1)).run(stop),
+            Reconciler(self._database, self._catalogue, self._reconciler_settings, margin=MARGIN).run(stop),
+        ]
+        if self._handlers:
+            daemons.append(HandlerRunner(self._database.url, self._handlers, poll=0.05).run(stop))
+        await asyncio.gather(*daemons)
+
+    async def claim_and_die(self, *, after_the_call: bool) -> bool:
+        """Claim the next due row, make its call or not, and report nothing; whether there was one."""
+        for (provider, account), (lane_name, _) in lane_names(self._catalogue).items():
+            now = clock.boottime()
+            async with self._database.connection() as connection:
+                rows = await claims.claim(
+                    connection, lane_name, token=uuid4(), holder="killed", lease=self.lease, limit=1, now=now
+                )
+            if rows:
+                if after_the_call:
+                    await self._call(provider, account, rows[0])
+                return True
+        return False
+
+    async def _call(self, name: str, account: str, claimed: Claimed) -> None:
+        provider = self._catalogue.providers[name]
+
+        async def mark() -> bool:
+            needed = provider.contract.deadline + MARGIN
+            async with self._database.connection() as connection:
+                return await claims.mark_start(connection, claimed.row, needed=needed)
+
+        lane = Lane(provider, provider.accounts[account], slots=1, margin=MARGIN)
+        try:
+            await lane.send(
+                claimed.row.id,
+                claimed.request,
+                lease_ends=claimed.lease_ends,
+                start=lambda: True,
+                mark_start=mark if claimed.marks_start else None,
+            )
+        finally:
+            await lane.close()

@@ -1,0 +1,112 @@
+"""Databases of a run of tests: one template, a clone for each test, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+PREFIX = "idem_pytest_"
+"""Of all names made here; eight digits follow that are this run's own."""
+
+
+class NoServer(Exception):
+    """The server cannot be reached, or does not let this user make databases; the text says what to do."""
+
+
+class Databases:
+    """The databases of one process of a run, on a server where this user may create some.
+
+    Raises NoServer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = urlunsplit(urlsplit(url)._replace(scheme="postgresql"))
+        self._run = PREFIX + secrets.token_hex(4)
+        self._numbers = itertools.count(1)
+        try:
+            # A sign of life: what bears the name of nobody who is connected was left behind.
+            self._alive = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name=self._run)
+        except psycopg.Error as error:
+            raise NoServer(f"the server for tests cannot be reached: {str(error).strip()}") from None
+        self._template: str | None = None
+        self._made: set[str] = set()
+        self._remove_left_behind()
+
+    def make_template(self, migrate: Callable[[str], None]) -> None:
+        """Make the database that the others are clones of; `migrate` gets its URL. Raises what that raises."""
+        name = f"{self._run}_template"
+        try:
+            self._execute("CREATE DATABASE {}", name)
+            self._made.add(name)
+        except psycopg.errors.InsufficientPrivilege:
+            raise NoServer("the user of the server for tests may not create databases: give it CREATEDB") from None
+        self._template = name
+        migrate(self._on(name))
+        # A pool that the migrations left open would forbid every clone.
+        self._execute("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false", name)
+        self._alive.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+
+    def clone(self) -> str:
+        """The URL of a new database as the template is."""
+        assert self._template is not None
+        name = f"{self._run}_{next(self._numbers)}"
+        self._execute("CREATE DATABASE {} TEMPLATE {}", name, self._template)
+        self._made.add(name)
+        url = self._on(name)
+        with psycopg.connect(url, autocommit=True) as own:
+            # The daemons compare: a copy of somebody's database is not theirs to work on.
+            own.execute("UPDATE idem.installation SET database_name = current_database()")
+        return url
+
+    def drop(self, url: str) -> None:
+        """Drop a clone, whoever is still connected."""
+        self._drop(urlsplit(url).path.removeprefix("/"))
+
+    def close(self) -> None:
+        """Drop what is still there, and end the sign of life."""
+        for name in sorted(self._made):
+            self._drop(name)
+        self._alive.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _drop(self, name: str) -> None:
+        self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+        self._made.discard(name)
+
+    def _on(self, name: str) -> str:
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+
+    def _execute(self, statement: str, *names: str) -> None:
+        if self._alive.closed:
+            # A test may have taken the server away.
+            self._alive = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name=self._run)
+        self._alive.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+    def _remove_left_behind(self) -> None:
+        for (name,) in self._alive.execute(LEFT_BEHIND, {"prefix": PREFIX}).fetchall():
+            # Another process may be at it.
+            with contextlib.suppress(psycopg.Error):
+                self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+LEFT_BEHIND = """
+SELECT d.datname FROM pg_database d
+ WHERE starts_with(d.datname, %(prefix)s) AND pg_get_userbyid(d.datdba) = current_user
+   AND NOT EXISTS (SELECT FROM pg_stat_activity a
+                    WHERE a.application_name = left(d.datname, length(%(prefix)s) + 8))
+"""

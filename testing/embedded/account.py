@@ -1,0 +1,93 @@
+"""Whom the server runs as. PostgreSQL refuses root, so root lends it another account."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from idem.testing.embedded.binaries import ENVIRONMENT
+from idem.testing.embedded.errors import EmbeddedError
+
+_BORROWED = ("postgres", "nobody")
+
+
+@dataclass(frozen=True)
+class Account:
+    """The account of the server programs, in the shape that subprocess takes; all None for the caller's own."""
+
+    name: str | None = None
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] | None = None
+
+    def own(self, path: Path) -> None:
+        """Hand `path` over to this account."""
+        if self.uid is not None and self.gid is not None:
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+    def can_enter(self, folder: Path) -> bool:
+        """Whether this account can reach `folder`: asked of the kernel, not guessed from mode bits.
+
+        Raises EmbeddedError when the caller is root without the right to change accounts.
+        """
+        if self.uid is None:
+            return True
+        try:
+            return self._exit_code(["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)]) == 0
+        except PermissionError as e:  # a container's root without CAP_SETUID
+            raise EmbeddedError(
+                f"running as root, but without the right to become '{self.name}', and PostgreSQL does not run as "
+                "root: run as an ordinary user, or set IDEM_DATABASE_URL"
+            ) from e
+
+    def can_run(self, program: Path) -> bool:
+        """Whether this account can start `program`, asked by having it tell its version."""
+        try:
+            return self._exit_code([str(program), "--version"]) == 0
+        except PermissionError:
+            return False
+
+    def _exit_code(self, command: list[str]) -> int:
+        return subprocess.run(
+            command,
+            env=ENVIRONMENT,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            user=self.uid,
+            group=self.gid,
+            extra_groups=self.groups,
+        ).returncode
+
+
+def server_account(home: Path) -> Account:
+    """Whom the server of this home runs as: the caller, or for root an account that is not root.
+
+    For root that is whoever owns the cluster already there (postgres refuses everybody else), or the home; else
+    `postgres`, else `nobody`. Makes no account.
+
+    Raises EmbeddedError when there is no account to borrow.
+    """
+    if os.geteuid() != 0:
+        return Account()
+    for place in (*home.glob("pg[0-9]*"), home):
+        owner = place.stat().st_uid
+        with contextlib.suppress(KeyError):
+            if owner != 0:
+                return _borrow(pwd.getpwuid(owner))
+    for name in _BORROWED:
+        with contextlib.suppress(KeyError):
+            return _borrow(pwd.getpwnam(name))
+    raise EmbeddedError(
+        f"running as root, PostgreSQL does not run as root, and this system has no account named "
+        f"{' or '.join(_BORROWED)}: run as an ordinary user, or set IDEM_DATABASE_URL"
+    )
+
+
+def _borrow(entry: pwd.struct_passwd) -> Account:
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, ())

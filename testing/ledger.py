@@ -1,0 +1,181 @@
+"""What stands in the database, for the assertions of a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import class_row, dict_row
+
+
+@dataclass(frozen=True)
+class Intent:
+    """One wanted effect. `state` is that of its key, `status` that of its outbox row (None: it has none any more).
+
+    `attempts` counts first sends and replays. `answer_status` and `answer_body` are what the client is told.
+    """
+
+    id: UUID
+    tenant: str
+    operation: str
+    key: str
+    state: str
+    status: str | None
+    outcome: str | None
+    reference: str | None
+    attempts: int
+    params: Any
+    label: str | None
+    answer_status: int | None
+    answer_body: bytes | None
+
+    @property
+    def answer(self) -> Any:
+        """The stored answer's body as JSON; None as long as there is none."""
+        return json.loads(self.answer_body) if self.answer_body else None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One row of an intent's history."""
+
+    at: datetime
+    source: str
+    kind: str
+    attempt: int | None
+    outcome: str | None
+    http_status: int | None
+    from_state: str | None
+    to_state: str | None
+    from_status: str | None
+    to_status: str | None
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """An entry that waits for an operator."""
+
+    reason: str
+    intent: UUID | None
+    key: str | None
+    details: Mapping[str, Any]
+
+
+INTENTS = """
+SELECT i.id, i.tenant_id AS tenant, i.operation, i.idempotency_key AS key, coalesce(k.state, i.state) AS state,
+       o.status, i.outcome, i.provider_reference AS reference, i.params, i.label,
+       (SELECT coalesce(max(e.attempt), 0) FROM idem.evidence e WHERE e.intent_id = i.id) AS attempts,
+       k.response_status::integer AS answer_status, k.response_body AS answer_body
+  FROM idem.intents i
+  LEFT JOIN idem.idempotency_keys k ON k.intent_id = i.id
+  LEFT JOIN idem.outbox o ON o.intent_id = i.id
+ ORDER BY i.id
+"""
+
+
+def intents(url: str) -> list[Intent]:
+    """All of them, oldest first."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.cursor(row_factory=class_row(Intent)).execute(INTENTS).fetchall()
+
+
+EVIDENCE = """
+SELECT at, source, kind, attempt, outcome, http_status, from_state, to_state, from_status, to_status, details
+  FROM idem.evidence WHERE intent_id = %(intent)s ORDER BY id
+"""
+
+
+def evidence(url: str, intent: UUID) -> list[Evidence]:
+    """Who saw what of an intent, oldest first."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.cursor(row_factory=class_row(Evidence)).execute(EVIDENCE, {"intent": intent}).fetchall()
+
+
+DEAD_LETTERS = """
+SELECT d.reason, d.intent_id AS intent, i.idempotency_key AS key, d.details
+  FROM idem.dead_letters d LEFT JOIN idem.intents i ON i.id = d.intent_id
+ WHERE d.resolved_at IS NULL ORDER BY d.id
+"""
+
+
+def dead_letters(url: str) -> list[DeadLetter]:
+    """The open ones, oldest first."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.cursor(row_factory=class_row(DeadLetter)).execute(DEAD_LETTERS).fetchall()
+
+
+OUTBOX = """
+SELECT o.*, i.idempotency_key AS key FROM idem.outbox o JOIN idem.intents i ON i.id = o.intent_id ORDER BY o.id
+"""
+
+
+def outbox(url: str) -> list[dict[str, Any]]:
+    """The rows of calls that are to be made, asked about or decided, with all their columns and the client's key."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.cursor(row_factory=dict_row).execute(OUTBOX).fetchall()
+
+
+@dataclass(frozen=True)
+class Left:
+    """Something that has not come to rest. `due`: seconds until somebody will look at it, negative if it is due."""
+
+    what: str
+    key: str
+    operation: str
+    due: float | None
+
+    def __str__(self) -> str:
+        when = "" if self.due is None else ", due" if self.due <= 0 else f", due in {self.due:.0f} s"
+        return f"{self.operation} {self.key!r}: {self.what}{when}"
+
+
+LEFT = """
+SELECT CASE WHEN l.paused THEN 'outbox row ' || o.status || ', and its lane is paused'
+            ELSE 'outbox row ' || o.status END AS what,
+       i.idempotency_key AS key, i.operation,
+       extract(epoch FROM CASE
+           WHEN o.status = 'waiting' THEN NULL
+           WHEN o.status = 'held' THEN o.redrive_at
+           WHEN o.claim_token IS NOT NULL THEN greatest(o.claimed_until, CASE o.status WHEN 'claimed' THEN NULL
+                                                                                       ELSE o.available_at END)
+           ELSE o.available_at END - statement_timestamp())::float8 AS due
+  FROM idem.outbox o
+  JOIN idem.intents i ON i.id = o.intent_id
+  LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
+ WHERE NOT (o.status = 'held' AND o.redrive_at IS NULL)
+   AND NOT (o.status IN ('unknown', 'awaiting') AND EXISTS (
+       SELECT FROM idem.dead_letters d WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL
+          AND d.reason IN ('reconcile_exhausted', 'not_settleable', 'partial', 'pending_too_long')))
+UNION ALL
+SELECT 'a proof that nobody has applied', i.idempotency_key, i.operation, 0
+  FROM idem.proofs p JOIN idem.intents i ON i.id = p.intent_id
+UNION ALL
+SELECT 'handler ' || w.handler || CASE WHEN w.failures > 0 THEN format(' (failed %%s times)', w.failures) ELSE '' END,
+       i.idempotency_key, i.operation, extract(epoch FROM w.due_at - statement_timestamp())::float8
+  FROM idem.handler_work w JOIN idem.intents i ON i.id = w.intent_id
+ WHERE w.letter_id IS NULL AND w.handler = ANY (%(handlers)s)
+"""
+# What does not change while nothing happens.
+MOVES = """
+SELECT (SELECT count(*) FROM idem.evidence) + (SELECT count(*) FROM idem.handled_events)
+     + (SELECT coalesce(sum(looks + misses + attempt), 0) FROM idem.outbox)
+     + (SELECT coalesce(sum(failures), 0) FROM idem.handler_work)
+"""
+
+
+def left(url: str, handlers: list[str]) -> tuple[list[Left], int]:
+    """What has not come to rest, and a number that is another one after everything that happens.
+
+    At rest is also what an operator has to decide: it stands in a dead letter.
+    """
+    with psycopg.connect(url, autocommit=True) as connection:
+        moves = connection.execute(MOVES).fetchone()
+        found = connection.cursor(row_factory=class_row(Left)).execute(LEFT, {"handlers": handlers}).fetchall()
+    assert moves is not None
+    return found, int(moves[0])

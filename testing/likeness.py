@@ -1,0 +1,122 @@
+"""The bank in the likeness of a provider: an account that speaks as the provider's own contract says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from idem.outbox.contract import Provider, Question, Response
+from idem.outbox.outcomes import Outcome, Pending, Refused, Succeeded
+from idem.outbox.pointer import Tokens
+from idem.outbox.providers.defaults import DECLINED, ErrorShape
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.looks import Lookup
+from idem.outbox.providers.rules import Rule, Says
+from idem.testing.bank import Account, Look, Replay, Said, Shape
+
+WORDS: Mapping[str, tuple[tuple[Says, ...], type[Outcome]]] = {
+    "succeeded": ((Says.FINAL, Says.ANSWER), Succeeded),
+    "declined": ((Says.REFUSED,), Refused),
+    "processing": ((Says.PENDING,), Pending),
+    "requires_action": ((Says.ANSWER,), Succeeded),
+}
+"""The bank's statuses, by the rules that read them."""
+
+KEY, REFERENCE = "idem-lab-key", "idem-lab-reference"
+"""What a question is made with to see where its words stand."""
+
+
+class NoLikeness(Exception):
+    """The contract has no answer that means success, or is no declarative one; the text says what to do."""
+
+
+def account_like(name: str, provider: Provider, token: str) -> Account:
+    """An account of the bank that answers orders and look-ups of this provider as its contract reads them.
+
+    A provider of one's own code is played in the bank's own shape. Raises NoLikeness where that is no success either.
+    """
+    contract = provider.contract
+    shape = _shape(provider) if isinstance(provider, HttpProvider) else Shape.own()
+    if not isinstance(_read(provider, shape, "succeeded"), Succeeded):
+        raise NoLikeness(
+            f"providers.{name}: the bank found no answer that this contract reads as success. Its `outcome` needs a "
+            'rule that says "final" (or "answer") by members of a JSON body'
+        )
+    carrier = contract.key.carrier
+    return Account(
+        name,
+        token,
+        replay=Replay(contract.key.replay if carrier != "none" else "none"),
+        retention=contract.key.retention or None,
+        key_header=contract.key.name if carrier == "header" else None,
+        key_field=contract.key.name if carrier == "body" else None,
+        shape=shape,
+    )
+
+
+def _shape(provider: HttpProvider) -> Shape:
+    errors = _errors(provider.errors)
+    says: dict[str, Said] = {}
+    for status, (wanted, kind) in WORDS.items():
+        for said in _candidates(provider, wanted):
+            if isinstance(_read(provider, Shape({status: said}, errors), status), kind):
+                says[status] = said
+                break
+    return Shape(says, errors, tuple(filter(None, (_look(provider, lookup) for lookup in provider.lookups))))
+
+
+def _errors(errors: ErrorShape) -> dict[str, Tokens]:
+    places = {"code": errors.code, "message": errors.message}
+    shape = errors.shape
+    if shape is not None and not any(at is not None and at[: len(shape)] == shape for at in places.values()):
+        # Nothing else would make the member by which errors are known.
+        places["type"] = shape
+    return {member: at for member, at in places.items() if at}
+
+
+def _candidates(provider: HttpProvider, wanted: tuple[Says, ...]) -> Iterator[Said]:
+    for says in wanted:
+        for rule in provider.outcome:
+            if rule.says is says:
+                yield _said(provider, rule)
+    if Says.REFUSED in wanted:
+        at = provider.errors.reference
+        yield Said(DECLINED, id_at=() if not at else (at,))
+
+
+def _said(provider: HttpProvider, rule: Rule) -> Said:
+    places = rule.places
+    members = [(each.at, each.values[0]) for each in rule.body if each.values]
+    named: list[tuple[Tokens, object]] = [(each.at, True) for each in rule.body if not each.values and each.exists]
+    named += [(at, f"test_{name}") for name, at in places.fields.items()]
+    id_at = [at for at in (places.reference, provider.errors.reference if rule.says is Says.REFUSED else None) if at]
+    preferred = (402, 201, 200) if rule.says is Says.REFUSED else (201, 200, 202)
+    http = next((each for each in preferred if each in rule.status), min(rule.status))
+    return Said(http, tuple(members), tuple(id_at), tuple(named))
+
+
+def _read(provider: Provider, shape: Shape, status: str) -> Outcome:
+    """What the contract makes of an order that the bank has answered in this way."""
+    own = {"id": "pay_1", "object": "payment", "status": status, "amount": 1, "currency": "eur", "created": 1.0}
+    answer = shape.made(own, {}, "pay_1", 201)
+    headers = {"content-type": "application/json"}
+    return provider.classify(Response(answer.status, headers, answer.body))[0]
+
+
+def _look(provider: HttpProvider, lookup: Lookup) -> Look | None:
+    request = lookup.request(Question(KEY, REFERENCE, awaiting=False))
+    if request is None:
+        return None
+    target = re.escape(request.path).replace(re.escape(KEY), "([^&/?]+)").replace(re.escape(REFERENCE), "([^&/?]+)")
+    return Look(target, lookup.object, lookup.match, _nothing(provider, lookup))
+
+
+def _nothing(provider: HttpProvider, lookup: Lookup) -> Said:
+    if lookup.empty is not None:
+        return Said(200, ((lookup.empty, []),))
+    if lookup.absent:
+        return Said(404 if 404 in lookup.absent else min(lookup.absent))
+    for rule in provider.outcome:
+        if rule.says is Says.ABSENT and rule.recognises:
+            return _said(provider, rule)
+    return Said(404)

@@ -1,0 +1,57 @@
+"""Letting time pass in a database: the database's clock is the only clock, so a test moves the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection, sql
+
+from idem.outbox.database import records
+
+KEPT = ("installation", "operations", "api_tokens", "tenant_usage", "tenant_keys", "daemons")
+"""Tables whose times are no due times: hours of a count, marks, when a token was made, signs of life (whoever lives
+would have given another meanwhile)."""
+
+TIMES = """
+SELECT c.relname::text AS table_name, array_agg(a.attname::text ORDER BY a.attnum) AS columns
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+ WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+   AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' AND a.atttypid = 'timestamptz'::regtype
+   AND c.relname <> ALL (%(kept)s)
+ GROUP BY c.relname
+ ORDER BY array_position(%(first)s::text[], c.relname::text), c.relname
+"""
+FIRST = ("outbox", "idempotency_keys", "intents", "dead_letters")
+"""The order in which everybody locks, so that nobody who works meanwhile and this one wait for each other."""
+LOCK = "SELECT FROM idem.outbox ORDER BY id FOR UPDATE"
+
+
+IS_SUPERUSER = "SELECT current_setting('is_superuser') = 'on'"
+WITHOUT_GUARDS = "SET LOCAL session_replication_role = replica"
+
+
+async def advance(connection: AsyncConnection[Any], seconds: float) -> None:
+    """Let `seconds` pass for every row of idem: each of its times moves into the past. By the owner of the tables.
+
+    The guards are off while it does, because history is never changed and a quiet time never lowered otherwise. A
+    superuser needs no lock on a table for that, so daemons may run meanwhile. Raises what a lock that another session
+    holds raises.
+    """
+    cursor = records(connection)
+    async with connection.transaction():
+        row = await (await connection.execute(IS_SUPERUSER)).fetchone()
+        alone = not (row and row[0])
+        if not alone:
+            await connection.execute(WITHOUT_GUARDS)
+            await connection.execute(LOCK)
+        for found in await (await cursor.execute(TIMES, {"kept": list(KEPT), "first": list(FIRST)})).fetchall():
+            table = sql.Identifier("idem", found.table_name)
+            moved: list[sql.Composable] = [
+                sql.SQL("{0} = {0} - make_interval(secs => {1})").format(sql.Identifier(name), seconds)
+                for name in found.columns
+            ]
+            if alone:
+                await connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
+            await connection.execute(sql.SQL("UPDATE {} SET {}").format(table, sql.SQL(", ").join(moved)))
+            if alone:
+                await connection.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(table))

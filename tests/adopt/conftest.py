@@ -1,0 +1,37 @@
+"""Fixtures of a user's application: their tables in this test's own database, their idem.toml, a bank for a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from adopt.shop import CONFIG, ORDER, TABLES
+
+from idem.testing.bank import Account, Bank, BankSettings
+
+
+@pytest.fixture
+def shop_url(db_url: str) -> Iterator[str]:
+    """A database with the shop's tables and one order, beside idem's."""
+    with psycopg.connect(db_url, autocommit=True) as own:
+        own.execute(TABLES)
+        own.execute("INSERT INTO orders VALUES (%s, 4200)", [ORDER])
+    yield db_url
+
+
+@pytest.fixture
+def idem_toml(tmp_path: Path) -> Path:
+    """The shop's idem.toml."""
+    path = tmp_path / "idem.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+async def bank(tmp_path: Path) -> AsyncIterator[Bank]:
+    """A ledger that behaves until it is told otherwise."""
+    settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, accounts=(Account("main", "secret"),))
+    async with Bank(settings) as bank:
+        yield bank

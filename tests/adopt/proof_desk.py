@@ -1,0 +1,48 @@
+"""A user's blocking code over SQLAlchemy: an operation with a provider, a local one, and sessions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from adopt.shop import Charge, define
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from idem import Answer, SyncCall
+
+CHARGE = Charge(amount=100, currency="eur")
+DONE = Answer(201, {"done": True})
+
+
+@dataclass
+class Desk:
+    url: str
+    idem: Any
+    charge: Any
+    note: Any
+    """A local operation."""
+    engine: Any
+
+    def session(self) -> Session:
+        return Session(self.engine)
+
+    def begin(self, key: str = "k1", body: Any = None) -> SyncCall:
+        return self.charge.begin(key=key, body=body)  # type: ignore[no-any-return]
+
+    def local(self, key: str = "k1", body: Any = None) -> SyncCall:
+        return self.note.begin(key=key, body=body)  # type: ignore[no-any-return]
+
+    def count(self, table: str) -> int:
+        with psycopg.connect(self.url) as own:
+            return own.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # type: ignore[index]
+
+
+@pytest.fixture(name="desk")
+def opened_desk(db_url: str, idem_toml: Path) -> Iterator[Desk]:
+    idem, charge = define(idem_toml)
+    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    yield Desk(db_url, idem, charge, idem.operation("notes.create", key_ttl="72h"), engine)

@@ -1,0 +1,409 @@
+"""idem in somebody else's Alembic: their folder, their env.py as Alembic's own templates write it, their command."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from schema.catalog import dump
+from schema.databases import as_role, new_database
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from idem.migrations import MigrationError, include_name, runner, upgrade_in
+from idem.migrations.inside import script
+from idem.migrations.statements import revisions
+
+MODELS = """
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+class Base(DeclarativeBase):
+    pass
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    total: Mapped[int]
+    state: Mapped[str]
+"""
+REVISION = """
+import sqlalchemy as sa
+from alembic import context, op
+from idem.migrations import upgrade_in
+
+revision, down_revision, branch_labels, depends_on = "a1", None, None, None
+
+def upgrade():
+    op.create_table("orders", sa.Column("id", sa.Integer, primary_key=True), sa.Column("total", sa.Integer,
+                    nullable=False))
+    before = op.get_context(), context.get_context()
+    upgrade_in(op, environment="test")
+    assert (op.get_context(), context.get_context()) == before
+    op.add_column("orders", sa.Column("state", sa.String, nullable=False, server_default="new; it's 100%"))
+    op.alter_column("orders", "state", server_default=None)
+
+def downgrade():
+    op.drop_table("orders")
+"""
+NEXT = """
+from alembic import op
+from idem.migrations import upgrade_in
+
+revision, down_revision, branch_labels, depends_on = "a2", "a1", None, None
+
+def upgrade():
+    upgrade_in(op, environment="test")
+
+def downgrade():
+    pass
+"""
+STYLES = [("generic", "psycopg"), ("async", "asyncpg"), ("async", "psycopg")]
+STYLE = pytest.mark.parametrize("style", STYLES, ids=["-".join(style) for style in STYLES])
+
+
+@dataclass
+class Project:
+    """A user's folder. Its own packages have the names of ours, and stand first on the path."""
+
+    path: Path
+    url: str
+
+    def run(self, *arguments: str, fails: bool = False) -> str:
+        """A command in the folder; what it wrote."""
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=self.path, capture_output=True, text=True,
+            env={k: v for k, v in os.environ.items() if k != "IDEM_ENVIRONMENT"} | {"PYTHONPATH": str(self.path)},
+        )  # fmt: skip
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return done.stderr if fails else done.stdout
+
+    def alembic(self, *arguments: str, fails: bool = False) -> str:
+        return self.run("-m", "alembic", *arguments, fails=fails)
+
+    def edit(self, name: str, *changes: tuple[str, str]) -> None:
+        """Replace what must be there."""
+        text = (self.path / name).read_text()
+        for before, after in changes:
+            assert before in text, (name, before)
+            text = text.replace(before, after)
+        (self.path / name).write_text(text)
+
+    def tables(self) -> set[str]:
+        with psycopg.connect(self.url) as look:
+            return {name for (name,) in look.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+
+
+def driven(url: str, driver: str) -> str:
+    return url.replace("postgresql://", f"postgresql+{driver}://", 1)
+
+
+@pytest.fixture
+def empty_database(server: str) -> Iterator[str]:
+    with new_database(server) as url:
+        yield url
+
+
+@pytest.fixture
+def style() -> tuple[str, str]:
+    return STYLES[0]
+
+
+@pytest.fixture
+def project(tmp_path: Path, empty_database: str, style: tuple[str, str]) -> Project:
+    project = Project(tmp_path, empty_database)
+    project.alembic("init", "-t", style[0], "migrations")
+    for ours in ("migrations", "outbox", "sweeper", "testing"):
+        (tmp_path / ours).mkdir(exist_ok=True)
+        (tmp_path / ours / "__init__.py").write_text("theirs = True\n")
+    (tmp_path / "cli.py").write_text("theirs = True\n")
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "migrations" / "versions" / "a1_orders.py").write_text(REVISION)
+    url = driven(empty_database, style[1]).replace("%", "%%")
+    project.edit("alembic.ini", ("sqlalchemy.url = driver://user:pass@localhost/dbname", f"sqlalchemy.url = {url}"))
+    project.edit(
+        "migrations/env.py",
+        ("target_metadata = None", "from idem.migrations import include_name\nfrom models import Base\n"
+                                   "target_metadata = Base.metadata"),
+        ("target_metadata=target_metadata", "target_metadata=target_metadata, include_schemas=True, "
+                                            "include_name=include_name"),
+    )  # fmt: skip
+    return project
+
+
+@STYLE
+def test_their_revision_brings_the_same_schema_as_our_command(project: Project, db_url: str) -> None:
+    project.alembic("upgrade", "head")
+    assert dump(project.url) == dump(db_url)
+    assert project.tables() == {"orders", "alembic_version"}
+    with psycopg.connect(project.url) as look:
+        assert look.execute("SELECT environment, octet_length(secret) FROM idem.installation").fetchall() == [
+            ("test", 32)
+        ]
+        assert look.execute("SELECT version_num FROM public.alembic_version").fetchall() == [("a1",)]
+    project.alembic("upgrade", "head")
+    (project.path / "migrations" / "versions" / "a2_again.py").write_text(NEXT)
+    project.alembic("upgrade", "head")
+    assert dump(project.url) == dump(db_url)
+    assert runner.upgrade(project.url, environment="test").up_to_date
+
+
+@STYLE
+def test_their_autogenerate_neither_sees_nor_drops_our_tables(project: Project) -> None:
+    project.alembic("upgrade", "head")
+    assert "No new upgrade operations detected" in project.alembic("check")
+    project.alembic("revision", "--autogenerate", "-m", "nothing")
+    (written,) = (project.path / "migrations" / "versions").glob("*_nothing.py")
+    assert re.search(r"def upgrade.*?pass\n", written.read_text(), re.DOTALL)
+    assert "op." not in written.read_text().partition("def upgrade")[2]
+    # It does look at what is theirs.
+    project.edit("models.py", ("total: Mapped[int]", "total: Mapped[int]\n    note: Mapped[str | None]"))
+    project.alembic("upgrade", "head")
+    assert "orders" in project.alembic("check", fails=True)
+
+
+def test_without_the_filter_it_would_drop_them_all(project: Project) -> None:
+    """What `include_name` is for; without `include_schemas` nothing is seen either way."""
+    project.alembic("upgrade", "head")
+    project.edit("migrations/env.py", (", include_name=include_name", ""))
+    assert "remove_table" in project.alembic("check", fails=True)
+    project.edit("migrations/env.py", (", include_schemas=True", ""))
+    assert "No new upgrade operations detected" in project.alembic("check")
+    project.edit("migrations/env.py", ("target_metadata=target_metadata", "target_metadata=target_metadata, "
+                                                                          "include_name=include_name"))  # fmt: skip
+    assert "No new upgrade operations detected" in project.alembic("check")
+
+
+def test_their_downgrade_leaves_ours_alone(project: Project, db_url: str) -> None:
+    project.alembic("upgrade", "head")
+    with psycopg.connect(project.url) as look:
+        before = look.execute("SELECT * FROM idem.installation").fetchall()
+    project.alembic("downgrade", "base")
+    assert project.tables() == {"alembic_version"}
+    assert dump(project.url) == dump(db_url)
+    project.alembic("upgrade", "head")
+    with psycopg.connect(project.url) as look:
+        assert look.execute("SELECT * FROM idem.installation").fetchall() == before
+
+
+@STYLE
+def test_their_offline_script_makes_the_same(project: Project, db_url: str, server: str) -> None:
+    written = project.alembic("upgrade", "head", "--sql")
+    assert project.tables() == set()
+    with new_database(server) as other:
+        with psycopg.connect(other, autocommit=True) as connection:
+            connection.execute(written)  # type: ignore[call-overload]
+            columns = connection.execute(
+                "SELECT column_name, column_default FROM information_schema.columns WHERE table_name = 'orders'"
+            ).fetchall()
+            assert {name for name, _ in columns} == {"id", "total", "state"}
+            assert connection.execute("SELECT environment FROM idem.installation").fetchone() == ("test",)
+        assert dump(other) == dump(db_url)
+        assert runner.upgrade(other, environment="test").up_to_date
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "alembic.md"
+
+
+def test_the_page_for_users_says_what_works(project: Project, db_url: str) -> None:
+    """Their revision, their env.py and their filter, as the page prints them."""
+    revision, configure, own = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (project.path / "migrations" / "versions" / "a1_orders.py").write_text(revision)
+    project.edit("models.py", ("    id: Mapped[int] =", "    id: Mapped[UUID] ="), ("    state: Mapped[str]\n", ""))
+    project.edit("models.py", ("from sqlalchemy.orm", "from uuid import UUID\nfrom sqlalchemy.orm"))
+    project.alembic("upgrade", "head")
+    assert dump(project.url) == dump(db_url)
+    with psycopg.connect(project.url) as look:
+        assert look.execute("SELECT environment FROM idem.installation").fetchone() == ("production",)
+    assert "No new upgrade operations detected" in project.alembic("check")
+    assert "include_schemas=True,\n    include_name=include_name,\n" in configure
+    names: dict[str, Any] = {"include_name": include_name}
+    exec(own, names)
+    assert [names["include"](*each) for each in (
+        ("orders", "table", {"schema_name": None}), ("legacy_orders", "table", {"schema_name": None}),
+        ("outbox", "table", {"schema_name": "idem"}), (None, "schema", {}), ("idem", "schema", {}),
+    )] == [True, False, False, True, False]  # fmt: skip
+
+
+def test_a_revision_that_fails_takes_all_of_it_back(project: Project) -> None:
+    project.edit(
+        "migrations/versions/a1_orders.py",
+        ('    op.alter_column("orders", "state", server_default=None)', '    op.execute("SELECT 1 / 0")'),
+    )
+    assert "division by zero" in project.alembic("upgrade", "head", fails=True)
+    with psycopg.connect(project.url) as look:
+        assert look.execute("SELECT to_regnamespace('idem'), to_regclass('orders')").fetchone() == (None, None)
+
+
+def test_nothing_of_ours_is_shadowed_by_their_names(project: Project) -> None:
+    found = project.run(
+        "-c",
+        "import cli, migrations, outbox, sweeper, testing\n"
+        "assert all(each.theirs for each in (cli, migrations, outbox, sweeper, testing))\n"
+        "import idem.cli.main, idem.migrations.runner, idem.outbox.accept, idem.sweeper.daemon, idem.testing\n"
+        "import sys\n"
+        "print(*{m.__file__ for n, m in sys.modules.items() if n.startswith('idem') and m.__file__}, sep='\\n')",
+    ).split()
+    assert len(found) > 20
+    assert not [name for name in found if Path(name).is_relative_to(project.path)]
+    written = project.run("-m", "idem.cli.main", "db", "grant", "somebody", "--as", "sql", "--tenant", "t", "--sql")
+    assert "GRANT" in written
+
+
+def at_revision(url: str, name: str) -> None:
+    """A database as an older version of idem has left it."""
+    with create_engine(driven(url, "psycopg"), poolclass=NullPool).begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA idem; CREATE TABLE idem.alembic_version (version_num VARCHAR(32)"
+                                   " NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))")  # fmt: skip
+        for revision in revisions():
+            for statement in revision.statements:
+                connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
+            if revision.name == name:
+                break
+        connection.exec_driver_sql(f"INSERT INTO idem.alembic_version VALUES ('{name}')")
+        connection.execute(text(runner.REGISTER), {"environment": "test"})
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("at", [revision.name for revision in revisions()])
+def test_what_is_there_already_is_not_done_again(empty_database: str, db_url: str, at: str, offline: bool) -> None:
+    at_revision(empty_database, at)
+    for _ in range(2):
+        if offline:
+            with psycopg.connect(empty_database) as connection:
+                connection.execute(script("test"))  # type: ignore[call-overload]
+        else:
+            with create_engine(driven(empty_database, "psycopg"), poolclass=NullPool).begin() as connection:
+                upgrade_in(connection)
+        assert dump(empty_database) == dump(db_url)
+
+
+def test_over_an_async_connection(empty_database: str, db_url: str) -> None:
+    async def upgrade() -> None:
+        engine = create_async_engine(driven(empty_database, "asyncpg"), poolclass=NullPool)
+        async with engine.begin() as connection:
+            with pytest.raises(TypeError, match="run_sync"):
+                upgrade_in(connection)
+            await connection.run_sync(upgrade_in, environment="test")
+
+    asyncio.run(upgrade())
+    assert dump(empty_database) == dump(db_url)
+
+
+@pytest.fixture
+def connection(empty_database: str) -> Iterator[Connection]:
+    with create_engine(driven(empty_database, "psycopg"), poolclass=NullPool).connect() as connection:
+        yield connection
+
+
+def test_the_environment_must_be_named_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IDEM_ENVIRONMENT", raising=False)
+    with pytest.raises(MigrationError, match=r"nothing names the environment.*IDEM_ENVIRONMENT"):
+        upgrade_in(connection)
+    connection.rollback()
+    monkeypatch.setenv("IDEM_ENVIRONMENT", "blue's 100% :x")
+    upgrade_in(connection)
+    connection.commit()
+    monkeypatch.delenv("IDEM_ENVIRONMENT")
+    upgrade_in(connection)
+    assert connection.scalar(text("SELECT environment FROM idem.installation")) == "blue's 100% :x"
+    with pytest.raises(MigrationError, match="environment blue's 100% :x, but the migration says green"):
+        upgrade_in(connection, environment="green")
+    connection.rollback()
+    driver: Any = connection.connection.driver_connection
+    driver.execute(script("blue's 100% :x"))
+    with pytest.raises(psycopg.errors.RaiseException, match="environment blue's 100% :x, but the migration says 7%"):
+        driver.execute(script("7%"))
+
+
+def test_offline_too_the_environment_must_be_named(project: Project) -> None:
+    project.edit("migrations/versions/a1_orders.py", ('upgrade_in(op, environment="test")', "upgrade_in(op)"))
+    assert "nothing names the environment" in project.alembic("upgrade", "head", "--sql", fails=True)
+
+
+def test_outside_of_a_transaction_it_is_refused(connection: Connection) -> None:
+    with pytest.raises(MigrationError, match="AUTOCOMMIT"):
+        upgrade_in(connection.execution_options(isolation_level="AUTOCOMMIT"), environment="test")
+    assert connection.scalar(text("SELECT to_regnamespace('idem')")) is None
+
+
+def test_a_newer_schema_is_left_alone(connection: Connection) -> None:
+    upgrade_in(connection, environment="test")
+    connection.execute(text("UPDATE idem.alembic_version SET version_num = '9999'"))
+    with pytest.raises(MigrationError, match="at revision 9999, which this version of idem does not know"):
+        upgrade_in(connection, environment="test")
+
+
+def test_it_waits_for_no_reader_and_leaves_their_patience_as_it_was(
+    empty_database: str, connection: Connection
+) -> None:
+    at_revision(empty_database, "0002")
+    with psycopg.connect(empty_database) as reader:
+        reader.execute("SELECT count(*) FROM idem.idempotency_keys")
+        with pytest.raises(MigrationError, match="pg_stat_activity"):
+            upgrade_in(connection, lock_timeout=0.05)
+        connection.rollback()
+    connection.execute(text("SET LOCAL lock_timeout = '77s'"))
+    upgrade_in(connection, lock_timeout=0.05)
+    assert connection.scalar(text("SHOW lock_timeout")) == "77s"
+
+
+WAITS = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+
+
+def test_our_command_and_their_revision_take_turns(empty_database: str, connection: Connection) -> None:
+    done: list[runner.Schema] = []
+    upgrade_in(connection, environment="test")
+    command = threading.Thread(target=lambda: done.append(runner.upgrade(empty_database, environment="test")))
+    command.start()
+    with psycopg.connect(empty_database, autocommit=True) as look:
+        while look.execute(WAITS).fetchone() == (False,):
+            assert command.is_alive()
+    assert done == []
+    connection.commit()
+    command.join(60)
+    assert [schema.up_to_date for schema in done] == [True]
+
+
+def test_an_ordinary_owner_of_a_database_needs_no_more(server: str, db_url: str) -> None:
+    owner = f"idem_adopter_{os.getpid()}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {owner} NOSUPERUSER NOCREATEDB NOCREATEROLE")
+        try:
+            with new_database(server, owner=owner) as url:
+                engine = create_engine(driven(as_role(url, owner), "psycopg"), poolclass=NullPool)
+                with engine.begin() as connection:
+                    upgrade_in(connection, environment="test")
+                assert dump(url) == dump(db_url)
+        finally:
+            admin.execute(f"DROP ROLE {owner}")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "parents", "seen"),
+    [
+        ("idem", "schema", {}, False),
+        (None, "schema", {}, True),
+        ("shop", "schema", {}, True),
+        ("outbox", "table", {"schema_name": "idem"}, False),
+        ("outbox", "table", {"schema_name": None}, True),
+        ("idem", "table", {"schema_name": "shop"}, True),
+        ("id", "column", {"schema_name": None, "table_name": "idem"}, True),
+        ("keys_by_intent", "index", {"schema_name": "idem", "table_name": "idempotency_keys"}, False),
+    ],
+)
+def test_the_filter_hides_our_schema_and_nothing_else(
+    name: str | None, kind: str, parents: dict[str, str | None], seen: bool
+) -> None:
+    assert include_name(name, kind, parents) is seen

@@ -1,0 +1,308 @@
+"""Mistakes in the user's code: each is loud at the first request, and says what to write instead."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import psycopg
+import pytest
+from adopt.proof_desk import CHARGE, Desk, opened_desk  # noqa: F401
+from adopt.proof_ways import _django
+from fastapi import Depends, FastAPI, Response
+from flask import Flask
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.pool import NullPool
+
+from idem import (
+    Answer,
+    Call,
+    ConfigError,
+    Idem,
+    Misuse,
+    NotCommitted,
+    NoTransaction,
+    NotStored,
+    OutOfOrder,
+)
+
+
+def test_answer_before_the_commit(desk: Desk) -> None:
+    call = desk.begin()
+    with desk.session() as db, db.begin():
+        assert call.reserve(db)
+        call.submit(db, CHARGE)
+        with pytest.raises(NotCommitted, match=r"Commit first: leave `with db.begin\(\):`, then answer\(\)"):
+            call.answer(wait=5)
+    assert call.answer().status == 202
+
+
+def test_answer_inside_the_savepoint_alone(desk: Desk) -> None:
+    call = desk.begin()
+    with desk.session() as db, db.begin():
+        with db.begin_nested():
+            assert call.reserve(db)
+            call.submit(db, CHARGE)
+        with pytest.raises(NotCommitted):
+            call.answer()
+
+
+@pytest.mark.parametrize("scope", [{}, {"scope": "function"}])
+async def test_answer_where_a_dependency_commits_after_the_response(desk: Desk, scope: Any) -> None:
+    """Current FastAPI runs what stands behind `yield` once the endpoint has returned, and by default later still."""
+    engine = create_async_engine(desk.url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
+    sessions = async_sessionmaker(engine)
+
+    async def begun() -> AsyncIterator[AsyncSession]:
+        async with sessions.begin() as db:
+            yield db
+
+    app = FastAPI()
+
+    @app.post("/pay")
+    async def pay(
+        call: Annotated[Call, Depends(desk.charge.call)], db: Annotated[AsyncSession, Depends(begun, **scope)]
+    ) -> Response:
+        if await call.reserve(db):
+            await call.submit(db, CHARGE)
+        return await call.answer()  # type: ignore[no-any-return]
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+        with pytest.raises(NotCommitted, match="a `yield` dependency that begins the transaction"):
+            await client.post("/pay", headers={"Idempotency-Key": "k1"})
+    assert desk.count("idem.idempotency_keys") == 0
+
+
+def _not_begun(desk: Desk) -> Iterator[Any]:
+    with desk.session() as db:
+        yield db
+
+
+def _connection_not_begun(desk: Desk) -> Iterator[Any]:
+    with desk.engine.connect() as db:
+        yield db
+
+
+def _autocommit(desk: Desk) -> Iterator[Any]:
+    with desk.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db, db.begin():
+        yield db
+
+
+def _engine_in_autocommit(desk: Desk) -> Iterator[Any]:
+    engine = create_engine(desk.engine.url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    with Session(engine) as db, db.begin():
+        yield db
+
+
+def _psycopg_autocommit(desk: Desk) -> Iterator[Any]:
+    with psycopg.connect(desk.url, autocommit=True) as db:
+        yield db
+
+
+def _django_autocommit(desk: Desk) -> Iterator[Any]:
+    with _django(desk.url, "READ COMMITTED") as (db, _):
+        db.ensure_connection()
+        yield db
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [_not_begun, _connection_not_begun, _autocommit, _engine_in_autocommit, _psycopg_autocommit, _django_autocommit],
+)
+def test_reserve_outside_a_transaction(desk: Desk, opened: Callable[[Desk], Iterator[Any]]) -> None:
+    lines = opened(desk)
+    db = next(lines)
+    with pytest.raises(NoTransaction, match=r"needs an open transaction.*not on a connection in autocommit"):
+        desk.begin().reserve(db)
+    lines.close()
+    assert desk.count("idem.idempotency_keys") == 0
+
+
+async def test_reserve_outside_a_transaction_in_async_code(desk: Desk) -> None:
+    for driver in ("psycopg", "asyncpg"):
+        url = desk.url.replace("postgresql://", f"postgresql+{driver}://")
+        async with AsyncSession(create_async_engine(url, poolclass=NullPool)) as db:
+            with pytest.raises(NoTransaction):
+                await desk.charge.begin_async(key="k1").reserve(db)
+        engine = create_async_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        async with AsyncSession(engine) as db, db.begin():
+            with pytest.raises(NoTransaction):
+                await desk.charge.begin_async(key="k1").reserve(db)
+
+
+def test_reserve_without_submit_is_refused_at_commit(desk: Desk) -> None:
+    said = "was reserved in this transaction, and nothing was submitted"
+    with pytest.raises(IntegrityError, match=said) as found, desk.session() as db, db.begin():
+        assert desk.begin().reserve(db)
+    assert "call submit, complete or refuse in the same transaction" in str(found.value)
+    with pytest.raises(psycopg.errors.CheckViolation, match=said), psycopg.connect(desk.url) as own:
+        assert desk.begin().reserve(own)
+    with desk.session() as db, db.begin():
+        call = desk.begin()
+        assert call.reserve(db)
+        with pytest.raises(IntegrityError, match=said), db.begin_nested():
+            db.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
+        call.submit(db, CHARGE)
+    assert call.answer().status == 202
+
+
+def test_answer_without_submit(desk: Desk) -> None:
+    call = desk.begin()
+    with desk.session() as db:
+        db.begin()
+        assert call.reserve(db)
+        with pytest.raises(OutOfOrder, match="after reserve\\(\\) nothing was submitted"):
+            call.answer()
+        db.rollback()
+    with pytest.raises(NotStored):
+        call.answer()
+
+
+def test_answer_after_a_rollback(desk: Desk) -> None:
+    call = desk.begin()
+    with desk.session() as db:
+        db.begin()
+        assert call.reserve(db)
+        call.submit(db, CHARGE)
+        db.rollback()
+    with pytest.raises(NotStored, match=r"was rolled back\. Let the exception pass, or leave out answer"):
+        call.answer(wait=30)
+
+
+async def test_answer_after_a_rollback_is_loud_at_once_and_waits_for_nothing(desk: Desk) -> None:
+    engine = create_async_engine(desk.url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
+    call = desk.charge.begin_async(key="k1")
+    async with AsyncSession(engine) as db:
+        await db.begin()
+        assert await call.reserve(db)
+        await call.submit(db, CHARGE)
+        await db.rollback()
+    # The test's own time limit is shorter than this wait.
+    with pytest.raises(NotStored):
+        await call.answer(wait=600)
+
+
+def test_submit_twice_without_reserve_and_after_false(desk: Desk) -> None:
+    call = desk.begin()
+    with desk.session() as db, db.begin():
+        with pytest.raises(OutOfOrder, match=r"submit\(\) is only for a new request"):
+            call.submit(db, CHARGE)
+        assert call.reserve(db)
+        with pytest.raises(OutOfOrder, match=r"reserve\(\) was called a second time"):
+            call.reserve(db)
+        call.submit(db, CHARGE)
+        with pytest.raises(OutOfOrder, match="this call was submitted before"):
+            call.submit(db, CHARGE)
+        with pytest.raises(OutOfOrder, match="this call was submitted before"):
+            call.refuse(db, Answer(409))
+    again = desk.begin()
+    with desk.session() as db, db.begin():
+        assert not again.reserve(db)
+        with pytest.raises(OutOfOrder, match="call it where reserve\\(\\) has returned True"):
+            again.submit(db, CHARGE)
+    assert again.answer().status == 409
+    with pytest.raises(OutOfOrder, match="before reserve"):
+        desk.begin("k2").answer()
+    assert desk.count("idem.intents") == 1
+
+
+def test_submit_in_another_transaction(desk: Desk) -> None:
+    call = desk.begin()
+    with desk.session() as one, desk.session() as other:
+        one.begin()
+        other.begin()
+        assert call.reserve(one)
+        with pytest.raises(IntegrityError, match="this transaction holds no reservation"):
+            call.submit(other, CHARGE)
+    assert desk.count("idem.idempotency_keys") == 0
+
+
+def test_a_wrong_kind_of_connection(desk: Desk) -> None:
+    with pytest.raises(Misuse, match="str is no connection that idem knows: give a SQLAlchemy Connection"):
+        desk.begin().reserve("postgresql://")
+    with pytest.raises(Misuse, match=r"AsyncSession is asynchronous, and this call is not: use `call`"):
+        desk.begin().reserve(AsyncSession())
+
+
+async def test_a_sync_connection_in_an_async_call(desk: Desk) -> None:
+    said = r"Session cannot be used here.*AsyncSession or AsyncConnection"
+    with desk.session() as db, db.begin(), pytest.raises(OutOfOrder, match=said):
+        await desk.charge.begin_async(key="k1").reserve(db)
+    async with await psycopg.AsyncConnection.connect(desk.url) as own:
+        with pytest.raises(OutOfOrder, match=r"AsyncConnection cannot be used here"):
+            await desk.charge.begin_async(key="k1").reserve(own)
+        with pytest.raises(Misuse, match="is no connection that idem knows"):
+            desk.begin().reserve(own)
+
+
+def test_a_scoped_session_is_a_session(desk: Desk) -> None:
+    """What Flask-SQLAlchemy hands out."""
+    db = scoped_session(sessionmaker(desk.engine))
+    call = desk.begin()
+    with db.begin():
+        assert call.reserve(db)
+        call.submit(db, CHARGE)
+    assert call.answer().status == 202
+    db.remove()
+
+
+def test_statuses_that_are_stored_for_ever(desk: Desk) -> None:
+    for status in (100, 500, 503):
+        call = desk.local(f"s{status}")
+        with desk.session() as db:
+            db.begin()
+            assert call.reserve(db)
+            with pytest.raises(OutOfOrder, match=f"status {status} cannot be stored here: 2xx to 4xx can"):
+                call.complete(db, Answer(status))
+    for status in (200, 302, 500):
+        call = desk.begin(f"r{status}")
+        with desk.session() as db:
+            db.begin()
+            assert call.reserve(db)
+            with pytest.raises(OutOfOrder, match=f"status {status} cannot be stored here: 4xx can"):
+                call.refuse(db, Answer(status))
+    with desk.session() as db:
+        db.begin()
+        call = desk.local("k1")
+        assert call.reserve(db)
+        with pytest.raises(OutOfOrder, match="calls no provider: end it with complete"):
+            call.submit(db, {})
+    assert desk.count("idem.intents") == 0
+
+
+def test_a_broken_savepoint_takes_submit_back_and_refuse_may_follow(desk: Desk) -> None:
+    call = desk.begin()
+    with desk.session() as db, db.begin():
+        assert call.reserve(db)
+        with pytest.raises(IntegrityError), db.begin_nested():
+            call.submit(db, CHARGE)
+            db.execute(text("INSERT INTO idem.idempotency_keys (tenant_id) VALUES (NULL)"))
+        call.refuse(db, Answer(409, {"sold": "out"}))
+    assert (call.answer().status, desk.count("idem.outbox")) == (409, 0)
+
+
+async def test_a_tenant_that_is_nobody(idem_toml: Path) -> None:
+    for nobody in (None, ""):
+        note = Idem(idem_toml, tenant=lambda nobody=nobody: nobody).operation("n.create")
+        app = FastAPI()
+
+        @app.post("/n")
+        async def post(call: Annotated[Call, Depends(note.call)]) -> str:
+            return call.tenant
+
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+            with pytest.raises(Misuse, match="gave no tenant"):
+                await client.post("/n", headers={"Idempotency-Key": "k1"})
+
+
+def test_install_says_which_frameworks_it_is_for(idem_toml: Path) -> None:
+    with pytest.raises(Misuse, match="FastAPI and Starlette, and this is Flask"):
+        Idem(idem_toml).install(Flask("shop"))
+
+
+def test_an_answer_that_takes_no_outcome_is_refused_where_it_is_defined(idem_toml: Path) -> None:
+    with pytest.raises(ConfigError, match="answer= takes the outcome"):
+        Idem(idem_toml).operation("o.x", answer=lambda: Answer(201))

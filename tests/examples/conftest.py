@@ -1,0 +1,46 @@
+"""One town for each module: a database, a bank, the example's own processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from examples.town import Town
+from fix_database import on
+
+from idem.testing.bank import Account, Bank, BankSettings
+
+
+def free_port() -> int:
+    with socket.socket() as line:
+        line.bind(("127.0.0.1", 0))
+        return int(line.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def town(
+    request: pytest.FixtureRequest, server: str, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Town]:
+    """The module says what it lays there: `FILES`."""
+    folder: Path = tmp_path_factory.mktemp("example")
+    name = f"idem_example_{os.getpid()}_{request.module.__name__.rpartition('.')[2].lower()}"
+    port = free_port()
+    account = Account(webhook_url=f"http://127.0.0.1:{port}/webhooks/bank" if request.module.EVENTS else None)
+    settings = BankSettings(log=folder / "bank.jsonl", durable=False, require_auth=True, accounts=(account,))
+    with psycopg.connect(server, autocommit=True) as admin, Bank(settings).in_thread() as bank:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        try:
+            with psycopg.connect(on(server, name), autocommit=True) as own:
+                own.execute("UPDATE idem.installation SET database_name = current_database()")
+            town = Town(folder, on(server, name), bank, account.webhook_secret, port)
+            town.lay(*request.module.FILES)
+            try:
+                yield town
+            finally:
+                town.stop()
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,44 @@
+"""The shop in Flask, by its own development server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from examples.town import Town
+
+FILES = ("flask_orders.py", "idem.toml")
+EVENTS = False
+FLASK = (sys.executable, "-m", "flask", "--app", "flask_orders")
+
+
+@pytest.fixture(scope="module")
+def shop(town: Town) -> Iterator[httpx.Client]:
+    town.run(*FLASK, "tables")
+    town.daemons("flask_orders:idem", handlers=1)
+    town.serve(*FLASK, "run", "--port", str(town.port))
+    with httpx.Client(base_url=town.address, timeout=30) as client:
+        yield client
+
+
+def test_a_timeout_after_the_charge_charges_once_and_the_answer_stays(town: Town, shop: httpx.Client) -> None:
+    town.bank.script(None, ["act_then_drop"])
+    headers = {"Idempotency-Key": "p1"}
+    first = shop.post("/orders/1/payment", headers=headers)
+    assert first.status_code == 201, first.text + town.said()
+    assert first.headers["content-type"] == "application/json"
+    again = shop.post("/orders/1/payment", headers=headers)
+    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
+    assert town.effects() == 1
+    town.until("SELECT state = 'paid' FROM flask_orders WHERE id = 1")
+    reused = shop.post("/orders/1/payment", headers=headers, json={"note": "another"})
+    assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
+
+
+def test_what_is_wrong_is_an_answer(town: Town, shop: httpx.Client) -> None:
+    missing = shop.post("/orders/1/payment")
+    assert (missing.status_code, missing.json()["code"]) == (400, "key_missing")
+    assert shop.post("/orders/999/payment", headers={"Idempotency-Key": "p2"}).status_code == 404
+    assert town.rows("SELECT count(*) FROM idem.idempotency_keys WHERE idempotency_key = 'p2'") == [(0,)]

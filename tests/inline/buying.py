@@ -1,0 +1,122 @@
+"""Inline operations over the spine's bank: the caller's own code pays there, and reports how that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+import httpx
+import psycopg
+from fix_spine import Spine, catalogue, operation
+
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.contract import Response
+from idem.outbox.database import Database
+from idem.outbox.decisions import Decision
+from idem.outbox.inline import InlineRuns, Run
+from idem.outbox.operation import Operation
+from idem.outbox.outcomes import Pending, Refused, Succeeded
+from idem.outbox.prepare import Prepared, prepare
+from idem.outbox.providers.nobody import NAME, Nobody
+from idem.sweeper.daemon import Sweeper, SweepResult
+
+INLINE: dict[str, Any] = {"kind": "inline", "redrive": "none", "retry": "client", "lease": 30.0}
+
+
+def inline(name: str, provider: str, **changes: Any) -> Operation:
+    return operation(name, provider, **{**INLINE, **changes})
+
+
+def buying(url: str, **changes: Any) -> Catalogue:
+    """The spine's two providers and nobody, each with an inline operation `buy.<provider>`."""
+    known = catalogue(url)
+    providers = {**known.providers, NAME: Nobody()}
+    operations = {f"buy.{name}": inline(f"buy.{name}", name, **changes) for name in providers}
+    return replace(known, providers=providers, operations={**known.operations, **operations})
+
+
+def prepared(known: Catalogue, database_url: str, operation: str, key: str, amount: int = 100) -> Prepared:
+    """A request as a user's code would make it."""
+    with psycopg.connect(database_url) as connection:
+        record = connection.execute("SELECT secret FROM idem.installation").fetchone()
+        assert record is not None
+    return prepare(
+        known.operations, known.providers, bytes(record[0]), tenant="t", operation=operation, key=key,
+        params={"amount": amount},
+    )  # fmt: skip
+
+
+async def pay(known: Catalogue, provider: str, key: str, amount: int = 100) -> Succeeded | Refused | Pending:
+    """The user's own call."""
+    body: Mapping[str, Any] = {"amount": amount, "currency": "eur"}
+    body = body if provider == "keyed" else {**body, "reference": key}
+    account = known.providers[provider].accounts[provider]
+    headers = {**account.credentials, "idempotency-key": key} if provider == "keyed" else {**account.credentials}
+    async with httpx.AsyncClient(base_url=account.origin, timeout=10) as http:
+        answer = await http.post("/payments", json=body, headers=headers)
+    outcome, _ = known.providers[provider].classify(Response(answer.status_code, answer.headers, answer.content))
+    assert isinstance(outcome, Succeeded | Refused | Pending), (outcome, answer.text)
+    return outcome
+
+
+@dataclass
+class Shop:
+    """A process that makes inline calls, beside the daemons of the spine."""
+
+    spine: Spine
+    runs: InlineRuns
+
+    @property
+    def known(self) -> Catalogue:
+        return self.spine.catalogue
+
+    async def begin(self, key: str = "k1", amount: int = 100, *, operation: str = "buy.keyed") -> Run | Decision:
+        return await self.runs.begin(prepared(self.known, self.spine.url, operation, key, amount))
+
+    async def run(self, key: str = "k1", amount: int = 100, *, operation: str = "buy.keyed") -> Run:
+        begun = await self.begin(key, amount, operation=operation)
+        assert isinstance(begun, Run), begun
+        return begun
+
+    async def pay(self, run: Run, provider: str = "keyed") -> Succeeded | Refused | Pending:
+        return await pay(self.known, provider, run.provider_key)
+
+    async def sweep(self) -> SweepResult:
+        return await Sweeper(self.spine.database, self.known).run_once()
+
+    async def lose(self, run: Run) -> None:
+        """The lease ends by the database's clock, and nobody has told the run."""
+        async with self.spine.database.connection() as connection:
+            await connection.execute(
+                "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour',"
+                " claimed_until = statement_timestamp() - interval '1 ms' WHERE intent_id = %s",
+                (run.intent_id,),
+            )
+
+    async def settle(self, intent: UUID, *states: str) -> str:
+        """Let time pass and every daemon step, until the key is in one of `states`."""
+        for _ in range(12):
+            await self.spine.advance(200)
+            await self.sweep()
+            await self.spine.reconcile(hasten=True)
+            await self.spine.work()
+            if (state := str((await self.spine.key(intent))["state"])) in states:
+                return state
+        raise AssertionError(f"it is {state}")
+
+    async def ends(self, intent: UUID) -> list[tuple[str, str | None]]:
+        """The ends of claims on record: who, and the row's status after it."""
+        rows = await self.spine.all(
+            "SELECT source, to_status FROM idem.evidence WHERE intent_id = %(i)s AND from_status = 'claimed'"
+            " ORDER BY id", i=intent,
+        )  # fmt: skip
+        return [(row["source"], row["to_status"]) for row in rows]
+
+
+def shop(spine: Spine, database: Database | None = None, **options: Any) -> Shop:
+    """The shop over this spine, whose daemons know its operations."""
+    if "buy.keyed" not in spine.catalogue.operations:
+        spine.catalogue = buying(spine.bank.url)
+    return Shop(spine, InlineRuns(database or spine.database, spine.catalogue, **options))

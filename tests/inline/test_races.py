@@ -1,0 +1,89 @@
+"""Races of callers, sweepers and each other: one run a key, one end a claim."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+from inline.buying import Shop
+
+from idem.outbox.database import Database
+from idem.outbox.decisions import InProgress
+from idem.outbox.inline import Run
+from idem.outbox.outcomes import Succeeded
+from idem.sweeper.expired import sweep_expired
+
+ROUNDS = 200
+
+
+@pytest.mark.timeout(180)
+async def test_two_callers_with_one_key_at_a_barrier_one_runs(shop: Shop, db_url: str) -> None:
+    """Of a new key, and of one at rest: the key rests after every round, so each round but the first takes it up."""
+    other_database = Database(db_url, name="other", size=2)
+    await other_database.open()
+    other = type(shop)(shop.spine, type(shop.runs)(other_database, shop.known))
+    try:
+        for number in range(ROUNDS):
+            key = "at rest" if number % 2 else f"new {number}"
+            found = await asyncio.gather(shop.begin(key), other.begin(key))
+            runs = [each for each in found if isinstance(each, Run)]
+            assert len(runs) == 1, found
+            assert any(isinstance(each, InProgress) for each in found)
+            await runs[0].not_executed("the next round")
+        assert (await shop.spine.one("SELECT max(attempt) AS a FROM idem.outbox"))["a"] == ROUNDS // 2
+    finally:
+        await other.runs.close()
+        await other_database.close()
+
+
+@pytest.mark.timeout(180)
+async def test_ib_014_complete_against_the_sweep_ends_each_claim_once(shop: Shop) -> None:
+    """Only the sweeper looks at the clock: a report that comes before it is in time, and one after it is late."""
+    fates: Counter[str] = Counter()
+    chance = random.Random(14)
+
+    async def sweep() -> int:
+        # A report renders its answer first, in a thread: the sweep begins at some moment of that, or after it.
+        await asyncio.sleep(chance.random() * 0.006)
+        async with shop.spine.database.connection() as connection:
+            return len(await sweep_expired(connection, shop.known, batch=5))
+
+    for number in range(ROUNDS):
+        run = await shop.run(f"k{number}")
+        await shop.lose(run)
+        fate, swept = await asyncio.gather(run.complete(Succeeded("pay_1")), sweep())
+        fates[fate] += 1
+        assert (fate, swept) in {("settled", 0), ("late_proof", 1)}
+        assert len(await shop.ends(run.intent_id)) == 1
+        assert (await shop.spine.key(run.intent_id))["state"] == "completed"
+    assert fates["settled"] > 0 and fates["late_proof"] > 0, fates
+    assert await shop.spine.all("SELECT FROM idem.dead_letters") == []
+
+
+async def test_a_renewal_against_the_sweep_never_takes_a_lost_lease_back(shop: Shop) -> None:
+    for number in range(40):
+        run = await shop.run(f"k{number}")
+        run.stop()
+        await shop.lose(run)
+        renewed, swept = await asyncio.gather(run.renew(), shop.sweep())
+        assert not renewed and swept.to_unknown == 1
+        assert run.lost and run.remaining == 0
+
+
+async def test_hazard_22_a_row_that_somebody_holds_for_long_holds_up_no_beginning(shop: Shop) -> None:
+    run = await shop.run()
+    await run.not_executed("nothing left")
+    async with shop.spine.database.connection() as connection, connection.transaction():
+        await connection.execute("SELECT FROM idem.outbox FOR UPDATE")
+        assert isinstance(await asyncio.wait_for(shop.begin(), 5), InProgress)
+
+
+async def test_hazard_23_a_beginning_does_not_wait_for_another_that_has_not_committed(shop: Shop) -> None:
+    async with shop.spine.database.connection() as connection, connection.transaction():
+        await connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended('t' || chr(31) || 'buy.keyed' || chr(31) || 'k1', 0))"
+        )
+        decided = await asyncio.wait_for(shop.begin(), 5)
+    assert isinstance(decided, InProgress) and decided.intent_id is None

@@ -1,0 +1,105 @@
+"""What importing loads, and whose names stand where."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from install.conftest import PROJECT
+from install.environments import Environment, costs
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import idem
+
+LOADED = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+THEIRS = ("cli", "migrations", "outbox", "reconciler", "sweeper", "testing")
+WALK = """
+import importlib, pkgutil, sys
+import idem
+for found in pkgutil.walk_packages(idem.__path__, "idem."):
+    if not found.name.endswith(".__main__") and found.name != "idem.migrations.env":
+        importlib.import_module(found.name)
+import {theirs}
+for module in ({theirs}):
+    assert module.MINE, module
+ours = {{m.__file__ for n, m in sys.modules.items() if n.partition(".")[0] == "idem" and m.__file__}}
+strays = [path for path in ours if not path.startswith(sys.argv[1])]
+assert not strays, strays
+print(len(ours))
+"""
+
+
+def loaded(environment: Environment, *statements: str) -> set[str]:
+    done = environment.run("-c", "\n".join([*statements, LOADED]))
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_importing_idem_loads_nothing_but_itself(base: Environment) -> None:
+    assert loaded(base, "import idem") - set(sys.stdlib_module_names) - loaded(base) == {"idem"}
+
+
+def test_every_public_name_is_there_without_the_daemons_packages(base: Environment) -> None:
+    """And without a driver: what the application has is enough."""
+    statements = [f"from idem import {name}" for name in sorted(idem.__all__)]
+    brought = loaded(base, *statements) - set(sys.stdlib_module_names)
+    assert {"idem", "pydantic", "sqlalchemy"} <= brought
+
+
+def test_nothing_of_the_daemons_is_loaded_where_it_is_installed(beside: Callable[..., Environment]) -> None:
+    """An import that is only tried would be slow, and differ between environments."""
+    daemon = beside(*PROJECT["optional-dependencies"]["daemon"], *PROJECT["optional-dependencies"]["fastapi"])
+    statements = [f"from idem import {name}" for name in sorted(idem.__all__)]
+    heavy = {
+        "alembic", "apscheduler", "fastapi", "h11", "httpx", "prometheus_client", "psycopg", "psycopg_pool", "rich",
+        "starlette", "structlog", "typer", "uvicorn",
+    }  # fmt: skip
+    assert loaded(daemon, *statements) & heavy == set()
+
+
+def test_the_command_without_its_packages_says_which_extra_to_install(base: Environment) -> None:
+    done = base.start(str(base.path / "bin" / "idem"), "status")
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("idem: ")
+    assert 'install "idem-outbox[daemon]"' in line
+    assert "psycopg" in line
+
+
+def test_names_of_the_application_and_of_idem_do_not_meet(beside: Callable[..., Environment], tmp_path: Path) -> None:
+    """Decision 0001: their `migrations/`, `cli.py`, `outbox/`, `testing/` are theirs, and ours stay ours."""
+    for name in THEIRS:
+        if name in ("cli", "sweeper"):
+            (tmp_path / f"{name}.py").write_text("MINE = True\n")
+        else:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "__init__.py").write_text("MINE = True\n")
+    extras = PROJECT["optional-dependencies"]
+    full = beside(*extras["daemon"], *extras["fastapi"], "pytest")
+    (tmp_path / "walk.py").write_text(WALK.format(theirs=", ".join(THEIRS)))
+    done = full.run(tmp_path / "walk.py", str(full.packages), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 200
+    command = full.run("-m", "idem.cli.main", "db", "sql", cwd=tmp_path)
+    assert command.returncode == 0, command.stderr
+    assert "CREATE TABLE idem.outbox" in command.stdout
+
+
+def test_pytest_runs_where_only_the_library_is_installed(beside: Callable[..., Environment], tmp_path: Path) -> None:
+    """A plugin is loaded into every test run, of people who never asked for it too."""
+    (tmp_path / "test_theirs.py").write_text("def test_theirs(): assert True\n")
+    done = beside("pytest").run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_what_the_library_alone_brings(base: Environment, request: pytest.FixtureRequest) -> None:
+    """With -s, what it costs: a time is a matter of the machine, what is loaded is what the tests above hold."""
+    daemon = {canonicalize_name(Requirement(text).name) for text in PROJECT["optional-dependencies"]["daemon"]}
+    assert base.names() & daemon == set()
+    assert {"idem-outbox", "sqlalchemy", "pydantic", "jsonschema", "rfc8785", "greenlet"} <= base.names()
+    if request.config.getoption("capture") == "no":
+        sys.stdout.writelines(f"{line}\n" for line in costs(base))

@@ -1,0 +1,150 @@
+"""Who sees it first: events before the worker's report, a worker that dies between the answer and its settlement."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from fix_spine import catalogue
+from fix_webhooks import FIRST, event, free_port, serving
+from interim import killed_worker
+from interim.shop import KINDS, Shop, acting, body, redirect, use
+from races_help import claim_one
+
+from idem.sweeper.daemon import Sweeper
+from idem.testing.bank import Account, Bank, BankSettings, Happening, Step, WebhookOrder
+from idem.testing.bank.faults import Fault, FaultName
+from idem.testing.proxy import Direction, Proxy, Verdict
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["interim.killed_worker"])
+
+
+async def told_during_the_call(shop: Shop, kind: str, *statuses: str) -> tuple[Any, list[str]]:
+    """The bank's events come while the worker still waits for its answer, which says `requires_action`."""
+    shop.spine.bank.script(None, ["requires_action:600"])
+    intent = shop.api.intent(await shop.pay(kind))
+    verdicts: list[str] = []
+
+    async def tell(happening: Happening) -> None:
+        assert happening.payment is not None
+        for number, status in enumerate(statuses):
+            action = {"type": "redirect", "url": redirect(happening.payment.id)}
+            said = event(happening.payment.key, status, happening.payment.id, next_action=action)
+            verdicts.append(await shop.hooks.verdict(said, f"evt_{number}"))
+
+    shop.spine.bank.when("acted", None, tell, times=1)
+    await shop.spine.work()
+    return intent, verdicts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_event_comes_before_the_report(shop: Shop, kind: str) -> None:
+    intent, verdicts = await told_during_the_call(shop, kind, "requires_action")
+    assert verdicts == ["stored"]
+    (payment,) = shop.spine.bank.log.payments()
+    answer = await shop.pay(kind)
+    told = body(answer)["interim"] if kind == "final" else body(answer)
+    assert (answer.status_code, told["redirect"]) == (202 if kind == "final" else 201, redirect(payment.id))
+    assert await shop.spine.all("SELECT id FROM idem.proofs") == []
+    assert await shop.spine.letters(intent) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", ["succeeded", "declined"])
+async def test_the_end_comes_before_the_report_of_the_beginning(shop: Shop, kind: str, end: str) -> None:
+    """The customer was quick: what was seen later, of an earlier moment, takes nothing back."""
+    intent, verdicts = await told_during_the_call(shop, kind, "requires_action", end)
+    assert verdicts == ["stored", "stored"]
+    answer = await shop.pay(kind)
+    assert (answer.status_code, body(answer)["status"]) == (201 if end == "succeeded" else 402, end)
+    assert (await shop.stored(intent))["object_end"] is None
+    outcome = "succeeded" if end == "succeeded" else "refused"
+    assert await shop.events(intent) == [("completed", outcome, False)]
+    assert await shop.spine.letters(intent) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_claim_is_swept_that_left_an_open_proof(shop: Shop, kind: str) -> None:
+    """The worker never came back; the event had been stored, and the sweeper folds it under the operation's terms."""
+
+    intent = shop.api.intent(await shop.pay(kind))
+    await claim_one(shop.spine, "keyed")
+    said = event(await shop.hooks.key(intent), "requires_action", "pay_1", next_action={"url": redirect("pay_1")})
+    assert await shop.hooks.verdict(said) == "stored"
+    await shop.spine.advance(60)
+    await Sweeper(shop.spine.database, shop.spine.catalogue).run_once()
+    answer = await shop.pay(kind)
+    told = body(answer)["interim"] if kind == "final" else body(answer)
+    assert told["redirect"] == redirect("pay_1")
+    assert (await shop.spine.row(intent) is None) is (kind == "exists")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_worker_is_killed_between_the_answer_and_its_settlement(shop: Shop, kind: str) -> None:
+    worker: list[Any] = []
+
+    def watch(_number: int, direction: Direction, data: bytes) -> Verdict:
+        if direction == "to_server" and b"json_to_recordset" in data:
+            os.kill(worker[0].pid, signal.SIGKILL)
+            return "cut"
+        return "pass"
+
+    shop.spine.bank.script(None, ["requires_action:600"])
+    intent = shop.api.intent(await shop.pay(kind))
+    parts = urlsplit(shop.spine.url)
+    query = parse_qs(parts.query)
+    port = query.get("port", ["5432"])[0]
+    target = f"{query['host'][0]}/.s.PGSQL.{port}" if "host" in query else (parts.hostname or "", parts.port or 5432)
+    async with Proxy(target, watch) as line:
+        url = f"postgresql://postgres@127.0.0.1:{line.port}{parts.path}"
+        if parts.password:
+            url = f"postgresql://{parts.username}:{parts.password}@127.0.0.1:{line.port}{parts.path}"
+        worker.append(processes.Process(target=killed_worker.run, args=(url, shop.spine.bank.url)))
+        worker[0].start()
+        await asyncio.to_thread(worker[0].join, 60)
+        assert worker[0].exitcode == -signal.SIGKILL
+    assert (await shop.spine.row(intent) or {})["status"] == "claimed"
+    for _ in range(3):
+        await shop.spine.advance(200)
+        await Sweeper(shop.spine.database, shop.spine.catalogue).run_once()
+        await shop.spine.reconcile(hasten=True)
+    (payment,) = shop.spine.bank.log.payments()
+    answer = await shop.pay(kind)
+    told = body(answer)["interim"] if kind == "final" else body(answer)
+    assert told["redirect"] == redirect(payment.id)
+    assert shop.spine.effects() == 1
+    assert await shop.spine.letters(intent) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_banks_own_events_from_the_beginning_to_the_end(shop: Shop, kind: str) -> None:
+    """Sent by the bank itself, at its own moments: the end reaches the client in one kind, the shop in the other."""
+    port = free_port()
+    account = Account("keyed", "keyed-token", webhook_url=f"http://127.0.0.1:{port}/webhooks/keyed",
+                      webhook_secret=FIRST, webhook=WebhookOrder(copies=2))  # fmt: skip
+    spine = shop.spine
+    async with Bank(BankSettings(durable=False, require_auth=True, accounts=(account,))) as bank:
+        bank.script(None, [Step(Fault(FaultName.REQUIRES_ACTION, 2.0))])
+        known = acting(catalogue(bank.url))
+        use(spine, known)
+        async with serving(spine.url, known, port=port):
+            intent = spine.accepted(operation=f"pay.{kind}")
+            await spine.work()
+            for _ in range(200):
+                events = await spine.all("SELECT verdict FROM idem.webhook_events")
+                if len(events) == 2:
+                    break
+                await asyncio.sleep(0.1)
+            await spine.reconcile()
+    expected = [("completed", "succeeded", False)]
+    if kind == "exists":
+        expected = [("completed", "succeeded", True), ("later_fact", "succeeded", False)]
+    assert await shop.events(intent) == expected
+    assert await spine.letters(intent) == []

@@ -1,0 +1,90 @@
+"""A runner of handlers as a process of its own, for tests that kill it, from outside or at a chosen point."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from idem.outbox import telemetry
+from idem.outbox.daemon import stop_on_signals
+from idem.outbox.handlers import HandlerRunner, Settled, handler, seat, turn
+
+WRITE = "INSERT INTO public.orders (intent, handler, number, said) VALUES (:intent, 'count', :number, :said)"
+_point = ""
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def words(settled: Settled[Any]) -> dict[str, Any]:
+    return {"intent": settled.intent, "number": settled.number, "said": settled.event}
+
+
+def count(db: Session, settled: Settled[Any]) -> None:
+    db.execute(text(WRITE), words(settled))
+    if _point == "written":
+        die()
+    if _point == "slow":
+        time.sleep(1)
+
+
+async def count_async(db: AsyncSession, settled: Settled[Any]) -> None:
+    await db.execute(text(WRITE), words(settled))
+    if _point == "written":
+        die()
+    if _point == "slow":
+        await asyncio.sleep(1)
+
+
+def _dies(function: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def dying(*args: Any) -> Any:
+        if not after:
+            die()
+        function(*args)
+        die()
+
+    return dying
+
+
+def _dies_async(function: Callable[..., Any]) -> Callable[..., Any]:
+    async def dying(*args: Any) -> Any:
+        await function(*args)
+        die()
+
+    return dying
+
+
+def run(url: str, point: str, asynchronous: bool) -> None:
+    """Tell `count` of events until SIGTERM, or until this process dies at `point`."""
+    global _point
+    _point = point
+    match point:
+        case "taken":
+            turn.settled = _dies(turn.settled, after=True)
+        case "unmarked":
+            turn.mark = _dies(turn.mark, after=False)
+        case "marked":
+            turn.mark = _dies(turn.mark, after=True)
+        case "committed":
+            setattr(seat, "told", _dies(turn.told, after=True))  # noqa: B010
+            setattr(seat, "told_async", _dies_async(turn.told_async))  # noqa: B010
+    telemetry.set_up(json=True, level="error")
+    asyncio.run(_run(url, asynchronous))
+
+
+async def _run(url: str, asynchronous: bool) -> None:
+    known = handler("pay", count_async if asynchronous else count, name="count")
+    with stop_on_signals() as stop:
+        await HandlerRunner(url, {known.name: known}, poll=0.02).run(stop)

@@ -1,0 +1,67 @@
+"""An application that knows nothing of Python: it accepts by `idem.accept(tenant, operation, key, params)` alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import namedtuple_row
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.sync import Synced, sync
+
+ACCEPT = "SELECT d.* FROM idem.accept(%s, %s, %s, %s, %s) AS d"
+
+
+def synced(url: str, catalogue: Catalogue) -> list[Synced]:
+    """What `idem db sync` does."""
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    with engine.begin() as connection:
+        return sync(connection, catalogue.operations, catalogue.providers)
+
+
+def accept(
+    connection: psycopg.Connection[Any],
+    key: str | None = "k1",
+    params: Any = None,
+    *,
+    operation: str = "pay.keyed",
+    tenant: str | None = "t",
+    notify: bool = False,
+) -> Any:
+    """The decision, in the connection's open transaction. `params`: a value, or JSON as str."""
+    text = params if isinstance(params, str) else json.dumps({"amount": 100} if params is None else params)
+    cursor = connection.cursor(row_factory=namedtuple_row)
+    return cursor.execute(ACCEPT, (tenant, operation, key, text, notify)).fetchone()
+
+
+class Application:
+    """Accepts over connections of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def once(self, key: str | None = "k1", params: Any = None, **options: Any) -> Any:
+        """The decision, in a transaction that is committed."""
+        with psycopg.connect(self.url) as connection:
+            return accept(connection, key, params, **options)
+
+    def accepted(self, key: str = "k1", params: Any = None, **options: Any) -> UUID:
+        """The intent of a key that is new."""
+        decision = self.once(key, params, **options)
+        assert decision.decision == "accepted", decision
+        return UUID(str(decision.intent_id))
+
+    def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """A look from outside."""
+        with psycopg.connect(self.url) as look:
+            return look.execute(query, parameters).fetchall()  # type: ignore[call-overload, no-any-return]
+
+    def counts(self) -> tuple[int, ...]:
+        """Committed rows: keys, intents, outbox rows, frozen requests."""
+        tables = "idempotency_keys", "intents", "outbox", "requests"
+        return tuple(self.rows(f"SELECT count(*) FROM idem.{table}")[0][0] for table in tables)

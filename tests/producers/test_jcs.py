@@ -1,0 +1,222 @@
+"""Hazards 34, 70: the canonical form in SQL is that of `outbox.canonical`, and refuses what that refuses.
+
+`IDEM_JCS_EXAMPLES=20000` is the full form.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import psycopg
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from idem.outbox.canonical import MAX_BYTES, MAX_DEPTH, canonical, parse
+from idem.outbox.errors import BodyInvalid
+
+EXAMPLES = int(os.environ.get("IDEM_JCS_EXAMPLES", "1000"))
+Jcs: TypeAlias = Callable[[str], str | None]
+
+TRY = """
+CREATE FUNCTION pg_temp.try_jcs(p text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN idem.jcs(p::json);
+EXCEPTION WHEN data_exception THEN
+    RETURN NULL;
+END $$
+"""
+
+
+@pytest.fixture(scope="module")
+def connection(functions_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(functions_url, autocommit=True) as opened:
+        opened.execute(TRY)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def jcs(connection: psycopg.Connection[Any]) -> Jcs:
+    """The canonical form in SQL; None: refused, by a data exception and nothing else."""
+
+    def run(text: str) -> str | None:
+        found = connection.execute("SELECT pg_temp.try_jcs(%s)", (text,)).fetchone()
+        assert found
+        return None if found[0] is None else str(found[0])
+
+    return run
+
+
+def python(text: str) -> str | None:
+    try:
+        return canonical(parse(text.encode("utf-8"))).decode()
+    except BodyInvalid:
+        return None
+
+
+digits = st.text("0123456789", min_size=1, max_size=20)
+whole = st.one_of(
+    st.integers(-(2**54), 2**54).map(str), st.integers(2**53 - 3, 2**53 + 3).map(str), digits.map(lambda d: "1" + d)
+)
+fraction = st.one_of(st.just(""), digits.map(".".__add__), st.integers(0, 30).map(lambda n: "." + "0" * n + "5"))
+exponent = st.one_of(
+    st.just(""),
+    st.tuples(st.sampled_from("eE"), st.sampled_from(["", "+", "-"]), st.integers(0, 340).map(str)).map("".join),
+    st.tuples(st.sampled_from("eE"), st.sampled_from(["", "+", "-"]), st.sampled_from(["007", "0", "99999", "9" * 18]))
+    .map("".join),
+)  # fmt: skip
+spelled = st.tuples(st.one_of(whole, st.sampled_from(["0", "-0", "-1", "5", "9007199254740991"])), fraction, exponent)
+doubles = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(-(2**53), 2**53),
+    st.integers(0, 2**64 - 1).map(lambda n: struct.unpack(">d", n.to_bytes(8, "big"))[0]).filter(lambda d: d == d),
+    st.floats(2.0**50, 2.0**53 - 1),
+    st.floats(0, 1e-300),
+)
+numbers = st.one_of(
+    spelled.map("".join),
+    doubles.filter(lambda d: abs(d) != float("inf")).map(repr),
+    doubles.filter(lambda d: abs(d) != float("inf")).map(lambda d: f"{d:.17e}"),
+    doubles.filter(lambda d: abs(d) != float("inf")).map(lambda d: f"{d:.3e}"),
+)
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(number=numbers)
+@example("5e-324")
+@example("4.9e-324")
+@example("3e-324")
+@example("1e-324")
+@example("1e-323")
+@example("2.2250738585072014e-308")
+@example("9007199254740991")
+@example("9007199254740992.0")
+@example("-9007199254740991")
+@example("-9007199254740992")
+@example("0.9007199254740993e16")
+@example("4503599627370495.5")
+@example("4503599627370497.5")
+@example("1e16")
+@example("1e400")
+@example("0e400")
+@example("-0.0e-17")
+@example("0.000001")
+@example("0.0000001")
+@example("1" + "0" * 400 + "e-400")
+@example("0." + "0" * 400 + "1e401")
+def test_numbers_are_written_and_refused_as_in_python(jcs: Jcs, number: str) -> None:
+    assert jcs(number) == python(number)
+
+
+escapes = st.sampled_from(
+    ["\\u0000", "\\ud800", "\\udc00", "\\ud83d\\ude00", "\\ude00\\ud83d", "\\uD83D\\uDE00", "\\\\u0000", "\\\\ud800",
+     "\\ud83d\\\\ude00", "\\ud83d\\\\\\ude00", "\\u0041", "\\/", "\\b\\f\\n\\r\\t\\\"", "\\u001f", "\\u007f", "\\uffff"]
+)  # fmt: skip
+characters = st.characters(exclude_categories=("Cs",))
+high = st.characters(min_codepoint=0xD000)
+texts = st.one_of(
+    st.text(characters, max_size=8).map(json.dumps),
+    st.text(characters, max_size=8).map(lambda t: json.dumps(t, ensure_ascii=False)),
+    st.text(high.filter(lambda c: not "\ud800" <= c <= "\udfff"), max_size=4)
+    .map(lambda t: json.dumps(t, ensure_ascii=False)),
+)  # fmt: skip
+strings = st.one_of(texts, texts, st.lists(escapes, min_size=1, max_size=3).map(lambda e: f'"{"".join(e)}"'))
+space = st.sampled_from(["", "", "", " ", "\n\t", " \r"])
+
+
+def containers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    members = st.tuples(texts, space, space, inner).map(lambda m: f"{m[0]}{m[1]}:{m[2]}{m[3]}")
+    return st.one_of(
+        st.tuples(space, st.lists(inner, max_size=5)).map(lambda x: f"[{x[0]}{(',' + x[0]).join(x[1])}{x[0]}]"),
+        st.tuples(space, st.lists(members, max_size=6)).map(lambda x: f"{{{x[0]}{(',' + x[0]).join(x[1])}{x[0]}}}"),
+    )
+
+
+sound = st.one_of(st.sampled_from(["true", "false", "null", "0", "-1.50", "1e2"]), texts)
+documents = st.recursive(sound, containers, max_leaves=30)
+mixed = st.recursive(st.one_of(sound, sound, numbers, strings), containers, max_leaves=12)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(text=documents)
+def test_documents_are_written_as_in_python(jcs: Jcs, text: str) -> None:
+    assert jcs(text) == python(text)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(text=mixed)
+@example('{"a": 1, "\\u0061": 2}')
+@example('{"\\u0000": 1}')
+@example('{"\\ud800": 1}')
+@example('{"a": {"b": 1, "b": 2}}')
+@example(" [ ] ")
+@example(" 1 ")
+@example("NaN")
+@example("-Infinity")
+@example("01")
+@example('"\x7f"')
+@example('"\t"')
+@example("")
+@example("[1,]")
+def test_documents_are_refused_as_in_python(jcs: Jcs, text: str) -> None:
+    assert jcs(text) == python(text)
+
+
+@settings(max_examples=EXAMPLES // 2, deadline=None)
+@given(names=st.lists(st.text(characters.filter("\0".__ne__), max_size=3), min_size=2, max_size=8, unique=True))
+@example(["\U0010ffff", "\uffff", "\ue000", "\ud7ff", "\U00010000"])
+@example(["\U0010ffffz", "\U0010ffff\uffff", "\U0010ffff\U00010000", "\U0010ffff"])
+@example(["é", "e\u0301", "f", "E"])
+def test_members_are_in_the_order_of_their_utf_16_code_units(jcs: Jcs, names: list[str]) -> None:
+    found = jcs(json.dumps(dict.fromkeys(names, 1)))
+    assert found is not None
+    assert list(json.loads(found)) == sorted(names, key=lambda name: name.encode("utf-16-be"))
+
+
+def test_depth_is_limited_as_in_python(jcs: Jcs) -> None:
+    for opened, closed in (("[", "]"), ('{"a":', "}")):
+        for depth, refused in ((MAX_DEPTH, False), (MAX_DEPTH + 1, True)):
+            text = opened * depth + ("1" if opened != "[" else "") + closed * depth
+            assert (python(text) is None, jcs(text) is None) == (refused, refused), depth
+
+
+def test_size_is_limited_as_in_python(jcs: Jcs) -> None:
+    for size, refused in ((MAX_BYTES, False), (MAX_BYTES + 1, True)):
+        text = json.dumps("é" * 10 + "x" * (size - 22), ensure_ascii=False)
+        assert len(text.encode()) == size
+        assert (python(text) is None, jcs(text) is None) == (refused, refused), size
+
+
+REFUSED = {
+    '{"a": {"b/c": 1, "b/c": 2}}': "a member appears twice (at /a/b~1c)",
+    '["\\u0000"]': "a NUL character cannot be stored",
+    '["\\udead"]': "a lone surrogate cannot be stored",
+    '{"id": 12345678901234567890}': "2^53-1) is not exact everywhere (at /id)",
+    '{"id": [1, 0.12345678901234567890]}': "a number that a double does not hold exactly (at /id/1)",
+    "[" * 65 + "]" * 65: "nested deeper than 64",
+    json.dumps("x" * MAX_BYTES): "they have 1048578 bytes, more than 1048576",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_refusal_says_what_where_and_what_to_do(connection: psycopg.Connection[Any], text: str) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+        connection.execute("SELECT idem.jcs(%s::json)", (text,))
+    assert REFUSED[text] in str(refused.value.diag.message_primary)
+    assert refused.value.diag.message_hint
+
+
+@pytest.mark.parametrize(
+    "setting", ["extra_float_digits = 0", "extra_float_digits = -15", "standard_conforming_strings = off",
+                "search_path = ''", "lc_numeric = 'C'", "bytea_output = 'escape'"]
+)  # fmt: skip
+def test_the_session_s_settings_change_nothing(functions_url: str, setting: str) -> None:
+    text = '{"b": [0.1234567890123456, 1e-7, "\\u00e9\\\\", "\\ud83d\\ude00"], "\\uffff": 1, "\\ud83d\\ude00": 2}'
+    with psycopg.connect(functions_url) as session:
+        session.execute(f"SET {setting}")
+        found = session.execute("SELECT idem.jcs(%s::json)", (text,)).fetchone()
+    assert found == (python(text),)

@@ -1,0 +1,125 @@
+"""Hazards 5, 60: the database changed while a row was not rendered: asked about by its key, never replayed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from fix_spine import Spine
+from producers.application import Application
+
+from idem.outbox import operator, recovery
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.states import OutboxStatus
+
+
+async def changed(spine: Spine) -> None:
+    async with spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
+    async with spine.database.connection() as connection:
+        await recovery.Guard(spine.catalogue, "single")(connection)
+
+
+async def status(spine: Spine, intent: UUID) -> str | None:
+    return (await spine.row(intent) or {"status": None})["status"]
+
+
+async def settle_by_asking(spine: Spine, intent: UUID) -> None:
+    for _ in range(6):
+        await spine.advance(400)
+        await spine.reconcile(hasten=True)
+        if await status(spine, intent) != OutboxStatus.UNKNOWN:
+            return
+
+
+async def test_where_a_replay_is_safe_it_stays_to_be_rendered(spine: Spine, application: Application) -> None:
+    intent = application.accepted()
+    await changed(spine)
+    assert await status(spine, intent) == "unfrozen"
+    await spine.work()
+    assert spine.effects() == 1
+
+
+async def test_what_was_never_rendered_is_asked_about_then_rendered_and_sent(
+    spine: Spine, application: Application
+) -> None:
+    intent = application.accepted(operation="pay.keyless")
+    await changed(spine)
+    assert await status(spine, intent) == "unknown"
+    assert application.once(operation="pay.keyless").decision == "unknown"
+    await spine.work()
+    assert spine.effects() == 0
+    await settle_by_asking(spine, intent)
+    row = await spine.row(intent) or {}
+    assert row["claim_token"] is None, "the take was given back"
+    if row["status"] == "held":
+        await spine.advance(120)
+        await spine.reconcile()
+    assert await status(spine, intent) == "unfrozen", "it goes back to be rendered, and is never pending without bytes"
+    await spine.work()
+    assert spine.effects() == 1 and application.once(operation="pay.keyless").decision == "replay"
+
+
+async def test_what_the_provider_has_completes_it(spine: Spine, application: Application) -> None:
+    """The lost commits had rendered and sent it: asked by the key, which is the same, the provider knows it."""
+    intent = application.accepted(operation="pay.keyless")
+    key = (await spine.row(intent) or {})["provider_key"]
+    import httpx
+
+    async with httpx.AsyncClient(base_url=spine.bank.url) as client:
+        sent = {"amount": 100, "currency": "eur", "reference": str(key)}
+        made = await client.post("/payments", json=sent, headers={"authorization": "Bearer keyless-token"})
+        assert made.is_success
+    await changed(spine)
+    await settle_by_asking(spine, intent)
+    done = application.once(operation="pay.keyless")
+    assert done.decision == "replay" and spine.effects() == 1
+
+
+async def test_a_row_beyond_its_window_is_looked_up_and_not_replayed(spine: Spine, application: Application) -> None:
+    """Inside the provider's retention the reconciler would replay; without bytes it can only ask."""
+    intent = application.accepted()
+    async with spine.database.connection() as connection:
+        moved = await recovery.quarantine(connection, cautious(spine), "a test")
+        assert moved == 1
+    row = await spine.row(intent) or {}
+    assert row["status"] == "unknown" and row["first_sent_at"] is not None and row["replay_window"] > 0
+    await spine.advance(60)
+    await spine.reconcile(hasten=True)
+    seen = await spine.evidence(intent)
+    assert ("reconciler", "look", "absent") in seen and not any(kind == "replay" for _, kind, _ in seen)
+    assert (await spine.row(intent) or {})["attempt"] == 0
+    assert spine.effects() == 0
+
+
+def cautious(spine: Spine) -> Catalogue:
+    """A catalogue in which nothing is known, so that every queued row is doubted."""
+    return Catalogue(spine.catalogue.environment, {}, {})
+
+
+@pytest.mark.parametrize("name", ["pay.keyed", "pay.keyless"])
+async def test_an_operator_s_word_that_nothing_was_lost_sends_it_back_to_be_rendered(
+    spine: Spine, application: Application, name: str
+) -> None:
+    intent = application.accepted(operation=name)
+    async with spine.database.connection() as connection:
+        await recovery.quarantine(connection, cautious(spine), "a test")
+        assert await recovery.release(connection, spine.catalogue, by="anna", reason="a planned move") == 1
+    assert await status(spine, intent) == "unfrozen"
+    await spine.work()
+    assert spine.effects() == 1
+
+
+async def test_an_operator_s_redrive_of_what_was_never_rendered(spine: Spine, application: Application) -> None:
+    intent = application.accepted()
+    await spine.advance(2 * 86400)
+    from idem.sweeper.daemon import Sweeper
+
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    assert await status(spine, intent) == "held"
+    version = (await spine.one("SELECT version FROM idem.intents"))["version"]
+    async with spine.database.connection() as connection:
+        await operator.redrive(connection, spine.catalogue, intent, by="anna", reason="again", version=version)
+    assert await status(spine, intent) == "unfrozen"
+    await spine.work()
+    assert spine.effects() == 1

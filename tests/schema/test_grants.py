@@ -1,0 +1,265 @@
+"""Roles with nothing but the grants of their kind: each does its whole job, and nothing more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from fix_spine import Spine, catalogue
+from producers.application import accept, synced
+from schema.databases import Installed
+
+from idem.migrations import grants, runner
+from idem.outbox.accept import Acceptor
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.database import Database
+from idem.outbox.decisions import Accepted, InProgress, Replay, Retrying
+from idem.outbox.handlers import HandlerRunner, Settled, handler
+from idem.sweeper.daemon import Sweeper
+from idem.testing import stepping
+from idem.testing.bank import Account, Bank, BankSettings
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def seller(installed: Installed) -> Iterator[str]:
+    """A role that has nothing yet."""
+    name = f"idem_seller_{os.getpid()}"
+    with psycopg.connect(installed.superuser_url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {name} NOSUPERUSER")
+        yield name
+        admin.execute(f"DROP OWNED BY {name}")
+        admin.execute(f"DROP ROLE {name}")
+
+
+@contextmanager
+def session(installed: Installed, role: str) -> Iterator[Connection]:
+    """A session that has logged in as this role, for all that the database can tell."""
+    with psycopg.connect(installed.superuser_url) as connection:
+        connection.execute(f"SET SESSION AUTHORIZATION {role}")
+        connection.commit()
+        yield connection
+        connection.rollback()
+
+
+@pytest.fixture
+async def spine(installed: Installed, tmp_path: Path) -> AsyncIterator[Spine]:
+    """The whole path: accepted as the producer, worked and looked at as the daemon."""
+    accounts = (Account("keyed", "keyed-token"), Account("keyless", "keyless-token", replay="none"))
+    settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, require_auth=True, accounts=accounts)
+    async with Bank(settings) as bank:
+        known = catalogue(bank.url)
+        database = Database(installed.url("daemon"), name="idem-test", size=8)
+        await database.open()
+        yield Spine(database, bank, known, Acceptor(known.operations, known.providers), installed.url("producer"))
+        await database.close()
+
+
+async def advance(installed: Installed, seconds: float) -> None:
+    async with await psycopg.AsyncConnection.connect(installed.superuser_url, autocommit=True) as superuser:
+        await stepping.advance(superuser, seconds)
+
+
+async def test_a_daemons_role_does_all_of_a_daemons_work(spine: Spine, installed: Installed, seller: str) -> None:
+    synced(installed.url("daemon"), spine.catalogue)
+    heard: list[Settled[Any]] = []
+    told = handler("pay.keyed", lambda db, settled: heard.append(settled), name="heard")
+    handlers = HandlerRunner(installed.url("daemon"), {told.name: told})
+    try:
+        await handlers.run_once()
+        paid = spine.accepted("paid")
+        assert isinstance(spine.accept("paid"), InProgress)
+        assert dict((await spine.work()).fates) == {"settled": 1}
+        assert isinstance(spine.accept("paid"), Replay)
+        assert await handlers.run_once() == 1
+        assert [settled.intent for settled in heard] == [paid]
+    finally:
+        await handlers.close()
+
+    spine.accepted("lost")
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await advance(installed, 10)
+    assert dict((await spine.reconcile()).settled) == {"replay:succeeded": 1}
+
+    absent = spine.accepted("absent", operation="pay.keyless")
+    spine.bank.script(None, ["drop_before_acting"])
+    await spine.work()
+    for _ in range(2):
+        await advance(installed, 100)
+        await spine.reconcile(hasten=True)
+    assert (await spine.key(absent))["state"] == "failed_retryable"
+    await advance(installed, 10)
+    assert (await spine.reconcile()).redriven == 1
+    await spine.work()
+
+    late = spine.accepted("late")
+    await advance(installed, 2 * 86400)
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    assert await spine.letters(late) == ["too_late"]
+    assert spine.accept("late") == Retrying(late)
+    await spine.work()
+
+    runner.grant(installed.url("owner"), seller, "sql", ["t"])
+    with session(installed, seller) as connection:
+        assert accept(connection, "by-sql").decision == "accepted"
+        connection.commit()
+    await spine.work()
+    assert isinstance(spine.accept("by-sql"), Replay)
+    assert spine.effects() == 5
+
+    await advance(installed, 600 * 86400)
+    swept = await Sweeper(spine.database, spine.catalogue).run_once()
+    assert (await spine.one("SELECT count(*) FROM idem.idempotency_keys WHERE state <> 'expired'"))["count"] == 0, swept
+
+
+MORE = [
+    "DELETE FROM idem.idempotency_keys",
+    "DELETE FROM idem.intents",
+    "UPDATE idem.outbox SET claimed_by = 'me'",
+    "UPDATE idem.outbox SET provider_key = gen_random_uuid()",
+    "UPDATE idem.idempotency_keys SET fingerprint = ''",
+    "UPDATE idem.intents SET params = '{}'",
+    "UPDATE idem.evidence SET kind = 'other'",
+    "UPDATE idem.events SET type = 'rested'",
+    "UPDATE idem.installation SET environment = 'mine'",
+    "INSERT INTO idem.dead_letters (subject, reason) VALUES ('x', 'discrepancy')",
+    "INSERT INTO idem.producers (role, tenant) VALUES (current_user, '*')",
+    "INSERT INTO idem.operations (name, provider, account) VALUES ('x', 'p', 'a')",
+    "SELECT body FROM idem.requests",
+    "SELECT * FROM idem.evidence",
+    "SELECT * FROM idem.api_tokens",
+    "CREATE TABLE idem.mine ()",
+    "ALTER TABLE idem.outbox DISABLE TRIGGER ALL",
+    "DROP SCHEMA idem CASCADE",
+]
+
+
+@pytest.mark.parametrize("statement", MORE)
+def test_a_producers_role_may_do_nothing_more(installed: Installed, statement: str) -> None:
+    with session(installed, installed.producer) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(statement)  # type: ignore[call-overload]
+
+
+BY_SQL = "SELECT d.decision FROM idem.accept(%s, 'pay.keyed', %s, '{\"amount\": 1}') AS d"
+
+
+@pytest.fixture
+def known(installed: Installed) -> Catalogue:
+    found = catalogue("http://127.0.0.1:9")
+    synced(installed.url("daemon"), found)
+    return found
+
+
+def test_a_role_of_sql_accepts_for_its_tenants_and_sees_nothing(
+    installed: Installed, seller: str, known: Catalogue
+) -> None:
+    with session(installed, seller) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(BY_SQL, ["acme", "k"])
+    runner.grant(installed.url("owner"), seller, "sql", ["acme", "o'neill"])
+    with session(installed, seller) as connection:
+        for tenant in ("acme", "o'neill"):
+            assert connection.execute(BY_SQL, [tenant, "k"]).fetchone() == ("accepted",)
+        connection.commit()
+        assert connection.execute(BY_SQL, ["acme", "k"]).fetchone() == ("in_progress",)
+        connection.commit()
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="may not accept for tenant 'globex'"):
+            connection.execute(BY_SQL, ["globex", "k"])
+        connection.rollback()
+    with psycopg.connect(installed.superuser_url) as look:
+        tables = look.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'idem'::regnamespace AND relkind = 'r'"
+        )
+        names = [name for (name,) in tables]
+    with session(installed, seller) as connection:
+        for statement in (
+            *MORE,
+            *(f"SELECT FROM idem.{name}" for name in names),
+            "SELECT idem.reserve('acme', 'pay.keyed', 'k2', 'v1:x', '1 h', '1 h', false)",
+            "SELECT idem.submit(idem.uuid7(), 'acme', 'pay.keyed', 'k2', '{}', NULL, 'keyed', 'keyed', 'o',"
+            " idem.uuid7(), 'POST', '/', '{}', '', '1 h', 0, false, NULL)",
+            "SELECT idem.complete(idem.uuid7(), 'acme', 'pay.keyed', 'k2', '{}', NULL, 'local', 200::smallint, '{}',"
+            " '', '1 h')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)  # type: ignore[call-overload]
+            connection.rollback()
+
+
+def test_everybody_is_a_tenant_that_can_be_granted(installed: Installed, seller: str, known: Catalogue) -> None:
+    runner.grant(installed.url("owner"), seller, "sql", ["*"])
+    with session(installed, seller) as connection:
+        assert connection.execute(BY_SQL, ["anybody", "k"]).fetchone() == ("accepted",)
+
+
+def test_a_library_that_accepts_needs_the_producers_rights_alone(installed: Installed, known: Catalogue) -> None:
+    acceptor = Acceptor(known.operations, known.providers)
+    with runner.engine(installed.url("producer")).begin() as connection:
+        assert isinstance(acceptor.accept(connection, "t", "pay.keyed", "k", {"amount": 1}), Accepted)
+
+
+def idem(*arguments: str, url: str | None = None) -> tuple[int, str, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "idem.cli.main", "db", "grant", *arguments],
+        env=environment | ({"IDEM_DATABASE_URL": url} if url else {}), capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["daemon", "producer", "sql"])
+def test_the_command_grants_and_prints_what_it_did(
+    installed: Installed, seller: str, kind: str, tmp_path: Path
+) -> None:
+    tenants = ["--tenant", "acme", "--tenant", "globex"]
+    printed = idem(seller, "--as", kind, *tenants, "--sql")
+    assert (printed[0], printed[2]) == (0, "")
+    with session(installed, seller) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("SELECT idem.uuid7()")
+    for _ in range(2):
+        code, out, said = idem(seller, "--as", kind, *tenants, url=installed.url("owner"))
+        assert (code, out.splitlines()) == (0, [line.removesuffix(";") for line in printed[1].splitlines()]), said
+        assert "environment test" in said
+    with psycopg.connect(installed.superuser_url) as look:
+        found = look.execute("SELECT tenant FROM idem.producers WHERE role = %s ORDER BY tenant", [seller]).fetchall()
+        assert found == [("acme",), ("globex",)]
+        may = look.execute("SELECT has_table_privilege(%s, 'idem.outbox', 'DELETE')", [seller]).fetchone()
+        assert may == (kind == "daemon",)
+    data = json.loads(idem(seller, "--as", kind, *tenants, "--json", url=installed.url("owner"))[1])
+    assert (data["role"], data["kind"], data["tenants"]) == (seller, kind, ["acme", "globex"])
+    assert data["statements"] == [line.removesuffix(";") for line in printed[1].splitlines()]
+
+
+def test_the_command_explains_mistakes(installed: Installed, seller: str) -> None:
+    owner = installed.url("owner")
+    for arguments, url, words in (
+        ((seller, "--as", "sql"), owner, ("--tenant", "'*'")),
+        (("nobody at all", "--as", "daemon"), owner, ("does not exist", 'CREATE ROLE "nobody at all"')),
+        ((seller, "--as", "daemon"), installed.url("daemon"), ("got no rights", "only " + installed.owner)),
+        ((seller, "--as", "sql", "--tenant", ""), owner, ("must not be empty",)),
+    ):
+        code, _, said = idem(*arguments, url=url)
+        assert code == 1 and all(word in said for word in words) and "Traceback" not in said, said
+    assert idem(seller, "--as", "everything", url=owner)[0] == 2
+    with psycopg.connect(installed.superuser_url) as look:
+        look.execute("UPDATE idem.alembic_version SET version_num = '0002'")
+        look.commit()
+    code, _, said = idem(seller, "--as", "daemon", url=owner)
+    assert code == 1 and "run `idem db upgrade` first" in said
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_a_name_that_postgresql_cannot_hold_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="must not be empty"):
+        grants.statements(name, "producer")
+    with pytest.raises(ValueError, match="must not be empty"):
+        grants.statements("role", "sql", [name])

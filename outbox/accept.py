@@ -156,6 +156,20 @@ def parameters(prepared: Prepared, *, may_create: bool = True) -> dict[str, Any]
     if operation.kind == "inline":
         raise ConfigError(f"operations.{operation.name}: it is inline: no worker can make its call, so begin it")
     return {
+        **wanted(prepared),
+        "method": prepared.request.method,
+        "path": prepared.request.path,
+        "headers": json.dumps(dict(prepared.request.headers)),
+        "replay_window": int(contract.replay_window),
+        "marks_start": contract.start_mark,
+        "may_create": may_create,
+    }
+
+
+def wanted(prepared: Prepared) -> dict[str, Any]:
+    """The parameters of every statement that begins an intent, whoever makes its call."""
+    operation = prepared.operation
+    return {
         "tenant": prepared.tenant,
         "operation": operation.name,
         "key": prepared.key,
@@ -166,16 +180,10 @@ def parameters(prepared: Prepared, *, may_create: bool = True) -> dict[str, Any]
         "account": operation.account,
         "origin": prepared.provider.accounts[operation.account].origin,
         "provider_key": prepared.provider_key,
-        "method": prepared.request.method,
-        "path": prepared.request.path,
-        "headers": json.dumps(dict(prepared.request.headers)),
         "body": prepared.request.body,
         "key_ttl": operation.key_ttl,
         "patience": operation.patience,
-        "replay_window": int(contract.replay_window),
-        "marks_start": contract.start_mark,
         "traceparent": prepared.traceparent,
-        "may_create": may_create,
         "refuse_after_expiry": operation.after_expiry == "refuse",
     }
 

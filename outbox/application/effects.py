@@ -239,11 +239,7 @@ class Effect(Generic[P]):
             if isinstance(body, bytes | bytearray):
                 value = _json(bytes(body))
             if (key is None or not key.strip(" \t")) and method.upper() not in wishes.NATURAL:
-                raise ProblemError(
-                    "key_missing",
-                    "Send an Idempotency-Key of 1 to 255 visible ASCII characters: new for each wish, the same for "
-                    "its retries.",
-                )
+                raise reading.missing_key()
             return wishes.wish(
                 self.operation, tenant=tenant, key=key, method=method, path=path, query=query, body=value,
                 traceparent=traceparent, wait=wait,

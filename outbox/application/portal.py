@@ -19,10 +19,10 @@ from uuid import UUID
 from idem.outbox import installation
 from idem.outbox.accept import MINIMUM_RETRY_AFTER
 from idem.outbox.application.misuse import Misuse
+from idem.outbox.application.waiting import away
 from idem.outbox.application.wishes import Wish
 from idem.outbox.decisions import InProgress, Unknown
 from idem.outbox.ends import End
-from idem.outbox.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from idem.outbox.answers import Renderer
@@ -164,9 +164,7 @@ class Portal:
                 async with database.connection() as connection:
                     end = (await stands(connection, [wish.place])).get(wish.place)
             except AWAY as error:
-                raise StoreUnavailable(
-                    "the database cannot say how this request stands: ask again, same key"
-                ) from error
+                raise away(error) from error
             if end is None:
                 return InProgress(None, None, MINIMUM_RETRY_AFTER)
             if not isinstance(end, InProgress | Unknown) or self._loop.time() >= until:

@@ -57,7 +57,7 @@ def _look(line: Line, wish: Wish) -> End | StoreUnavailable | None:
     except Exception as error:
         if _mistake(error):
             raise
-        return _away(error)
+        return away(error)
 
 
 def _enough(seen: End | StoreUnavailable | None, ours: bool) -> bool:
@@ -76,7 +76,8 @@ def _mistake(error: Exception) -> bool:
     return bool(names & {"ProgrammingError", "AssertionError", "TypeError", "AttributeError"})
 
 
-def _away(cause: BaseException) -> StoreUnavailable:
+def away(cause: BaseException) -> StoreUnavailable:
+    """What is raised where the database cannot say how a request stands."""
     found = StoreUnavailable("the database cannot say how this request stands: ask again, same key")
     found.__cause__ = cause
     return found
@@ -117,7 +118,7 @@ async def wait_async(line: Line, wish: Wish, seconds: float, *, ours: bool) -> E
             async with asyncio.timeout(LONGEST_LOOK):
                 seen = await greenlet_spawn(_look, line, wish)
         except TimeoutError as error:
-            seen = _away(error)
+            seen = away(error)
         left = until - time.monotonic()
         if left <= 0 or _enough(seen, ours):
             return _said(seen)
@@ -168,7 +169,7 @@ class Watch:
             async with asyncio.timeout(seconds + LONGEST_LOOK):
                 return await waiter.end
         except TimeoutError as error:
-            raise _away(error) from None
+            raise away(error) from None
         finally:
             waiters = self._waiting[wish.place]
             waiters.remove(waiter)
@@ -220,4 +221,4 @@ class Watch:
                 if _mistake(error):
                     waiter.end.set_exception(error)
                 elif waiter.until <= now:
-                    waiter.end.set_exception(_away(error))
+                    waiter.end.set_exception(away(error))

@@ -29,11 +29,7 @@ def key(request: Request, *, strict: bool, least: int) -> str:
     """The idempotency key. Raises ProblemError (`key_missing`, `key_invalid`)."""
     found = request.headers.getlist("idempotency-key")
     if not found or not any(value.strip(" \t") for value in found):
-        raise ProblemError(
-            "key_missing",
-            "Send an Idempotency-Key of 1 to 255 visible ASCII characters: new for each wish, the same for "
-            "its retries.",
-        )
+        raise missing_key()
     if len(found) > 1:
         raise ProblemError("key_invalid", "The header Idempotency-Key was sent more than once; send one key.")
     try:
@@ -45,6 +41,14 @@ def key(request: Request, *, strict: bool, least: int) -> str:
             "key_invalid", f"The idempotency key has {len(parsed)} characters; at least {least} are wanted here."
         )
     return parsed
+
+
+def missing_key() -> ProblemError:
+    """What a client is told that sends no key."""
+    return ProblemError(
+        "key_missing",
+        "Send an Idempotency-Key of 1 to 255 visible ASCII characters: new for each wish, the same for its retries.",
+    )
 
 
 def check_media_type(request: Request) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -50,21 +49,7 @@ async def begin(connection: AsyncConnection[Any], prepared: Prepared, *, token: 
     cursor = await records(connection).execute(
         BEGIN,
         {
-            "tenant": prepared.tenant,
-            "operation": operation.name,
-            "key": prepared.key,
-            "fingerprint": prepared.fingerprint,
-            "params": json.dumps(prepared.params, ensure_ascii=False, allow_nan=False),
-            "label": prepared.label,
-            "provider": operation.provider,
-            "account": operation.account,
-            "origin": prepared.provider.accounts[operation.account].origin,
-            "provider_key": prepared.provider_key,
-            "body": prepared.request.body,
-            "key_ttl": operation.key_ttl,
-            "patience": operation.patience,
-            "refuse_after_expiry": operation.after_expiry == "refuse",
-            "traceparent": prepared.traceparent,
+            **accept.wanted(prepared),
             "token": token,
             "holder": holder,
             "lease": operation.lease,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import replace
 
 import httpx
@@ -13,6 +12,7 @@ from fix_spine import Spine, operation
 from fix_waiters import waiters
 
 from idem.outbox.http.settings import ApiSettings
+from idem.outbox.providers.http import HttpProvider
 from idem.sweeper.daemon import Sweeper
 
 
@@ -128,6 +128,13 @@ async def test_an_outage_answers_503_when_the_wait_is_over(spine: Spine) -> None
 
 async def test_waiters_cost_statements_by_the_second_not_by_the_head(spine: Spine) -> None:
     """A thousand who wait for five hundred keys: at most 20 statements a second, for all of them."""
+    # They share this loop with the calls, which are not what is measured: no call misses its deadline for them.
+    patient = {
+        name: replace(known, contract=replace(known.contract, deadline=20))
+        for name, known in spine.catalogue.providers.items()
+        if isinstance(known, HttpProvider)
+    }
+    spine.catalogue = replace(spine.catalogue, providers=patient)
     async with (
         through_a_line(spine, pool=10, timeout=5, wait_cap=120) as (api, line),
         waiters(api, 1000, keys=500) as asked,
@@ -139,7 +146,5 @@ async def test_waiters_cost_statements_by_the_second_not_by_the_head(spine: Spin
         while (await spine.work()).claimed:
             pass
         answers: list[httpx.Response] = await asyncio.gather(*asked)
-    # On a machine that is busy with other things a call may miss its deadline: that is unknown, and not sent again.
-    told = Counter(answer.status_code for answer in answers)
-    assert set(told) <= {201, 409} and told[201] > 900, told
+    assert {answer.status_code for answer in answers} == {201}
     assert spine.effects() == 500

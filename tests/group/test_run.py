@@ -214,7 +214,7 @@ async def test_ib_172_a_second_signal_changes_nothing(desk: Desk, unused_tcp_por
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
             group.process.send_signal(number)
             await asyncio.sleep(0.05)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.5)
         release.set()
         assert await group.end() == 0
     assert await desk.state(intent) == ("completed", None)

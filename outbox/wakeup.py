@@ -36,6 +36,7 @@ class Nudge:
         self._interval = interval
         self._settle_time = settle_time
         self._wanted = threading.Event()
+        self._asked = False
         self._closed = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -48,8 +49,9 @@ class Nudge:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the workers soon."""
+        """Wake the workers soon. A program that ends at once calls `close`, else its hint may be lost with it."""
         with self._lock:
+            self._asked = True
             if self._thread is None or not self._thread.is_alive():
                 self._closed = False
                 self._thread = threading.Thread(target=self._run, name="idem-nudge", daemon=True)
@@ -57,7 +59,7 @@ class Nudge:
         self._wanted.set()
 
     def close(self) -> None:
-        """Stop the thread; a hint that was not sent yet is lost, which costs a polling interval."""
+        """Send what was not sent yet and stop the thread, in two seconds at most; what is lost costs a poll."""
         self._closed = True
         self._wanted.set()
         if self._thread is not None:
@@ -67,12 +69,15 @@ class Nudge:
         line = _line(self._url)
         while True:
             self._wanted.wait()
+            if not self._closed:
+                self._wanted.clear()
+            if self._asked:
+                self._asked = False
+                # SQLAlchemy announces a commit just before it happens: give it the time to become visible.
+                time.sleep(self._settle_time)
+                line.hint()
             if self._closed:
                 break
-            self._wanted.clear()
-            # SQLAlchemy announces a commit just before it happens: give it the time to become visible.
-            time.sleep(self._settle_time)
-            line.hint()
             time.sleep(self._interval)
         line.close()
 

@@ -320,14 +320,15 @@ async def test_ib_167_as_process_1_it_stops_on_sigterm_and_buries_orphans(
         pytest.skip("this machine lets nobody make a namespace of processes")
     # The shell becomes idem, process 1 of its namespace; what it left behind is idem's child from then on.
     orphan = "orphan-of-idem-run"
-    shell = f'(exec -a {orphan} sleep 10 &); exec "$@"'
+    shell = f'(exec -a {orphan} sleep 600 &); exec "$@"'
     began, release = held(desk)
     arguments = ("run", "--port", str(unused_tcp_port), "--log", "json")
     async with command(*arguments, env=desk.environment, prefix=(*unshare, "bash", "-c", shell, "bash")) as group:
         await eventually(lambda: alive(desk, {"worker"}))
         [first] = [int(pid) for pid in children_of(group.pid)]
         assert "idem.cli.main run" in processes()[first]
-        assert orphans(orphan)
+        [left] = orphans(orphan)
+        os.kill(left, signal.SIGKILL)
         await eventually(lambda: not orphans(orphan))
         await eventually(lambda: "Z" not in [state(int(pid)) for pid in children_of(first)])
         intent = await desk.pending("k")
@@ -339,8 +340,8 @@ async def test_ib_167_as_process_1_it_stops_on_sigterm_and_buries_orphans(
     assert await desk.state(intent) == ("completed", None)
 
 
-def orphans(name: str) -> list[str]:
-    return [text for text in processes().values() if text.startswith(name)]
+def orphans(name: str) -> list[int]:
+    return [pid for pid, text in processes().items() if text.startswith(name)]
 
 
 def children_of(pid: int) -> list[str]:

@@ -10,12 +10,13 @@ PIP    := $(PY) -m pip --disable-pip-version-check install --quiet
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-$(STAMP): requirements-dev.txt pyproject.toml
+$(STAMP): requirements-dev.txt requirements-source.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"idem needs Python 3.11 or newer, this is {v[0]}.{v[1]}: try make PYTHON=python3.12")'
 	@echo "setting up $(VENV) (once) ..." >&2
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "this Python cannot make virtual environments; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@$(PIP) --require-hashes --only-binary :all: -r requirements-dev.txt
+	@$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements-source.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
@@ -25,7 +26,7 @@ demo: $(STAMP) ## the main job, on an embedded PostgreSQL, with a proof at its e
 	@exec $(VENV)/bin/idem demo $(ARGS)
 
 test: $(STAMP) ## the whole test suite; ARGS="-k accept" for a part
-	@exec $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+	@exec $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(STAMP) ## ruff, mypy strict, import-linter, docs and help up to date
 	@$(PY) .ci/check.py

@@ -159,7 +159,7 @@ def default(field: FieldInfo) -> str:
         case float() if told and value:
             return f"`{durations.text(value)}`"
         case _:
-            return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+            return f"`{value:g}`" if isinstance(value, float) else f"`{value}`".replace("\n", "\\n")
 
 
 def hazards() -> str:

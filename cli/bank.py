@@ -16,7 +16,13 @@ app = typer.Typer(
 )
 
 
-@app.command(epilog=examples("idem bank run --port 8600 --fault-rate 0.2", "idem bank run --settings bank.json"))
+@app.command(
+    epilog=examples(
+        "idem bank run --port 8600 --fault-rate 0.2",
+        "idem bank run --account shop:sk_test_1:stored:24h::stripe",
+        "idem bank run --settings bank.json",
+    )
+)
 def run(
     settings: Annotated[
         Path | None, typer.Option(help="A JSON file with the bank's settings; the options below win over it.")
@@ -28,7 +34,9 @@ def run(
     ] = None,
     account: Annotated[
         list[str] | None,
-        typer.Option(help="An account, name:token[:replay[:retention[:lag]]]; may be given several times."),
+        typer.Option(
+            help="An account, name:token[:replay[:retention[:lag[:api]]]], api being own or stripe; may be given again."
+        ),
     ] = None,
     fault_rate: Annotated[
         float | None, typer.Option(min=0, max=1, help="Share of payments that go wrong, 0 to 1.")

@@ -1,4 +1,4 @@
-"""Redriving many intents at once: counted first, one by one under their own guards, released at a rate."""
+"""Redriving many dead letters at once: counted first, one by one under their own guards, released at a rate."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from idem.cli.options import confirm
 from idem.cli.output import as_json, say, table
 from idem.outbox import standing
 from idem.outbox.errors import Refusal
+from idem.outbox.states import Reason
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -39,13 +40,19 @@ class Selection:
 class Candidate:
     """An intent of the selection: at which version it was looked at, and why it is left out, if it is.
 
-    `letter`: it is an event that a handler could not be told, and the version is how often that was seen.
+    `letter`: it is an event that a handler could not be told, or, without intent, one that has matched no call; the
+    version is how often that was seen.
     """
 
-    intent: UUID
+    intent: UUID | None
     version: int
     why_not: str | None
     letter: UUID | None = None
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What is told about it."""
+        return {"dead_letter": self.letter} if self.intent is None else {"intent": self.intent}
 
 
 async def redrive(
@@ -59,7 +66,7 @@ async def redrive(
     yes: bool,
     as_data: bool,
 ) -> None:
-    """Redrive every intent of the selection that may be; exit code 3 if some were left out."""
+    """Redrive everything of the selection that may be; exit code 3 if some were left out."""
     from idem.outbox import letters, operator
 
     configuration = opening.configuration(config)
@@ -67,8 +74,9 @@ async def redrive(
     async with opening.deciding(config, configuration) as connection:
         candidates = await _candidates(connection, catalogue, selection)
         ready = [each for each in candidates if each.why_not is None]
+        what = "intents" if all(each.intent for each in candidates) else "entries"
         say(
-            f"{len(candidates)} intents match: {len(ready)} will be redriven, {rate:g} a second; "
+            f"{len(candidates)} {what} match: {len(ready)} will be redriven, {rate:g} a second; "
             f"{len(candidates) - len(ready)} are left out"
         )
         for why, count in Counter(each.why_not for each in candidates if each.why_not).most_common(10):
@@ -76,13 +84,16 @@ async def redrive(
         if expect is None:
             raise Refusal(f"nothing was changed: say how many you expect, as in --expect {len(candidates)}")
         if expect != len(candidates):
-            raise Refusal(f"nothing was changed: {len(candidates)} intents match, and you expect {expect}: look again")
-        confirm(f"Redrive {len(ready)} intents?", yes=yes)
+            raise Refusal(f"nothing was changed: {len(candidates)} {what} match, and you expect {expect}: look again")
+        confirm(f"Redrive {len(ready)} {what}?", yes=yes)
         done: list[dict[str, Any]] = []
-        skipped = [{"intent": each.intent, "why": each.why_not} for each in candidates if each.why_not is not None]
+        skipped = [each.named | {"why": each.why_not} for each in candidates if each.why_not is not None]
         for each in ready:
             try:
-                if each.letter is not None:
+                if each.intent is None:
+                    assert each.letter is not None  # an event
+                    await letters.try_event_again(connection, each.letter, by=by, reason=reason, seen=each.version)
+                elif each.letter is not None:
                     await letters.run_again(connection, each.letter, by=by, reason=reason, seen=each.version)
                 else:
                     await operator.redrive(
@@ -90,15 +101,19 @@ async def redrive(
                         due_in=len(done) / rate,
                     )  # fmt: skip
             except Refusal as refusal:
-                skipped.append({"intent": each.intent, "why": str(refusal)})
+                skipped.append(each.named | {"why": str(refusal)})
             else:
-                done.append({"intent": each.intent})
+                done.append(each.named)
     if as_data:
         as_json({"redriven": done, "skipped": skipped})
     else:
         typer.echo(f"redriven: {len(done)}, skipped: {len(skipped)}")
         if skipped:
-            table(["skipped", "why"], [[each["intent"], each["why"]] for each in skipped], empty="")
+            table(
+                ["skipped", "why"],
+                [[each.get("intent") or each["dead_letter"], each["why"]] for each in skipped],
+                empty="",
+            )
     if skipped:
         raise typer.Exit(FINDINGS)
 
@@ -119,6 +134,11 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
             Candidate(UUID(each["details"]["intent"]), each["seen"], None, each["id"])
             for each in page
             if letters.is_of_handler(each["reason"], each["details"])
+        ]
+        told += [
+            Candidate(None, each["seen"], None, each["id"])
+            for each in page
+            if each["reason"] == Reason.UNMATCHED_WEBHOOK
         ]
         if len(page) < PAGE:
             break

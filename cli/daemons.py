@@ -1,4 +1,4 @@
-"""`idem worker|sweeper|reconciler run` and `idem reconcile`: the daemons, one process each."""
+"""`idem worker|sweeper|reconciler run`: the daemons, one process each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 
 from idem.cli import db, opening
 from idem.cli.application import App, application
-from idem.cli.options import Config, Json, Since, examples, moment
-from idem.cli.output import age, as_json, say, table
+from idem.cli.options import Config, Json, examples
+from idem.cli.output import as_json, say, table
 
 if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
@@ -47,8 +47,6 @@ Wait: TypeAlias = Annotated[
 WAIT = 30.0
 
 Run: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
-
-RECONCILE_EXAMPLES = examples("idem reconcile --now", "idem reconcile --since 3d --json")
 
 
 @worker.command("run", epilog=examples("idem worker run", "idem worker run --log json --metrics-port 9101"))
@@ -114,7 +112,7 @@ def run_sweeper(
         wait=0.0 if once else wait,
     )
     if once:
-        _show_pass(done, as_data=as_data)
+        show_pass(done, as_data=as_data)
 
 
 @reconciler.command("run", epilog=examples("idem reconciler run", "idem reconciler run --log json"))
@@ -133,47 +131,9 @@ def run_reconciler(
         from idem.outbox.daemon import stop_on_signals
 
         with stop_on_signals() as stop:
-            await _reconciler(database, catalogue, found).run(stop)
+            await reconciler_of(database, catalogue, found).run(stop)
 
     run_daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
-
-
-def reconcile(
-    config: Config = None,
-    app: App = None,
-    since: Since = None,
-    now: Annotated[bool, typer.Option("--now", help="Ask about everything unknown now, whenever it is due.")] = False,
-    as_data: Json = False,
-) -> None:
-    """Settle once what is unknown: with --now all of it, with --since what was accepted from then on, else what is due.
-
-    Shows what became of each, and what is left.
-    """
-    from_then = moment(since)
-
-    async def run(database: Database, catalogue: Catalogue, found: Configuration) -> dict[str, Any]:
-        from idem.outbox import listing
-
-        daemon = _reconciler(database, catalogue, found)
-        try:
-            done = await daemon.run_once(hasten=now, since=from_then)
-        finally:
-            await daemon.close()
-        async with database.connection() as connection:
-            left = await listing.unknowns(connection, awaiting=True)
-        return asdict(done) | {"left": left}
-
-    result = run_daemon(config, "reconcile", run, log="console", level="warning", port=None, host="", wait=0.0)
-    left = result.pop("left")
-    if as_data:
-        as_json(result | {"left": left})
-        return
-    _show_pass(result, as_data=False)
-    table(
-        ["intent", "status", "provider", "age", "next look in", "looks"],
-        [[u["intent_id"], u["status"], u["provider"], age(u["age"]), age(u["next_look_in"]), u["looks"]] for u in left],
-        empty="nothing is left unknown",
-    )
 
 
 def run_daemon(
@@ -258,7 +218,8 @@ async def check_environment(config: Path | None, found: Configuration) -> None:
         await opening.announce(connection, found.settings.environment)
 
 
-def _reconciler(database: Database, catalogue: Catalogue, found: Configuration) -> Reconciler:
+def reconciler_of(database: Database, catalogue: Catalogue, found: Configuration) -> Reconciler:
+    """A reconciler with the slots and waits of this configuration."""
     from idem.reconciler.daemon import Reconciler
 
     settings = found.settings
@@ -266,7 +227,8 @@ def _reconciler(database: Database, catalogue: Catalogue, found: Configuration) 
     return Reconciler(database, catalogue, settings.reconciler, slots=slots, margin=settings.worker.margin)
 
 
-def _show_pass(done: Any, *, as_data: bool) -> None:
+def show_pass(done: Any, *, as_data: bool) -> None:
+    """Print what one pass of a daemon did."""
     result: dict[str, Any] = done if isinstance(done, dict) else asdict(done)
     if as_data:
         as_json(result)

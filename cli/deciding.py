@@ -57,6 +57,7 @@ class Case:
     letter: dict[str, Any]
     intent: dict[str, Any] | None
     held: Standing | None
+    event: dict[str, Any] | None = None
 
 
 async def read(connection: AsyncConnection[Any], letter_id: UUID, *, params: bool = False) -> Case:
@@ -66,10 +67,12 @@ async def read(connection: AsyncConnection[Any], letter_id: UUID, *, params: boo
     letter = await listing.letter(connection, letter_id)
     if letter is None:
         raise Refusal(f"there is no dead letter {letter_id} in this database: `idem dlq list` shows the open ones")
+    about = letter["webhook_event_id"]
+    event = None if about is None else await listing.event(connection, about)
     if letter["intent_id"] is None:
-        return Case(letter, None, None)
+        return Case(letter, None, None, event)
     intent = await listing.intent(connection, letter["intent_id"], params=params)
-    return Case(letter, intent, await operator.stand(connection, letter["intent_id"]))
+    return Case(letter, intent, await operator.stand(connection, letter["intent_id"]), event)
 
 
 def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False) -> list[Prospect]:
@@ -92,7 +95,8 @@ async def resolve(config: Path | None, letter: UUID, wish: Wish, *, yes: bool, a
     if as_data:
         as_json({"dead_letter": letter, "intent": case.letter["intent_id"], **done})
     else:
-        typer.echo(f"{done['action']}: " + ", ".join(f"{k} {v}" for k, v in done.items() if k != "action" and v))
+        more = ", ".join(f"{k} {v}" for k, v in done.items() if k != "action" and v)
+        typer.echo(f"{done['action']}: {more}" if more else done["action"])
 
 
 def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
@@ -143,6 +147,9 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
             "action": "handler_redriven" if wish.act == "redrive" else "handler_skipped",
             "handler": about["handler"], "event": f"{about['intent']} number {about['number']}",
         }  # fmt: skip
+    if case.intent is None and wish.act == "redrive":
+        await letters.try_event_again(connection, letter_id, seen=seen, **words)
+        return {"action": "tried_again", "event": case.letter["details"].get("event")}
     if case.intent is None:
         await letters.discard(connection, letter_id, seen=seen, **words)
         return {"action": "discarded"}

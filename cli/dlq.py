@@ -86,8 +86,9 @@ def show(
     as_data: Json = False,
 ) -> None:
     """Show everything that is known about a dead letter, and what each possible resolution would do."""
+    from idem.cli.checked import show_discrepancy
     from idem.cli.deciding import prospects_of, read
-    from idem.cli.timeline import show_intent, show_prospects
+    from idem.cli.timeline import show_event, show_intent, show_prospects
 
     async def run() -> tuple[Any, Any]:
         async with opening.connected(config) as connection:
@@ -97,10 +98,17 @@ def show(
     case, possible = asyncio.run(run())
     if as_data:
         actions = [{"command": p.command, "possible": p.possible, "text": p.text} for p in possible]
-        as_json({"dead_letter": case.letter, "intent": case.intent, "actions": actions})
+        as_json({"dead_letter": case.letter, "intent": case.intent, "event": case.event, "actions": actions})
         return
     names = ("id", "reason", "seen", "created_at", "subject", "webhook_event_id", "details", "resolution", "note")
-    fields([(name.replace("_", " "), case.letter[name]) for name in names])
+    checked_by_ledger = case.letter["reason"] == "discrepancy" and "next" in case.letter["details"]
+    shown = [name for name in names if name != "details" or not checked_by_ledger]
+    fields([(name.replace("_", " "), case.letter[name]) for name in shown])
+    if checked_by_ledger:
+        show_discrepancy(case.letter["details"])
+    if case.event is not None:
+        typer.echo()
+        show_event(case.event)
     if case.intent is not None:
         typer.echo()
         show_intent(case.intent)
@@ -193,6 +201,7 @@ def redrive(
     """Put intents back to work under the same provider key: one, or all of a provider or reason.
 
     A dead letter `handler_failed` of a handler of settled intents: the handler runs again, nothing is sent.
+    A dead letter `unmatched_webhook`: the event is tried again, by the contract as it is now.
     The frozen bytes are sent again. Were the client's params wrong, cancel, and let the client send a new key.
     Many at once never touches an unknown intent or one with a live call; each that is left out is told, with why.
     """
@@ -227,7 +236,7 @@ def redrive(
 def discard(
     letter: Letter, reason: Why, config: Config = None, by: By = None, yes: Yes = False, as_data: Json = False
 ) -> None:
-    """Close an entry that is about no intent (an unmatched webhook). An intent is never discarded."""
+    """Close an entry that is about no intent (an unmatched webhook, a discrepancy). An intent is never discarded."""
     from idem.cli import deciding
 
     asyncio.run(deciding.resolve(config, letter, deciding.Wish("discard", reason, who(by)), yes=yes, as_data=as_data))

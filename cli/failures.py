@@ -11,13 +11,15 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 FINDINGS: Final = 3
+INCOMPLETE: Final = 4
 
 EXIT_CODES: Final = """\b
 Exit codes of every command:
   0  done
   1  refused or failed; the message says why and what to do
   2  wrong usage, or a mistake in the configuration
-  3  done, and there is something that a person should look at (discrepancies, findings)"""
+  3  done, and there is something that a person should look at (discrepancies, findings)
+  4  begun and not completed, so that what was not seen proves nothing (a ledger check)"""
 
 NO_SCHEMA: Final = "this database has no idem schema, or an older one than this program: run `idem db upgrade`"
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import typer
 
 from idem.cli import opening
-from idem.cli.options import By, Config, Json, Limit, Params, Why, Yes, confirm, examples, who
+from idem.cli.options import By, Config, Json, Limit, Params, Sure, Why, Yes, confirm, examples, who
 from idem.cli.output import age, as_json, say, table
 from idem.outbox.errors import Refusal
 
@@ -115,14 +115,17 @@ def cancel(
     reason: Why,
     config: Config = None,
     by: By = None,
+    sure: Sure = False,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
     """Cancel an intent of which nothing was executed: its key answers 409 `cancelled` from then on."""
-    asyncio.run(_cancel(config, intent, who(by), reason, yes, as_data))
+    asyncio.run(_cancel(config, intent, who(by), reason, sure, yes, as_data))
 
 
-async def _cancel(config: Path | None, intent: UUID, by: str, reason: str, yes: bool, as_data: bool) -> None:
+async def _cancel(
+    config: Path | None, intent: UUID, by: str, reason: str, sure: bool, yes: bool, as_data: bool
+) -> None:
     from idem.cli.prospects import CANCEL, prospects
     from idem.outbox import listing, operator
 
@@ -131,14 +134,15 @@ async def _cancel(config: Path | None, intent: UUID, by: str, reason: str, yes: 
     async with opening.deciding(config, configuration) as connection:
         found = known(await listing.intent(connection, intent), intent)
         held = await operator.stand(connection, intent)
-        for each in prospects(found, held, catalogue):
+        for each in prospects(found, held, catalogue, sure=sure):
             if each.command == CANCEL:
                 say(f"intent {intent} ({found['operation']}, {found['label'] or 'no label'}): {each.text}")
         if held is not None:
             confirm("Cancel it?", yes=yes)
         done = await operator.cancel(
-            connection, catalogue, intent, by=by, reason=reason, version=held.row.version if held else None
-        )
+            connection, catalogue, intent, by=by, reason=reason, version=held.row.version if held else None,
+            know_it_did_not_happen=sure,
+        )  # fmt: skip
     if as_data:
         as_json(asdict(done))
     else:

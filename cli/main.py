@@ -18,6 +18,8 @@ from idem.cli import (
     db,
     dlq,
     intents,
+    pause,
+    reconcile,
     recover,
     run,
     status,
@@ -50,12 +52,14 @@ app.command("up", epilog=up.EXAMPLES)(up.up)
 app.add_typer(daemons.worker, name="worker")
 app.add_typer(daemons.sweeper, name="sweeper")
 app.add_typer(daemons.reconciler, name="reconciler")
-app.command("reconcile", epilog=daemons.RECONCILE_EXAMPLES)(daemons.reconcile)
+app.command("reconcile", epilog=reconcile.EXAMPLES)(reconcile.reconcile)
 app.add_typer(unknowns.app, name="unknowns")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(intents.app, name="intents")
 app.add_typer(tokens.app, name="token")
 app.add_typer(tenants.app, name="tenants")
+app.command("pause", epilog=pause.PAUSE_EXAMPLES)(pause.pause)
+app.command("resume", epilog=pause.RESUME_EXAMPLES)(pause.resume)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("recover", epilog=recover.EXAMPLES)(recover.recover)

@@ -84,6 +84,16 @@ def moment(value: str | None) -> datetime | None:
         ) from None
 
 
+def span(value: str | None) -> float | None:
+    """How many seconds ago, of a value that `moment` takes; None where it is a time."""
+    from idem.outbox import durations
+
+    try:
+        return None if value is None else durations.parse(value)
+    except ValueError:
+        return None
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask, unless `yes`. Where nobody can answer it is refused, not assumed."""
     if yes:

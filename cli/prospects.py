@@ -57,7 +57,11 @@ def prospects(
             ),
         ]  # fmt: skip
     if intent is None:
-        return [Prospect(DISCARD, True, "closes this entry, which is about no intent; nothing else changes")]
+        found = [Prospect(DISCARD, True, "closes this entry, which is about no intent; nothing else changes")]
+        if letter is not None and letter["reason"] == Reason.UNMATCHED_WEBHOOK:
+            again = "the reconciler looks at once for the call that the event is about; a match closes this entry"
+            found.insert(0, Prospect(REDRIVE, True, again))
+        return found
     if held is not None:
         found += _of_row(intent, held, catalogue, sure=sure)
     elif letter is None or letter["reason"] not in letters.CLOSED_ALONE:
@@ -104,7 +108,7 @@ def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None,
         ),
         _prospect(
             CANCEL,
-            standing.against_cancel(held),
+            standing.against_cancel(held, sure=sure),
             "completes the key with the answer 409 `cancelled`: no retry with this key makes it happen any more "
             f"(idem intents cancel {intent['id']})",
         ),

@@ -215,7 +215,10 @@ def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object
     )
     if found["paused"]:
         yield (
-            ["paused", "account", "since", "by", "reason"],
-            [[p["provider"], p["account"], age(p["age"]), p["paused_by"], p["reason"]] for p in found["paused"]],
+            ["paused", "account", "what", "since", "by", "reason"],
+            [
+                [p["provider"], p["account"] or "all", p["what"], age(p["age"]), p["paused_by"], p["reason"]]
+                for p in found["paused"]
+            ],
             "",
         )

@@ -57,6 +57,22 @@ def show_intent(intent: dict[str, Any]) -> None:
     )
 
 
+def show_event(event: dict[str, Any]) -> None:
+    """Print what is kept of a provider's event, but for its body."""
+    fields(
+        [
+            ("event", event["event_id"]),
+            ("from", f"{event['provider']}/{event['account']}"),
+            ("type", event["type"]),
+            ("reference", event["reference"]),
+            ("verdict", event["verdict"]),
+            ("received", f"{age(event['age'])} ago"),
+            ("tries that failed", event["tries"] or None),
+            ("body", f"{event['body_bytes']} bytes" if event["body_bytes"] is not None else "not kept any more"),
+        ]
+    )
+
+
 def _show_row(row: dict[str, Any]) -> None:
     fields(
         [

@@ -24,12 +24,14 @@ _MODULES = {
     "idem.outbox.configuration": "load",
     "idem.outbox.decisions": "Accepted Decision Expired InProgress Mismatch NeedsOperator Replay Retrying Unknown",
     "idem.outbox.errors": (
-        "BodyInvalid ConfigError IdemError KeyInvalid ParamsInvalid Refusal RetryTransaction StoreUnavailable "
-        "Unrenderable"
+        "AcceptPaused BodyInvalid ConfigError IdemError KeyInvalid ParamsInvalid Refusal RetryTransaction "
+        "StoreUnavailable Unrenderable LeaseTooShort"
     ),
     "idem.outbox.handlers": "Settled",
     "idem.outbox.operation": "Answer",
-    "idem.outbox.outcomes": "Pending Refused Succeeded",
+    "idem.outbox.outcomes": "Absent Ambiguous CouldNotAsk NotExecuted Pending Refused Succeeded",
+    "idem.outbox.provider": "Question",
+    "idem.outbox.sending": "SendRequest Sending",
 }
 _NAMES = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
 _NAMES["Request"] = ("idem.outbox.contract", "ProviderRequest")
@@ -37,12 +39,16 @@ _INSIDE = "idem.reconciler.webhooks.inside"
 """What `Idem` needs of a package that its own may not know."""
 
 __all__ = [
+    "Absent",
+    "AcceptPaused",
     "Accepted",
+    "Ambiguous",
     "Answer",
     "AsyncInlineCall",
     "BodyInvalid",
     "Call",
     "ConfigError",
+    "CouldNotAsk",
     "Decision",
     "Effect",
     "Expired",
@@ -52,21 +58,26 @@ __all__ = [
     "InTransaction",
     "InlineCall",
     "KeyInvalid",
+    "LeaseTooShort",
     "Mismatch",
     "Misuse",
     "NeedsOperator",
     "NoTransaction",
     "NotCommitted",
+    "NotExecuted",
     "NotStored",
     "OutOfOrder",
     "ParamsInvalid",
     "Pending",
+    "Question",
     "Refusal",
     "Refused",
     "Replay",
     "Request",
     "RetryTransaction",
     "Retrying",
+    "SendRequest",
+    "Sending",
     "Settled",
     "StoreUnavailable",
     "Succeeded",
@@ -107,10 +118,12 @@ if TYPE_CHECKING:
         Unknown,
     )
     from idem.outbox.errors import (
+        AcceptPaused,
         BodyInvalid,
         ConfigError,
         IdemError,
         KeyInvalid,
+        LeaseTooShort,
         ParamsInvalid,
         Refusal,
         RetryTransaction,
@@ -119,7 +132,9 @@ if TYPE_CHECKING:
     )
     from idem.outbox.handlers import Settled
     from idem.outbox.operation import Answer
-    from idem.outbox.outcomes import Pending, Refused, Succeeded
+    from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Pending, Refused, Succeeded
+    from idem.outbox.provider import Question
+    from idem.outbox.sending import Sending, SendRequest
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,8 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT, INSERT, UPDATE, DELETE", "webhook_bodies"),
     ("SELECT, INSERT, UPDATE", "dead_letters"),
     ("SELECT, INSERT, UPDATE, DELETE", "lanes"),
+    ("SELECT, INSERT", "lane_changes"),
+    ("SELECT, INSERT, UPDATE (seen_identity, seen_at, seen_by)", "account_identities"),
     ("SELECT, INSERT, UPDATE, DELETE", "daemons"),
     ("SELECT, INSERT, UPDATE", "api_tokens"),
     ("SELECT, INSERT, UPDATE, DELETE", "tenant_usage"),

@@ -18,7 +18,6 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from idem.outbox import configuration, keys
-from idem.outbox.contract import Provider
 from idem.outbox.decisions import (
     Accepted,
     Decision,
@@ -33,9 +32,10 @@ from idem.outbox.decisions import (
 )
 from idem.outbox.errors import ConfigError, StoreUnavailable
 from idem.outbox.failures import said, sqlstate
-from idem.outbox.installation import NOT_INSTALLED, SECRET
+from idem.outbox.installation import NOT_INSTALLED, SECRET, check_marks
 from idem.outbox.operation import Answer, Operation
 from idem.outbox.prepare import Prepared, prepare
+from idem.outbox.provider import Provider
 from idem.outbox.wakeup import Nudge
 
 if TYPE_CHECKING:
@@ -119,10 +119,11 @@ class Acceptor:
     def _installation_secret(self, connection: Connection) -> bytes:
         # Read once a process: the secret of an installation never changes.
         if self._secret is None:
-            secret = connection.scalar(text(SECRET))
-            if secret is None:
+            row = connection.execute(text(SECRET)).first()
+            if row is None:
                 raise StoreUnavailable(NOT_INSTALLED)
-            self._secret = bytes(secret)
+            check_marks(row.environment, self._providers.values())
+            self._secret = bytes(row.secret)
         return self._secret
 
 

@@ -15,19 +15,37 @@ INSTALLATION = """
 SELECT i.environment, current_database()::text AS database, i.created_at, statement_timestamp() AS now
   FROM idem.installation i
 """
-# A paused lane grows old on purpose: it is told apart, so that it neither hides nor imitates a fault.
+# A paused lane grows old on purpose: it is told apart, so that it neither hides nor imitates a fault. What was sent
+# waits for look-ups, all else for calls.
 OUTBOX = """
-SELECT o.status, coalesce(l.paused, false) AS paused, count(*) AS rows,
-       extract(epoch FROM statement_timestamp() - min(o.status_since))::float8 AS oldest,
-       greatest(0, extract(epoch FROM statement_timestamp() - min(o.available_at)))::float8 AS overdue,
-       min(extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window)
-           FILTER (WHERE o.status = 'unknown' AND o.replay_window > 0) AS replay_window_left
-  FROM idem.outbox o LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
- GROUP BY o.status, coalesce(l.paused, false) ORDER BY o.status, 2
+SELECT w.status, w.paused, sum(w.rows)::bigint AS rows,
+       extract(epoch FROM statement_timestamp() - min(w.since))::float8 AS oldest,
+       greatest(0, extract(epoch FROM statement_timestamp() - min(w.due)))::float8 AS overdue,
+       min(w.replay_window_left) AS replay_window_left
+  FROM (SELECT g.*, EXISTS (SELECT FROM idem.lanes l
+                             WHERE l.provider = g.provider AND l.account IN (g.account, '')
+                               AND CASE WHEN g.status IN ('unknown', 'awaiting') THEN l.looks_paused
+                                        ELSE l.paused END) AS paused
+          FROM (SELECT o.status, o.provider, o.account, count(*) AS rows, min(o.status_since) AS since,
+                       min(o.available_at) AS due,
+                       min(extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window)
+                           FILTER (WHERE o.status = 'unknown' AND o.replay_window > 0 AND NOT o.key_burned)
+                           AS replay_window_left
+                  FROM idem.outbox o GROUP BY o.status, o.provider, o.account) AS g) AS w
+ GROUP BY w.status, w.paused ORDER BY w.status, w.paused
 """
 PROOFS = """
 SELECT count(*) AS rows, extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest
   FROM idem.proofs p
+"""
+# The oldest is exact, they are counted to ten thousand: of somebody else's events there may be very many.
+UNMATCHED = """
+SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.verdict = 'unmatched'
+                                 AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = l.id)
+                               LIMIT 10000) AS w)::integer AS rows,
+       extract(epoch FROM statement_timestamp() - min(e.received_at))::float8 AS oldest
+  FROM idem.webhook_events e
+ WHERE e.verdict = 'unmatched' AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = e.id)
 """
 LETTERS = """
 SELECT d.reason, count(*) AS rows, extract(epoch FROM statement_timestamp() - min(d.created_at))::float8 AS oldest
@@ -47,10 +65,18 @@ SELECT d.kind, d.id, d.host, d.pid, d.started_at, d.seen_at, d.passed_at, d.ende
     OR (d.ended_at IS NULL AND d.seen_at > statement_timestamp() - interval '1 day')
  ORDER BY d.kind, d.seen_at DESC
 """
+# An empty account stands for all. Who paused which part is in the history; what was written past it, in the lane.
 PAUSED = """
-SELECT l.provider, l.account, l.paused_by, l.reason, l.changed_at,
-       extract(epoch FROM statement_timestamp() - l.changed_at)::float8 AS age
-  FROM idem.lanes l WHERE l.paused ORDER BY l.provider, l.account
+SELECT l.provider, l.account, w.what, coalesce(c.changed_by, l.paused_by) AS paused_by,
+       coalesce(c.reason, l.reason) AS reason, coalesce(c.changed_at, l.changed_at) AS changed_at,
+       extract(epoch FROM statement_timestamp() - coalesce(c.changed_at, l.changed_at))::float8 AS age
+  FROM idem.lanes l
+ CROSS JOIN LATERAL (VALUES (1, 'calls', l.paused), (2, 'looks', l.looks_paused), (3, 'accept', l.accept_paused))
+       AS w (number, what, paused)
+  LEFT JOIN LATERAL (SELECT k.paused, k.changed_by, k.reason, k.changed_at FROM idem.lane_changes k
+                      WHERE k.provider = l.provider AND k.account = l.account AND k.what = w.what
+                      ORDER BY k.id DESC LIMIT 1) AS c ON c.paused
+ WHERE w.paused ORDER BY l.provider, l.account, w.number
 """
 # Of each handler the first ten thousand: ids of intents are in the order of time, so the oldest are among them.
 HANDLERS = """
@@ -82,6 +108,7 @@ async def ages(connection: AsyncConnection[Any]) -> Record:
             "installation": next(iter(await all(INSTALLATION)), None),
             "outbox": await all(OUTBOX),
             "proofs": (await all(PROOFS))[0],
+            "unmatched": (await all(UNMATCHED))[0],
             "dead_letters": await all(LETTERS),
             "daemons": await all(DAEMONS),
             "paused": await all(PAUSED),
@@ -105,4 +132,5 @@ async def report(connection: AsyncConnection[Any]) -> None:
     windows = [row["replay_window_left"] for row in found["outbox"] if row["replay_window_left"] is not None]
     open_letters = {letter["reason"]: letter["rows"] for letter in letters}
     telemetry.aged(kinds, paused, open_letters, min(windows, default=None))
+    telemetry.webhooks_wait(found["unmatched"]["rows"], found["unmatched"]["oldest"] or 0.0)
     telemetry.handlers_wait({each["handler"]: (each["events"], each["oldest"]) for each in found["handlers"]})

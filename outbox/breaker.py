@@ -29,6 +29,9 @@ GRACE = 5.0
 
 UNLIMITED = sys.maxsize
 
+RAMPED = 1024
+"""Calls at a time beyond which a lane that came back is as before: more than it can have slots."""
+
 
 class State(StrEnum):
     CLOSED = "closed"
@@ -49,8 +52,11 @@ class Breaker:
         self._probe: Hashable | None = None
         self.last_failed: Hashable | None = None
         """The row that failed last: when half-open, let the claim take another one first, if there is one."""
+        self.openings = 0
+        """How often it has opened, or opened again after a probe that failed."""
         self.closings = 0
         """How often it has closed after being open: whoever sees it grow may look at everything that waited."""
+        self._at_once = UNLIMITED
 
     def state(self, now: float) -> State:
         if self._opens_at is None:
@@ -66,6 +72,14 @@ class Breaker:
                 return 0
             case State.HALF_OPEN:
                 return 0 if self._probe is not None else 1
+
+    @property
+    def at_once(self) -> int:
+        """How many calls may run at a time: one after it has closed, then twice as many with each that succeeds.
+
+        A provider that has just come back would fall again under everything that waited for it.
+        """
+        return self._at_once
 
     def wait(self, now: float) -> float:
         """Seconds until it is half-open; 0 if a call may be begun."""
@@ -107,7 +121,7 @@ class Breaker:
             case _:
                 self._reached()
                 self._config.clear()
-                self._shut()
+                self._succeeded()
                 return
         self._failed(row_id, now, probed=probed)
 
@@ -117,13 +131,22 @@ class Breaker:
         if reached:
             self._reached()
             if not self._over():
-                self._shut()
+                self._succeeded()
             return
         self._transport += 1
         self._failed(question, now, probed=probed)
 
+    def _succeeded(self) -> None:
+        if self._opens_at is not None:
+            self._shut()
+        elif self._at_once < UNLIMITED:
+            doubled = 2 * self._at_once
+            self._at_once = doubled if doubled < RAMPED else UNLIMITED
+
     def _failed(self, row_id: Hashable, now: float, *, probed: bool) -> None:
         self.last_failed = row_id
+        if self._at_once < UNLIMITED:
+            self._at_once = 1
         if probed:
             self._pauses += 1
             self._open(now)
@@ -139,11 +162,11 @@ class Breaker:
     def _open(self, now: float) -> None:
         longest = min(LONGEST_PAUSE, 2 * FIRST_PAUSE * 2 ** min(self._pauses, 10))
         self._opens_at = now + longest / 2 * (1 + self._jitter())
+        self.openings += 1
 
     def _shut(self) -> None:
-        if self._opens_at is None:
-            return
         self._pauses = 0
+        self._at_once = 1
         self._opens_at = self._probe = self.last_failed = None
         self.closings += 1
 

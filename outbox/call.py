@@ -54,7 +54,7 @@ _NO_CONNECTION = frozenset({httpx.ConnectError, httpx.ConnectTimeout, httpx.Prox
 # They are raised before a connection is tried, so that there is nothing for the trace to show.
 _NO_TRY = frozenset({httpx.PoolTimeout, httpx.UnsupportedProtocol})
 
-_NEVER_OURS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+NEVER_OURS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 class SecondSend(Exception):
@@ -131,7 +131,7 @@ class Recorder:
                 raise LeaseTooShort("the claim was over when the start was to be marked")
             if not self.fits:
                 raise LeaseTooShort("deadline and margin no longer fit into the lease")
-        except _NEVER_OURS:
+        except NEVER_OURS:
             raise
         except LeaseTooShort as error:
             self.stopped = error
@@ -208,7 +208,7 @@ async def call(
             )
             attempt.given_to_httpx = True
             await attempt.exchange(outward, ends)
-    except _NEVER_OURS:
+    except NEVER_OURS:
         raise
     except BaseException as error:
         return attempt.failed(error)

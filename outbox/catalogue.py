@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from idem.outbox.contract import Contract, Provider, ProviderRequest
+from idem.outbox.contract import Contract, ProviderRequest
 from idem.outbox.errors import ConfigError, Unrenderable
 from idem.outbox.operation import Answer, Final, Operation
+from idem.outbox.provider import Provider
 from idem.outbox.terms import Terms
 
 LONGEST_FLIGHT = 86400.0

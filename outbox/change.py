@@ -52,11 +52,18 @@ class Row:
     reference: str | None = None
     key_used_anew: bool = False
     contradicted: bool = False
-    """Proofs that disagree are on record (an open `conflict`): each says that the provider has it."""
+    """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
+    provider has it."""
     frozen: bool = True
     """Its request has been rendered; one that never was (accepted by SQL) goes back to be rendered."""
     inline: bool = False
     """The caller's own code makes the call: never queued, never sent by us, taken up again by its client alone."""
+    key_burned: bool = False
+    """Nothing may be sent under its provider key any more: the next send is made under a new one."""
+    cancel_sent: bool = False
+    """A cancel by key may have left for it: only the answer to a cancel says what is there."""
+    server_error: bool = False
+    """An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,8 @@ class StoredProof:
     http_status: int | None = None
     attempt: int | None = None
     interim: Any = None
+    undone: bool = False
+    """An attempt of ours saw it before a cancel of what it has made: it was true, and need not stand any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class Change:
     the status); `alone` refuses a row that has stored proofs, which are then folded under its lock. `status` None:
     the row leaves. Durations in seconds from the statement; `quiet_from` says what `quiet_for` is added to. `interim`
     is JSON for the client of an `awaiting` row; None keeps the one before. `still_open`: the key is complete, the
-    object is not at its end.
+    object is not at its end. `key_burned`, `server_error`: was seen with this change; None: as before.
     """
 
     row_id: UUID
@@ -130,6 +139,8 @@ class Change:
     misses: int | None = None
     redrives: int | None = None
     sweeps: int | None = None
+    key_burned: bool | None = None
+    server_error: bool | None = None
     letters: tuple[Letter, ...] = ()
     closes: frozenset[Reason] = frozenset()
     event: Event | None = None

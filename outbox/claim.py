@@ -14,6 +14,7 @@ from idem.outbox.change import Row
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import AWAY, Database, records
 from idem.outbox.states import KeyState, OutboxStatus
+from idem.outbox.turns import Turns
 
 FORMAT_VERSIONS = (1,)
 """The versions of a frozen request that this code can send; rows of others are left to a worker that knows them."""
@@ -21,7 +22,11 @@ FORMAT_VERSIONS = (1,)
 
 @dataclass(frozen=True, slots=True)
 class LaneName:
-    """What a claim is for. A row of another account, origin or environment cannot be claimed through it."""
+    """What a claim is for. A row of another account, origin or environment cannot be claimed through it.
+
+    `concurrency`: calls of the fleet at a time, exceeded by no batch where it is `exact`; `asking`: how many of them
+    looks and replays may take together.
+    """
 
     provider: str
     account: str
@@ -29,6 +34,8 @@ class LaneName:
     environment: str
     operations: tuple[str, ...]
     concurrency: int | None = None
+    exact: bool = False
+    asking: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +49,77 @@ class Claimed:
     traceparent: str | None
 
 
-# The subquery on proofs gives one value, so that no plan joins the queue with all proofs and sorts it again.
-CLAIM = """
-WITH claimed AS (
+# The subquery on proofs gives one value, so that no plan joins the queue with all proofs and sorts it again. Of a bare
+# IS NULL the planner believes that it holds once in 200 rows, hence coalesce; IS TRUE keeps the index of rows that grow
+# too old out of it: what a plan hopes to be few it sorts.
+CLAIMABLE = """
+                  c.provider = %(provider)s AND c.account = %(account)s
+              AND c.available_at <= statement_timestamp()
+              AND (c.start_before > statement_timestamp()) IS TRUE
+              AND c.origin = %(origin)s
+              AND c.operation = ANY (%(operations)s)
+              AND c.format_version = ANY (%(formats)s)
+              AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)"""
+
+# `room` is how many rows may be claimed; 0 in a paused lane, of which no row is read then. `visited` jumps from tenant
+# to tenant, in a ring that begins after %(after)s, and ends with as many due ones as there is room for. Each of them
+# gets its part of the room, the first ones what is left over; what they do not use goes to the rows that have waited
+# longest. Nothing is locked that is not taken. What goes by tenants names the status as the index of shares does, so
+# that no other one can stand in for it. `keep` of the fleet's calls are left free; a claim for what was kept (`spare`)
+# is for `visited` tenants alone that hold no call: none of this process, and none of the fleet where that is limited.
+CLAIM = f"""
+WITH RECURSIVE room AS MATERIALIZED (
+    SELECT CASE WHEN NOT EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
+                  OR EXISTS (SELECT FROM idem.lanes l
+                              WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '') AND l.paused) THEN 0
+                ELSE greatest(0, idem.lane_room(%(provider)s, %(account)s, %(concurrency)s::integer,
+                                                %(asking)s::integer, false, %(limit)s::integer + %(keep)s::integer)
+                                 - %(keep)s::integer) END AS n
+), busy AS MATERIALIZED (
+    SELECT o.tenant_id FROM idem.outbox o
+     WHERE %(spare)s AND o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token IS NOT NULL
+       AND o.claimed_until > statement_timestamp() AND o.status = 'claimed'
+       AND (o.claimed_by = %(holder)s OR %(concurrency)s::integer IS NOT NULL)
+), visited (tenant_id, due, found, number, wrapped) AS (
+    SELECT %(after)s::text COLLATE "C", false, 0, 0, false
+    UNION ALL
+    SELECT t.tenant_id, d.due, v.found + d.due::integer, v.number + 1, t.wrapped
+      FROM visited v CROSS JOIN LATERAL (
+           (SELECT o.tenant_id, o.available_at <= statement_timestamp() AS due_now, v.wrapped FROM idem.outbox o
+             WHERE o.status || '' = 'pending' AND o.provider = %(provider)s AND o.account = %(account)s
+               AND o.tenant_id > v.tenant_id
+             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
+           UNION ALL
+           (SELECT o.tenant_id, o.available_at <= statement_timestamp(), true FROM idem.outbox o
+             WHERE o.status || '' = 'pending' AND o.provider = %(provider)s AND o.account = %(account)s
+               AND o.tenant_id <= %(after)s AND NOT v.wrapped
+             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
+           LIMIT 1) t
+           CROSS JOIN LATERAL (SELECT t.due_now AND t.tenant_id NOT IN (SELECT b.tenant_id FROM busy b) AS due) d
+     WHERE v.number < %(turns)s::integer AND v.found < (SELECT n FROM room)
+       AND NOT (t.wrapped AND t.tenant_id > %(after)s)
+), round AS MATERIALIZED (
+    SELECT (SELECT n FROM room) AS room, max(v.found) AS sharers, max(v.number) AS number FROM visited v
+), in_turn AS MATERIALIZED (
+    SELECT c.id
+      FROM round a CROSS JOIN visited v CROSS JOIN LATERAL (
+           SELECT c.id FROM idem.outbox c
+            WHERE {CLAIMABLE}
+              AND c.status || '' = 'pending'
+              AND c.tenant_id >= v.tenant_id AND (c.tenant_id, c.available_at) <= (v.tenant_id, statement_timestamp())
+            ORDER BY c.tenant_id, c.available_at, c.id
+            LIMIT a.room / a.sharers + (v.found <= a.room %% a.sharers)::integer
+              FOR UPDATE OF c SKIP LOCKED) c
+     WHERE v.due
+), longest AS MATERIALIZED (
+    SELECT c.id FROM idem.outbox c
+            WHERE {CLAIMABLE}
+              AND c.status = 'pending'
+              AND c.id <> ALL (ARRAY(SELECT id FROM in_turn))
+            ORDER BY c.available_at, c.id
+            LIMIT CASE WHEN %(spare)s THEN 0 ELSE (SELECT n FROM room) - (SELECT count(*) FROM in_turn) END
+              FOR UPDATE OF c SKIP LOCKED
+), claimed AS (
     UPDATE idem.outbox o
        SET status        = 'claimed',
            status_since  = statement_timestamp(),
@@ -55,92 +130,109 @@ WITH claimed AS (
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
            first_sent_at = coalesce(o.first_sent_at, statement_timestamp()),
            started_at    = NULL
-     WHERE o.id = ANY (ARRAY(
-               SELECT c.id FROM idem.outbox c
-                WHERE c.status = 'pending'
-                  AND c.provider = %(provider)s AND c.account = %(account)s
-                  AND c.available_at <= statement_timestamp()
-                  AND c.start_before > statement_timestamp()
-                  AND c.origin = %(origin)s
-                  AND c.operation = ANY (%(operations)s)
-                  AND c.format_version = ANY (%(formats)s)
-                  AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
-                  AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
-                  AND NOT EXISTS (SELECT FROM idem.lanes l
-                                   WHERE l.provider = %(provider)s AND l.account = %(account)s AND l.paused)
-                ORDER BY c.available_at, c.id
-                LIMIT CASE WHEN %(concurrency)s::integer IS NULL THEN %(limit)s
-                           ELSE greatest(0, least(%(limit)s, %(concurrency)s::integer - (
-                               SELECT count(*) FROM idem.outbox b
-                                WHERE b.provider = %(provider)s AND b.account = %(account)s
-                                  AND b.claim_token IS NOT NULL)::integer)) END
-                  FOR UPDATE OF c SKIP LOCKED))
+     WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
-              o.misses, o.marks_start, o.traceparent, o.start_before
+              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id
 )
-SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives, c.sweeps,
-       c.misses, c.marks_start, c.traceparent,
-       extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
-       r.method, r.path, r.headers, r.body
-  FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation
-"""
+SELECT a.room,
+       (SELECT v.tenant_id FROM visited v
+         WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
+                    THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
+       c.id, c.intent_id, c.operation, c.attempt, c.provider_key, c.step, c.redrives, c.sweeps,
+       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.method, c.path, c.headers, c.body
+  FROM round a LEFT JOIN (
+       SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
+              c.sweeps, c.misses, c.marks_start, c.traceparent, c.tenant_id,
+              extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
+              r.method, r.path, r.headers, r.body
+         FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
+"""  # noqa: S608
 
 
 async def claim(
-    connection: AsyncConnection[Any], lane: LaneName, *, token: UUID, holder: str, lease: float, limit: int, now: float
+    connection: AsyncConnection[Any],
+    lane: LaneName,
+    *,
+    token: UUID,
+    holder: str,
+    lease: float,
+    limit: int,
+    now: float,
+    turns: Turns | None = None,
+    keep: int = 0,
+    spare: bool = False,
 ) -> list[Claimed]:
     """Claim up to `limit` due rows of a lane for `lease` seconds.
 
+    `keep`: calls of the fleet to leave free where it is limited. `spare`: only rows of tenants that hold no call.
+
     `now` is the boot-time clock read before the statement was sent, so that this process never believes in its
-    lease for longer than the database does.
+    lease for longer than the database does. `turns` is moved on; without it, what has waited longest comes first.
     """
+    turns = turns or Turns()
+    parameters = {
+        "token": token,
+        "holder": holder,
+        "lease": lease,
+        "limit": limit,
+        "provider": lane.provider,
+        "account": lane.account,
+        "origin": lane.origin,
+        "operations": list(lane.operations),
+        "formats": list(FORMAT_VERSIONS),
+        "environment": lane.environment,
+        "concurrency": lane.concurrency,
+        "asking": lane.asking,
+        "turns": turns.wide if spare else turns.width,
+        "keep": keep,
+        "spare": spare,
+        "after": turns.after,
+    }
     cursor = records(connection)
-    await cursor.execute(
-        CLAIM,
-        {
-            "token": token,
-            "holder": holder,
-            "lease": lease,
-            "limit": limit,
-            "provider": lane.provider,
-            "account": lane.account,
-            "origin": lane.origin,
-            "operations": list(lane.operations),
-            "formats": list(FORMAT_VERSIONS),
-            "environment": lane.environment,
-            "concurrency": lane.concurrency,
-        },
-        prepare=True,
-    )
-    return [
+    if lane.exact and lane.concurrency is not None:
+        # The claim counts in a statement of its own, so that it sees what the last holder of the lock has claimed.
+        async with connection.transaction():
+            await lock(connection, lane)
+            await cursor.execute(CLAIM, parameters, prepare=True)
+            found = await cursor.fetchall()
+    else:
+        await cursor.execute(CLAIM, parameters, prepare=True)
+        found = await cursor.fetchall()
+    claimed = [
         Claimed(
             row=Row(
-                id=record.id,
-                intent_id=record.intent_id,
-                operation=record.operation,
-                provider=lane.provider,
-                account=lane.account,
-                status=OutboxStatus.CLAIMED,
-                state=KeyState.IN_PROGRESS,
-                token=token,
-                attempt=record.attempt,
-                provider_key=record.provider_key,
-                live=True,
-                step=record.step,
-                redrives=record.redrives,
-                sweeps=record.sweeps,
-                misses=record.misses,
-                start_left=record.start_left,
-                marks_start=record.marks_start,
-                holder=holder,
+                id=record.id, intent_id=record.intent_id, operation=record.operation, provider=lane.provider,
+                account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
+                attempt=record.attempt, provider_key=record.provider_key, live=True, step=record.step,
+                redrives=record.redrives, sweeps=record.sweeps, misses=record.misses, start_left=record.start_left,
+                marks_start=record.marks_start, holder=holder,
             ),
             request=FrozenRequest(record.method, record.path, record.headers, bytes(record.body)),
             lease_ends=now + lease,
             marks_start=record.marks_start,
             traceparent=record.traceparent,
         )
-        for record in await cursor.fetchall()
-    ]
+        for record in found
+        if record.id is not None
+    ]  # fmt: skip
+    whose = [record.tenant_id for record in found if record.id is not None]
+    if spare:
+        turns.spared(whose, now, found[0].room, found[0].after)
+    else:
+        turns.taken(whose, now, found[0].room, found[0].after)
+    return claimed
+
+
+LOCK_LANE = "SELECT provider FROM idem.lanes WHERE provider = %(provider)s AND account = %(account)s FOR NO KEY UPDATE"
+ADD_LANE = "INSERT INTO idem.lanes (provider, account) VALUES (%(provider)s, %(account)s) ON CONFLICT DO NOTHING"
+
+
+async def lock(connection: AsyncConnection[Any], lane: LaneName) -> None:
+    """Take turns with all others that claim or take in this lane, until this transaction ends."""
+    which = {"provider": lane.provider, "account": lane.account}
+    if await (await connection.execute(LOCK_LANE, which, prepare=True)).fetchone() is None:
+        await connection.execute(ADD_LANE, which)
+        await connection.execute(LOCK_LANE, which, prepare=True)
 
 
 # A CASE, because a condition on token or status lets the planner read the partial index of all claims for one row.

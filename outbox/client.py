@@ -6,8 +6,10 @@ redirects, no authentication flow, no proxy from the environment, no retries, no
 
 from __future__ import annotations
 
+import functools
 import re
 import ssl
+import time
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,8 +56,10 @@ class Origin:
     authority: str
 
 
+@functools.cache
 def ssl_context() -> ssl.SSLContext:
-    """The TLS settings of a lane: certifi's roots, environment ignored. Loading them is slow: share one."""
+    """The TLS settings of every lane of this process: certifi's roots, environment ignored. Loading them is slow, and
+    a process may have a lane for each of many accounts."""
     return httpx.create_ssl_context(trust_env=False)
 
 
@@ -106,7 +110,7 @@ def origin(account: Account) -> Origin:
         url = httpx.URL(account.origin)
     except httpx.InvalidURL as error:
         raise ConfigError(f"{where} is no URL; write it like https://api.example.com") from error
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not url.raw_host:
         raise ConfigError(f"{where} must begin with http:// or https:// and name a host")
     if url.userinfo or url.path != "/" or url.query or url.fragment or account.origin.endswith(("?", "#")):
         raise ConfigError(f"{where} must be scheme, host and port only; the path belongs to the request")
@@ -117,26 +121,27 @@ def origin(account: Account) -> Origin:
 
 def check_account(account: Account) -> None:
     """Raises ConfigError if no call of this account could be made: for start-up."""
-    origin(account)
-    _checked(account.credentials.items(), f"account {account.name!r}: credentials", 0)
+    head(account, FrozenRequest("GET", "/", {}, b""))
 
 
 def head(account: Account, request: FrozenRequest) -> list[tuple[str, str]]:
-    """The header lines of the request in the order of sending, each name once.
+    """The header lines of the request in the order of sending, each name once; signed now, if the account signs.
 
     Raises ConfigError, without quoting a value, if the method, target or a header cannot be sent as it is
     (RFC 9110 sections 5.5 and 9.1, visible ASCII only), or a name comes twice.
     """
+    where = origin(account)
     if request.method not in METHODS:
         raise ConfigError(f"method {request.method!r} is none of {', '.join(sorted(METHODS))}")
     if not _TARGET.fullmatch(request.path):
         raise ConfigError("the path must begin with '/' and be percent-encoded, without a fragment")
     length = len(request.body)
     frozen = _checked(request.headers.items(), "request header", length)
-    secret = _checked(account.credentials.items(), f"account {account.name!r}: credentials", length)
+    given = [*account.credentials.items(), *_signature(account, request)]
+    secret = _checked(given, f"account {account.name!r}: credentials", length)
     for name in secret.keys() & frozen.keys():
         raise ConfigError(f"header {name!r} is in the request and in the credentials of account {account.name!r}")
-    lines = {"host": ("Host", origin(account).authority), **frozen, **secret}
+    lines = {"host": ("Host", where.authority), **frozen, **secret}
     lines.setdefault("user-agent", ("User-Agent", USER_AGENT))
     lines["accept-encoding"] = ("Accept-Encoding", "identity")
     lines["connection"] = ("Connection", "close")
@@ -199,6 +204,16 @@ def decoded(headers: dict[str, str], body: bytes, limit: int) -> bytes | None:
     except zlib.error:
         return None
     return plain if unzip.eof and not unzip.unused_data else None
+
+
+def _signature(account: Account, request: FrozenRequest) -> list[tuple[str, str]]:
+    if account.signer is None:
+        return []
+    try:
+        return list(account.signer.headers(request, account.origin, time.time()).items())
+    except Exception as error:
+        # Not `from error`: what a signer says may quote what it signs with.
+        raise ConfigError(f"account {account.name!r}: its signer failed ({type(error).__name__})") from None
 
 
 def _checked(headers: Iterable[tuple[str, str]], where: str, length: int) -> dict[str, tuple[str, str]]:

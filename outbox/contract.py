@@ -6,15 +6,17 @@ All durations are seconds. A contract is frozen, compared by value, and made by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from idem.outbox.outcomes import Look, Outcome, Proof, Seen
-
-Carrier: TypeAlias = Literal["header", "body", "none"]
+Carrier: TypeAlias = Literal["header", "body", "argument", "none"]
+"""`argument`: the function that sends is given it (`idem.outbox.sending`)."""
 Replay: TypeAlias = Literal["stored", "current", "success_only", "none"]
 OnUnsettleable: TypeAlias = Literal["operator", "assume_done", "assume_not_done"]
+ValueAtRisk: TypeAlias = Literal["some", "none"]
+Strategy: TypeAlias = Literal["replay", "lookup", "cancel_by_key"]
+"""A way to settle an unknown row. A look-up is by key, by reference, by id or in the provider's list of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +38,78 @@ class KeyRule:
 class LookupRule:
     """Whether the provider can be asked, and how far an answer 'nothing' can be believed.
 
-    `horizon`: after this time an effect is sure to be visible. `agree`: how many looks must agree.
+    `by_events`: its own list of events names our key. `horizon`: after this time an effect is sure to be visible.
+    `agree`: how many looks must agree.
     """
 
     by_key: bool = False
     by_reference: bool = False
     by_id: bool = False
+    by_events: bool = False
     horizon: float = 0.0
     agree: int = 2
 
     @property
     def possible(self) -> bool:
         """Whether an unknown row can be asked about (by_id needs a reference, which an unknown row may lack)."""
-        return self.by_key or self.by_reference
+        return self.by_key or self.by_reference or self.by_events
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRule:
+    """The provider can be told to void whatever was sent under a key. A key that was cancelled is burned.
+
+    `tombstones`: that also stops a request which arrives after the cancel. Where it does not, a cancel counts only
+    after the quiet time.
+    """
+
+    tombstones: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the provider bears. `concurrency`: calls at a time, of the whole fleet; it may be exceeded by one batch a
+    worker unless it is `exact`. `rate`: calls a second of the whole fleet, look-ups too. `share`: of both, for looks
+    and replays together, so that they hold up no first send. `processes`: by how many the rate is divided; None: by
+    as many as live."""
+
+    concurrency: int | None = None
+    exact: bool = False
+    rate: float | None = None
+    share: float = 0.5
+    processes: int | None = None
+
+    @property
+    def asking(self) -> int | None:
+        """How many of `concurrency` looks and replays may take together."""
+        return None if self.concurrency is None else max(1, int(self.concurrency * self.share))
+
+
+@dataclass(frozen=True, slots=True)
+class EventRule:
+    """What the contract says about events.
+
+    `fetch`: the object is fetched before one is believed. `redelivery`: seconds for which one may come again.
+    `horizon`: seconds after which one that is about no call of ours is a dead letter; None: it never is (the account
+    serves others too).
+    """
+
+    fetch: bool = False
+    redelivery: float = 259200.0
+    horizon: float | None = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
     """What one provider promises. `events`: signed events name our key, so that one can settle an unknown row.
 
-    `answers`: it has statuses that are called `answer`, of an object which exists and is not at its end.
+    `answers`: it has statuses that are called `answer`, of an object which exists and is not at its end. `order`: the
+    ways to settle, best first; empty: what follows from `replay`. `late_effects`: after a 5xx of its own it may still
+    carry the request out, so that an absence never settles alone. `listed`: all objects of a time can be listed.
+    `exclusive`: nobody but this deployment uses the account, so that whatever is there is ours. `retention_max`: the
+    longest time for which a key is remembered, where it is known. `deployment`: the name that marks every request as
+    this installation's, None: there is no mark. `value_at_risk`: what a wrong decision costs; only
+    where it is `none` may `on_unsettleable` be a standing order to decide without proof.
     """
 
     provider: str
@@ -72,10 +126,19 @@ class Contract:
     unlisted_4xx: Literal["hold", "answer"] = "hold"
     retry_after_cap: float = 21600.0
     on_unsettleable: OnUnsettleable = "operator"
+    value_at_risk: ValueAtRisk = "some"
     start_mark: bool = False
     events: bool = False
     answers: bool = False
-    concurrency: int | None = None
+    order: tuple[Strategy, ...] = ()
+    cancel: CancelRule | None = None
+    late_effects: bool = False
+    listed: bool = False
+    exclusive: bool = False
+    retention_max: float | None = None
+    deployment: str | None = None
+    event: EventRule = EventRule()
+    limits: Limits = Limits()
     verified: str | None = None
 
     @property
@@ -94,16 +157,25 @@ class Contract:
         return self.key.retention - self.key.margin
 
 
+class Signer(Protocol):
+    """Credentials that are computed from the request, when it is sent."""
+
+    def headers(self, request: FrozenRequest, origin: str, now: float) -> Mapping[str, str]:
+        """The headers to add; `now`: POSIX seconds. Raises nothing for a request that could be frozen."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """One configured credential of a provider. `origin` is scheme, host and port; both are frozen into each row.
 
-    `credentials` are headers that are added when sending and never stored.
+    `credentials` are headers that are added when sending and never stored; `signer` makes more of them then.
     """
 
     name: str
     origin: str
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    signer: Signer | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,110 +196,6 @@ class Response:
     headers: Mapping[str, str]
     body: bytes
     complete: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a look-up may ask with: the provider key, and the provider's own reference where it is known."""
-
-    provider_key: str
-    reference: str | None
-    awaiting: bool
-
-
-class Unverified(Exception):
-    """A delivery that proves nothing about its sender. `reason` is one word of ours, for a metric."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        self.reason = reason
-        super().__init__(detail)
-
-
-Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
-"""The headers of a delivery as they came, names in lower case."""
-
-
-class Scheme(Protocol):
-    """How a provider signs its events. Without state; the secrets belong to the accounts."""
-
-    def parse_secret(self, text: str) -> bytes:
-        """The key in a configured secret. Raises ValueError, which never contains it."""
-        ...
-
-    def verify(self, headers: Headers, body: bytes, secrets: Sequence[bytes], now: float) -> str | None:
-        """The id that the headers give the event, if this scheme has one there; one of the secrets has signed it.
-
-        `now`: POSIX seconds of the receipt. Looks at the bytes alone, in constant time. Raises Unverified.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """How the events of a provider are verified: the scheme, and the active secrets of each account."""
-
-    scheme: Scheme
-    secrets: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What a verified delivery says. `id` as the body has it; `key` and `reference` may be anybody's.
-
-    `wanted`: the contract asks for events of this type. `said` is the proof in it; `note` why it is one, or is none.
-    """
-
-    id: str | None = None
-    type: str | None = None
-    wanted: bool = True
-    key: str | None = None
-    reference: str | None = None
-    said: Proof | None = None
-    note: str = ""
-
-
-class Provider(Protocol):
-    """A provider over HTTP: its contract, its accounts and the functions that read its answers.
-
-    All of it is pure: the sending is done by `idem.outbox.lane`.
-    """
-
-    @property
-    def contract(self) -> Contract: ...
-
-    @property
-    def accounts(self) -> Mapping[str, Account]: ...
-
-    def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
-        """The bytes that will be sent: the key is in its header or body field. Raises Unrenderable."""
-        ...
-
-    def classify(self, response: Response) -> tuple[Outcome, Seen]:
-        """What a response to a write says; what no rule matches is Ambiguous. Never raises."""
-        ...
-
-    def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
-        """The look-up requests to make, best first; empty if this row cannot be asked about."""
-        ...
-
-    def read_look(
-        self, response: Response, question: Question, request: FrozenRequest | None = None
-    ) -> tuple[Look, Seen]:
-        """What the response to a look-up says. Never raises.
-
-        `request` is the one of `questions` that was answered; without it, an answer that several look-ups would
-        read differently is CouldNotAsk.
-        """
-        ...
-
-    @property
-    def webhook(self) -> Webhook | None:
-        """How its events are verified; None where it sends none."""
-        ...
-
-    def read_event(self, body: bytes) -> Event | None:
-        """What a verified delivery says; None for a body that is no JSON. Never raises."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

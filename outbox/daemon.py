@@ -14,9 +14,10 @@ from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
-from idem.outbox import telemetry
+from idem.outbox import daemon_events, telemetry
 from idem.outbox.backoff import backoff
 from idem.outbox.database import AWAY, Database
+from idem.outbox.fleet import Census
 
 HEARTBEAT = 5.0
 """Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
@@ -66,6 +67,7 @@ class Life:
         self.kind = kind
         self.id = f"{kind}-{uuid4()}" + (f"-{_life}" if _life else "")
         self.tokens: Callable[[], Collection[UUID]] = tuple
+        self.census = Census()
         self.passed = False
 
     async def beat(self, connection: AsyncConnection[Any]) -> None:
@@ -89,6 +91,7 @@ class Life:
             try:
                 async with database.connection() as connection:
                     await self.beat(connection)
+                    await self.census.take(connection)
             except AWAY:
                 pass
             except Exception as error:  # without its sign of life this process would look dead
@@ -111,7 +114,7 @@ class Trouble:
     """Waits between attempts while the database is away, and says so once."""
 
     def __init__(self, daemon: str) -> None:
-        self._outage = telemetry.Outage(daemon)
+        self._outage = daemon_events.Outage(daemon)
         self._failures = 0
 
     async def away(self, error: BaseException, stop: asyncio.Event) -> None:

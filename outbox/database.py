@@ -1,7 +1,8 @@
 """Connections of the daemons: a small pool whose sessions carry idem's own settings, whatever the role's are.
 
 READ COMMITTED, so that guarded updates do not raise 40001; durable commits; statement, lock and idle timeouts;
-generic plans, because a queue's statistics are always wrong (docs/decisions/0005).
+generic plans that go by an index and in its order, because a queue's statistics are always wrong
+(docs/decisions/0005): what was empty or little when a plan was made is read whole by it for as long as it lives.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ SELECT set_config('default_transaction_isolation', 'read committed', false),
        set_config('lock_timeout', %(lock)s, false),
        set_config('idle_in_transaction_session_timeout', %(idle)s, false),
        set_config('plan_cache_mode', 'force_generic_plan', false),
+       set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),
+       set_config('jit', 'off', false),
        set_config('timezone', 'UTC', false),
        CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
 """

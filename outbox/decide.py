@@ -54,20 +54,40 @@ def report(row: Row, outcome: Outcome, seen: Seen, answer: Answer | None, terms:
         case NotExecuted():
             return not_executed(change, row, outcome, terms)
         case Ambiguous():
-            return unknown(change, terms)
+            return unknown(ambiguous(change, row, outcome, seen), terms)
         case _ as unlisted:
             assert_never(unlisted)
+
+
+def ambiguous(change: Change, row: Row, outcome: Ambiguous, seen: Seen) -> Change:
+    """What an attempt that decided nothing shows all the same: a failure that the provider keeps under the key for
+    ever (no replay, and a new key for the next send), a 5xx answer of its own (it may still act: `late_effects`)."""
+    return dataclasses.replace(
+        change,
+        # The key of an inline row is its caller's to use.
+        key_burned=True if outcome.cached and not row.inline else None,
+        server_error=True if own_error(seen) else None,
+    )
+
+
+def own_error(seen: Seen) -> bool:
+    """Whether an attempt was answered with a 5xx. A proxy's counts too: nothing tells it apart for sure."""
+    return seen.http_status is not None and seen.http_status >= 500
 
 
 def fold(change: Change, row: Row, own: StoredProof | None, stored: Sequence[StoredProof], terms: Terms) -> Change:
     """A change with the row's stored proofs folded into it; `own` is the proof that made the change, if one did.
 
-    Proofs that disagree before anything is settled leave the row unknown, with an open conflict.
+    Proofs that disagree before anything is settled leave the row unknown, with an open conflict. One that speaks of
+    what a cancel has undone goes, and says nothing: the evidence of when it was stored keeps it.
     """
+    if own is None and not stored:
+        return change
+    change = dataclasses.replace(change, alone=False, folds=tuple(p.id for p in stored))
+    stored = [p for p in stored if not p.undone]
     proofs = [*([own] if own else []), *stored]
     if not proofs:
         return change
-    change = dataclasses.replace(change, alone=False, folds=tuple(p.id for p in stored))
     seen = _undecided(change)
     for one, other in itertools.combinations(proofs, 2):
         if letter := disagreement(one.proof, other.proof):
@@ -100,7 +120,7 @@ def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
     change = _claim_was_lost(_change(row, evidence, terms), row, terms)
     if row.marks_start and not row.started:
         if terms.known and row.sweeps + 1 >= SWEEPS_THAT_SHOW_A_CRASH:
-            change = at_rest(change, row, terms, Letter(Reason.CRASHES_WORKER, {"sweeps": row.sweeps + 1}))
+            change = at_rest(change, terms, Letter(Reason.CRASHES_WORKER, {"sweeps": row.sweeps + 1}))
         else:
             change = dataclasses.replace(
                 change, status=OutboxStatus.PENDING, state=KeyState.IN_PROGRESS, due_in=backoff(0, base=1, cap=1)
@@ -113,7 +133,7 @@ def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
 def too_old(row: Row, terms: Terms) -> Change:
     """A queued row whose time to start has passed: proven not sent."""
     change = dataclasses.replace(_change(row, Evidence("sweeper", "too_old"), terms), alone=True)
-    return at_rest(change, row, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt}))
+    return at_rest(change, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt}))
 
 
 def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True) -> Change:
@@ -142,7 +162,11 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
         and row.sweeps < SWEEPS_THAT_SHOW_A_CRASH
     )
     if automatic:
-        return dataclasses.replace(change, redrive_in=backoff(row.redrives, base=RETRY_BASE, cap=RETRY_CAP))
+        wait = backoff(row.redrives, base=RETRY_BASE, cap=RETRY_CAP)
+        if row.key_burned:
+            # Under a new key the old one protects no more: nothing sent under it may be able to act (hazard 10).
+            wait = max(wait, row.quiet_left or 0.0)
+        return dataclasses.replace(change, redrive_in=wait)
     reason = Reason.CRASHES_WORKER if row.sweeps >= SWEEPS_THAT_SHOW_A_CRASH else Reason.TOO_LATE
     letter = Letter(reason, {"redrives": row.redrives, "sweeps": row.sweeps})
     # Only its client takes an inline row up again, so nothing may stand in its way: no operator could redrive it.
@@ -157,12 +181,15 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
 
 
 def redriven(row: Row, evidence: Evidence, terms: Terms, *, patience: float | None = None) -> Change:
-    """A row at rest goes back to work under the same provider key. Only a person's redrive moves the patience."""
+    """A row at rest goes back to work under the same provider key. Only a person's redrive moves the patience.
+
+    A burned key is never sent again: the row goes back to be rendered, under a new key (`rendering`).
+    """
     return dataclasses.replace(
         _change(row, evidence, terms),
-        status=OutboxStatus.PENDING if row.frozen else OutboxStatus.UNFROZEN,
+        status=OutboxStatus.PENDING if row.frozen and not row.key_burned else OutboxStatus.UNFROZEN,
         state=KeyState.IN_PROGRESS,
-        due_in=0.0,
+        due_in=max(0.0, row.quiet_left or 0.0) if row.key_burned else 0.0,
         redrives=row.redrives + 1,
         patience=patience,
         closes=frozenset({Reason.TOO_LATE, Reason.UNRENDERABLE, Reason.REJECTED, Reason.CRASHES_WORKER}),

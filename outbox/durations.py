@@ -8,13 +8,16 @@ from typing import Final
 
 UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
+LONGEST: Final = 1000 * 365 * 86400.0
+"""Seconds. A longer time leaves the years that a time stamp has, and what is due then could not be written down."""
+
 FORM: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ms|s|m|h|d)?")
 
 
 def parse(value: object) -> float:
     """Seconds of a duration: a text with a unit, or a plain number of seconds (also as text).
 
-    Raises ValueError for another form, a negative or an infinite duration.
+    Raises ValueError for another form, a negative duration, and one that is infinite or longer than `LONGEST`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{value!r} is no duration: write it as 250ms, 5s, 2m, 1h or 10d")
@@ -29,6 +32,8 @@ def parse(value: object) -> float:
         seconds = float(value)
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError(f"{value!r} is no duration: it must be 0 or more, and finite")
+    if seconds > LONGEST:
+        raise ValueError(f"{value!r} is no duration: it is longer than a thousand years")
     return seconds
 
 

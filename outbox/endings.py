@@ -15,6 +15,10 @@ from idem.outbox.terms import Terms
 
 RETRY_BASE, RETRY_CAP = 1.0, 60.0
 """Seconds: back-off of an attempt that is proven not executed."""
+DAY = 86400.0
+"""Seconds: how often a row is still asked about when its schedule is used up, or it is awaited for too long."""
+LOOKS = 30000
+"""Where the count of looks stops."""
 CONFIG_WAIT = 10.0
 """Seconds at the least before a row with a configuration error is tried again: it goes behind the others."""
 
@@ -64,6 +68,7 @@ def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, ter
     known = row.status is OutboxStatus.AWAITING
     looks = row.looks + 1 if known else 0
     schedule = terms.contract.pending_schedule
+    late = overdue(row, terms)
     return dataclasses.replace(
         change,
         status=OutboxStatus.AWAITING,
@@ -72,12 +77,12 @@ def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, ter
         reference=row.reference or outcome.reference,
         result=dict(outcome.fields) or None,
         interim=default_interim(outcome) if interim is None else interim,
-        due_in=not_before(schedule[min(looks, len(schedule) - 1)]),
-        looks=looks,
+        due_in=not_before(DAY if late else schedule[min(looks, len(schedule) - 1)]),
+        looks=min(looks, LOOKS),
         absents=0,
         misses=0,
         closes=CLOSED_BY_PROOF - {Reason.PENDING_TOO_LONG},
-        letters=(*change.letters, *_second_object(row, outcome), *overdue(row, terms)),
+        letters=(*change.letters, *_second_object(row, outcome), *late),
     )
 
 
@@ -106,7 +111,7 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
             "code": change.evidence.seen.code,
             "note": change.evidence.seen.note,
         }
-        return at_rest(change, row, terms, Letter(Reason.REJECTED, details))
+        return at_rest(change, terms, Letter(Reason.REJECTED, details))
     wait = 0.0 if outcome.why == "given_back" else backoff(row.misses, base=RETRY_BASE, cap=RETRY_CAP)
     if outcome.why == "config":
         wait = max(wait, CONFIG_WAIT)
@@ -114,7 +119,7 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
         # The provider's wish never moves a row earlier.
         wait = max(wait, not_before(min(outcome.retry_after, terms.contract.retry_after_cap)))
     if row.start_left - wait <= 0 and outcome.why != "given_back":
-        return at_rest(change, row, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))
+        return at_rest(change, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))
     return dataclasses.replace(
         change,
         status=OutboxStatus.PENDING,
@@ -138,7 +143,7 @@ def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) ->
     )
 
 
-def at_rest(change: Change, row: Row, terms: Terms, letter: Letter) -> Change:
+def at_rest(change: Change, terms: Terms, letter: Letter) -> Change:
     """Held with its reason on record; the client was told, or an operator is."""
     letters = (letter,) if letter.reason is not Reason.TOO_LATE else unless_client_retries(letter, terms)
     return dataclasses.replace(
@@ -156,7 +161,7 @@ def at_rest(change: Change, row: Row, terms: Terms, letter: Letter) -> Change:
 def unknown(change: Change, terms: Terms) -> Change:
     """Bytes may have left. Looks are counted anew."""
     letters = change.letters
-    if not terms.settleable:
+    if not terms.settleable and terms.standing_order is None:
         letters = (*letters, Letter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider}))
     return dataclasses.replace(
         change,

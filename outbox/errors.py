@@ -8,6 +8,7 @@
     ├── Unrenderable         the provider request cannot be built from these params
     ├── RetryTransaction     SQLSTATE 40001: run the caller's transaction again
     ├── StoreUnavailable     the database cannot answer now; nothing was written, nothing was sent
+    │   └── AcceptPaused     an operator has paused this provider; nothing was written, nothing was sent
     ├── Refusal              an operator's command is not possible now: says why and what to do
     └── LeaseTooShort        the last check: proven not sent
 
@@ -60,6 +61,15 @@ class RetryTransaction(IdemError):
 
 class StoreUnavailable(IdemError):
     """The database cannot answer now: nothing was written, nothing was sent. Try again with the same key."""
+
+
+class AcceptPaused(StoreUnavailable):
+    """An operator has paused accept for this provider, or the calls that an inline caller would make.
+
+    Nothing was written, nothing was sent; the caller's transaction is to be rolled back. Answer it like any
+    StoreUnavailable, 503 with Retry-After: the same request with the same key works when it is resumed. Retries of keys
+    that are known are answered all the time.
+    """
 
 
 class Refusal(IdemError):

@@ -4,23 +4,43 @@ from __future__ import annotations
 
 from typing import Final
 
-from idem.outbox.errors import RetryTransaction, StoreUnavailable
+from idem.outbox.errors import AcceptPaused, RetryTransaction, StoreUnavailable
 
 SERIALIZATION_FAILURE: Final = "40001"
 UNAVAILABLE: Final = frozenset({"55P03", "57P01", "57P02", "57P03"})
 """A lock that was not to be had; a server that ends, or does not take connections yet."""
+PAUSED: Final = "ID503"
+"""idem's own (`idem.refuse_paused_accept`): the provider's accept is paused, or the calls of an inline operation."""
 
 
-def said(code: str | None, error: Exception, *, away: bool) -> Exception | None:
+def said(code: str | None, error: BaseException, *, away: bool) -> Exception | None:
     """What an error of the database means to the caller; None where it means nothing of ours.
 
     `code` is its SQLSTATE, `away` whether the connection is lost.
     """
     if code == SERIALIZATION_FAILURE:
         return RetryTransaction("another transaction used this key first: run yours again, from its beginning")
+    if code == PAUSED:
+        return AcceptPaused(f"{_message(error)}. Send the same request with the same key again later")
     if away or code in UNAVAILABLE:
         return StoreUnavailable(f"the database could not decide; nothing was sent: {error}")
     return None
+
+
+def paused(error: BaseException) -> AcceptPaused | None:
+    """What a refused accept over psycopg means; None for any other error."""
+    found = said(PAUSED, error, away=False) if sqlstate(error) == PAUSED else None
+    return found if isinstance(found, AcceptPaused) else None
+
+
+def _message(error: BaseException | None) -> str:
+    """What the database said, without the lines that a driver puts around it."""
+    while error is not None:
+        found = getattr(getattr(error, "diag", None), "message_primary", None) or getattr(error, "message", None)
+        if found:
+            return str(found)
+        error = getattr(error, "orig", None) or error.__cause__
+    return "it is paused"
 
 
 def sqlstate(error: object) -> str | None:

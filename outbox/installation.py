@@ -7,11 +7,30 @@ from typing import TYPE_CHECKING, Any, Final
 from idem.outbox.errors import StoreUnavailable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from psycopg import AsyncConnection
+
+    from idem.outbox.provider import Provider
 
 NOT_INSTALLED: Final = "this database has no idem installation: run `idem db upgrade`"
 
-SECRET: Final = "SELECT secret FROM idem.installation"
+SECRET: Final = "SELECT secret, environment FROM idem.installation"
+
+
+def check_marks(environment: str, providers: Iterable[Provider]) -> None:
+    """Raises StoreUnavailable if a request from here would carry the mark of another deployment than this database's.
+
+    Daemons of another environment do not start; an application that only accepts would not notice.
+    """
+    for provider in providers:
+        mark = provider.contract.deployment
+        if mark not in (None, environment):
+            raise StoreUnavailable(
+                f"this database belongs to environment {environment!r}, and a request to "
+                f"{provider.contract.provider} would be marked as {mark!r}: set IDEM_ENVIRONMENT={environment}, or "
+                "check which database this is"
+            )
 
 
 async def secret(connection: AsyncConnection[Any]) -> bytes:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Hashable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Awaitable, Hashable
 
-import httpx
-
-from idem.outbox import clock
+from idem.outbox import clock, questioning
 from idem.outbox.breaker import Breaker
-from idem.outbox.call import Lost, MarkStart, NotSent, Start, call
-from idem.outbox.client import check_account, ssl_context, stock_client
-from idem.outbox.contract import Account, FrozenRequest, Provider, Question, Response
+from idem.outbox.call import Lost, MarkStart, NotSent, Start
+from idem.outbox.contract import Account, FrozenRequest, Response
 from idem.outbox.errors import ConfigError
 from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
+from idem.outbox.pacing import Pacer
+from idem.outbox.provider import Item, Provider, Question
+from idem.outbox.questioning import Cancelled, Told, observed
 from idem.outbox.resolve import Resolver
+from idem.outbox.sending import StillSending
+from idem.outbox.transport import transport
 
 
 class Lane:
@@ -36,29 +36,50 @@ class Lane:
         margin: float,
         resolver: Resolver | None = None,
         breaker: Breaker | None = None,
+        pacer: Pacer | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        check_account(account)
         self.provider = provider
         self.account = account
         self.slots = slots
         self.margin = margin
         self.breaker = breaker or Breaker()
-        self._resolver = resolver or Resolver()
-        self._tls = tls or ssl_context()
+        self.pacer = pacer or Pacer(provider.contract.limits.rate)
+        self._transport = transport(provider, account, slots=slots, margin=margin, resolver=resolver, tls=tls)
         self._turn = asyncio.Semaphore(slots)
-        self._idle: list[httpx.AsyncClient] = []
+        self.served = True
+        """Whether rows of this lane may be called for by this process; what runs when it ends is finished."""
         self._taken = 0
         self._closed = False
 
     @property
     def free(self) -> int:
         """Slots in which a call could begin at once."""
-        return max(0, self.slots - self._taken)
+        return max(0, self.slots - self._busy)
 
-    def room(self) -> int:
-        """How many rows may be claimed now: the free slots, as far as the breaker lets them."""
-        return 0 if self._closed else min(self.free, self.breaker.room(clock.boottime()))
+    @property
+    def endless(self) -> bool:
+        """Whether a write may outlive its deadline and lease, because nobody can end it: `send` then waits for it."""
+        return self._transport.endless
+
+    def room(self, held: int = 0, keep: int = 0) -> int:
+        """How many rows may be claimed now: the free slots but `keep` of them, as far as breaker and pace let them.
+
+        `held`: rows that were claimed already and are not done; those that wait for their task have taken neither a
+        slot nor a token yet.
+        """
+        if self._closed or not self.served:
+            return 0
+        now, taken = clock.boottime(), max(held, self._taken) + self._transport.left
+        room = min(self.slots - keep - taken, self.breaker.at_once - taken, self.breaker.room(now))
+        if (paced := self.pacer.room(now)) is not None:
+            room = min(room, paced - (taken - self._busy))
+        return max(0, room)
+
+    def wait(self, longest: float) -> float:
+        """Seconds, `longest` at the most, until it is worth asking for room again; a slot that gets free is sooner."""
+        now = clock.boottime()
+        return min(longest, max(0.05, self.breaker.wait(now), self.pacer.wait(now)))
 
     async def send(
         self,
@@ -73,6 +94,7 @@ class Lane:
 
         Raises no Exception and no CancelledError: the caller must bring the outcome to the row in every case, and asks
         its task whether it was cancelled. `given_back` means that the provider was not called and is not the reason.
+        The one exception is StillSending, where the lane is `endless` and the task was cancelled: it reports nothing.
         """
         now = clock.boottime()
         if not self.breaker.may_call(row_id, now):
@@ -88,7 +110,7 @@ class Lane:
             match ended:
                 case Response():
                     outcome, seen = self._classified(ended)
-                    seen = _told(seen, ended, clock.boottime() - began)
+                    seen = observed(seen, ended, clock.boottime() - began)
                     trouble = ended.status >= 500 or not ended.complete
                 case NotSent(seen=seen, given_back=given_back):
                     outcome = NotExecuted("given_back" if given_back else "transport")
@@ -96,6 +118,8 @@ class Lane:
                     outcome = Ambiguous()
                     # The end of our own task says nothing about the provider.
                     trouble = seen.error != asyncio.CancelledError.__name__
+        except StillSending:
+            raise
         except ConfigError as error:
             outcome, seen = NotExecuted("config"), Seen(error="ConfigError", note=str(error))
         except Exception as error:
@@ -110,120 +134,152 @@ class Lane:
         key, now = question.provider_key, clock.boottime()
         if not self.breaker.may_call(key, now):
             return CouldNotAsk(self.breaker.wait(now) or None), Seen(note="the breaker is open")
-        look: Look = CouldNotAsk()
-        seen = Seen(note="this row cannot be asked about")
-        reached: bool | None = None
+        told = Told(CouldNotAsk(), Seen(), None)
         try:
-            for request in self.provider.questions(question):
-                began = clock.boottime()
-                ended = await self._call(request, lease_ends=lease_ends, start=lambda: True, mark_start=None)
-                match ended:
-                    case Response():
-                        reached = ended.status < 500
-                        look, seen = self._read(ended, question, request)
-                        seen = _told(seen, ended, clock.boottime() - began)
-                        if not isinstance(look, CouldNotAsk):
-                            break
-                    case NotSent(seen=seen, given_back=given_back):
-                        look, reached = CouldNotAsk(), None if given_back else False
-                        break
-                    case Lost(seen=seen):
-                        look, reached = CouldNotAsk(), False
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    reached = None
-                    break
+            told = await questioning.ask(self.provider, question, self._asking(lease_ends))
         except ConfigError as error:
-            look, seen = CouldNotAsk(), Seen(error="ConfigError", note=str(error))
+            told = Told(CouldNotAsk(), Seen(error="ConfigError", note=str(error)), None)
         except Exception as error:
-            look, seen = CouldNotAsk(), Seen(error=type(error).__name__, note="the question failed here")
+            told = Told(CouldNotAsk(), Seen(error=type(error).__name__, note="the question failed here"), None)
         finally:
-            if reached is None:
-                self.breaker.record(key, NotExecuted("given_back"), clock.boottime())
-            else:
-                self.breaker.record_look(key, clock.boottime(), reached=reached)
-        return look, seen
+            self._record_look(key, told.reached)
+        return told.look, told.seen
+
+    async def cancel(self, question: Question, *, lease_ends: float) -> tuple[Look, Seen]:
+        """Have the provider void whatever was sent under the key of this call. Like `send` it does not raise.
+
+        `Absent`: nothing stands under it; whether nothing will, the contract says (`CancelRule.tombstones`).
+        """
+        request = self.provider.cancel(question)
+        if request is None:
+            return CouldNotAsk(), Seen(note="this provider cancels nothing by key")
+        key, now = question.provider_key, clock.boottime()
+        if not self.breaker.may_call(key, now):
+            return CouldNotAsk(self.breaker.wait(now) or None), Seen(note="the breaker is open")
+        ended = Cancelled(CouldNotAsk(), Seen(), NotExecuted("given_back"))
+        try:
+            ended = await questioning.cancel(self.provider, question, request, self._asking(lease_ends))
+        except ConfigError as error:
+            seen = Seen(error="ConfigError", note=str(error))
+            ended = Cancelled(CouldNotAsk(), seen, NotExecuted("config"))
+        except Exception as error:
+            seen = Seen(error=type(error).__name__, note="the cancel failed here", started=True)
+            ended = Cancelled(CouldNotAsk(), seen, Ambiguous())
+        finally:
+            self.breaker.record(key, ended.outcome, clock.boottime(), trouble=ended.trouble)
+        return ended.look, ended.seen
+
+    async def list(self, since: float, until: float, *, patience: float = 60.0) -> AsyncGenerator[Item, None]:
+        """Everything that the provider made between two times (POSIX seconds), in the order of its own list.
+
+        `patience`: seconds that each page may wait for a slot. Raises ListFailed where the list was not read to its
+        end, so that whoever counts must not take what was not shown for absent; ConfigError; CancelledError.
+        """
+
+        async def call(request: FrozenRequest) -> Response | NotSent | Lost:
+            now = clock.boottime()
+            if not self.breaker.may_call(since, now):
+                return NotSent(Seen(note="the breaker is open"), given_back=True)
+            reached: bool | None = None
+            try:
+                needed = patience + self.margin + self.provider.contract.deadline
+                ended = await self._asking(now + needed)(request)
+                if not isinstance(ended, NotSent) or not ended.given_back:
+                    reached = isinstance(ended, Response) and ended.status < 500
+                return ended
+            finally:
+                self._record_look(since, None if questioning.cancelled() else reached)
+
+        async for page in questioning.listing(self.provider, since, until, call):
+            for item in page.items:
+                yield item
+
+    async def whose(self, *, patience: float = 5.0) -> tuple[str | None, Seen]:
+        """What names the account of these credentials, asked also where the lane is not served; None: nobody could
+        tell. `patience`: seconds to wait for a slot. Like `send` it does not raise.
+        """
+        key, now, reached = ("account",), clock.boottime(), None
+        if not self.breaker.may_call(key, now):
+            return None, Seen(note="the breaker is open")
+        lease_ends = now + patience + self.margin + self.provider.contract.deadline
+        try:
+            told = await questioning.whose(self.provider, self._asking(lease_ends, always=True))
+            reached = told.reached
+            return told.account, told.seen
+        except ConfigError as error:
+            return None, Seen(error="ConfigError", note=str(error))
+        except Exception as error:
+            return None, Seen(error=type(error).__name__, note="the question failed here")
+        finally:
+            self._record_look(key, None if questioning.cancelled() else reached)
 
     async def close(self) -> None:
         """Close what is idle; calls that run are finished, and their clients closed by them."""
         self._closed = True
-        self._resolver.close()
-        while self._idle:
-            await _discard(self._idle.pop())
+        await self._transport.close()
+
+    @property
+    def _busy(self) -> int:
+        return self._taken + self._transport.left
+
+    def _asking(self, lease_ends: float, *, always: bool = False) -> questioning.Ask:
+        def call(request: FrozenRequest) -> Awaitable[Response | NotSent | Lost]:
+            return self._call(request, lease_ends=lease_ends, start=lambda: True, always=always)
+
+        return call
+
+    def _record_look(self, key: Hashable, reached: bool | None) -> None:
+        if reached is None:
+            self.breaker.record(key, NotExecuted("given_back"), clock.boottime())
+        else:
+            self.breaker.record_look(key, clock.boottime(), reached=reached)
 
     async def _call(
-        self, request: FrozenRequest, *, lease_ends: float, start: Start, mark_start: MarkStart | None
+        self,
+        request: FrozenRequest,
+        *,
+        lease_ends: float,
+        start: Start,
+        mark_start: MarkStart | None = None,
+        always: bool = False,
     ) -> Response | NotSent | Lost:
         latest = lease_ends - self.margin - self.provider.contract.deadline
         self._taken += 1
         try:
             try:
-                # A row that waits for a slot until its lease is too short is given back, not left waiting.
+                # A row that waits for its turn until its lease is too short is given back, not left waiting.
                 async with asyncio.timeout(max(0.0, latest - clock.boottime())):
+                    await self._pace(latest)
                     await self._turn.acquire()
             except (TimeoutError, asyncio.CancelledError) as error:
                 return NotSent(Seen(error=type(error).__name__, note="given back: no slot was free"), given_back=True)
             try:
-                return await self._in_slot(request, lease_ends=lease_ends, start=start, mark_start=mark_start)
+                if self._closed or not (self.served or always):
+                    why = "the lane is closed" if self._closed else "the credentials are of another account"
+                    return NotSent(Seen(note=f"given back: {why}"), given_back=True)
+                return await self._transport.exchange(
+                    self.account, request, lease_ends=lease_ends, start=start, mark_start=mark_start
+                )
             finally:
                 self._turn.release()
         finally:
             self._taken -= 1
 
-    async def _in_slot(
-        self, request: FrozenRequest, *, lease_ends: float, start: Start, mark_start: MarkStart | None
-    ) -> Response | NotSent | Lost:
-        if self._closed:
-            return NotSent(Seen(note="given back: the lane is closed"), given_back=True)
-        client = self._idle.pop() if self._idle else stock_client(self._tls, self.provider.contract)
-        sound = False
+    async def _pace(self, latest: float) -> None:
+        """Wait for this call's token. Raises TimeoutError at once if that would be after `latest`."""
+        now = clock.boottime()
+        if not (wait := self.pacer.reserve(now)):
+            return
         try:
-            ended = await call(
-                client,
-                self.account,
-                request,
-                contract=self.provider.contract,
-                lease_ends=lease_ends,
-                margin=self.margin,
-                start=start,
-                mark_start=mark_start,
-                resolver=self._resolver,
-            )
-            sound = isinstance(ended, Response) and ended.complete
-            return ended
-        finally:
-            # Of a client whose call broke off nobody knows what is left in its pool of one connection.
-            if sound and not self._closed:
-                # It keeps every Set-Cookie, though none is ever sent.
-                client.cookies.clear()
-                self._idle.append(client)
-            else:
-                await _discard(client)
+            if now + wait > latest:
+                raise TimeoutError
+            await asyncio.sleep(wait)
+        except BaseException:
+            self.pacer.give_back()
+            raise
 
     def _classified(self, response: Response) -> tuple[Outcome, Seen]:
         try:
             return self.provider.classify(response)
         except Exception as error:
             return Ambiguous(), Seen(error=type(error).__name__, note="the contract could not read the response")
-
-    def _read(self, response: Response, question: Question, request: FrozenRequest) -> tuple[Look, Seen]:
-        try:
-            return self.provider.read_look(response, question, request)
-        except Exception as error:
-            return CouldNotAsk(), Seen(error=type(error).__name__, note="the contract could not read the response")
-
-
-def _told(seen: Seen, response: Response, elapsed: float) -> Seen:
-    return replace(
-        seen,
-        http_status=response.status,
-        note=seen.note or (None if response.complete else "the body of the response is not complete"),
-        started=True,
-        elapsed=elapsed,
-    )
-
-
-async def _discard(client: httpx.AsyncClient) -> None:
-    # What the call came to is known by now, and must not get lost by cleaning up.
-    with suppress(Exception, asyncio.CancelledError):
-        await client.aclose()

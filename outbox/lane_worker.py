@@ -10,6 +10,7 @@ from uuid import UUID
 
 from idem.outbox import claim as claims
 from idem.outbox import clock, telemetry
+from idem.outbox.account_check import AccountCheck
 from idem.outbox.answers import Rendered, Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import Claimed, LaneName
@@ -17,11 +18,17 @@ from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
+from idem.outbox.probe import Probe
 from idem.outbox.providers import nobody
 from idem.outbox.reports import Report
+from idem.outbox.sending import StillSending
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
 from idem.outbox.terms import Terms
+from idem.outbox.turns import Turns
+
+SOON = 0.03
+"""Seconds until the next look after a hint, which may come just before its commit can be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,8 @@ class InFlight:
         self.claimed = claimed
         self.terms = terms
         self.state: Literal["held", "started", "given_back"] = "held"
+        self.calling = True
+        """The call has not ended, as far as the lane knows."""
 
     def start(self) -> bool:
         """Taken by the last check before the first byte; False if the claim was given back."""
@@ -65,26 +74,47 @@ class LaneWorker:
         self.name = name
         self.lane = lane
         self._terms = terms
+        self._turns = Turns()
+        self.account = AccountCheck(desk.database, name, lane, desk.life.id)
+        self._probe = Probe(desk.database, name, lane)
         self._tasks: dict[asyncio.Task[None], InFlight] = {}
         self._recovering: set[asyncio.Task[None]] = set()
         self._slot_free = asyncio.Event()
+        self.left_running = False
+        """A send that nobody can end was still running when its lease was over: its end is not on record."""
         self._trouble = Trouble(f"worker {name.provider}/{name.account}")
 
     async def run(self, stop: asyncio.Event, woken: asyncio.Event) -> None:
         """Claim and start calls until `stop`."""
         settings = self._desk.settings
-        quick = 0
+        settled = self._desk.settler.subscribe(self.name.provider, self.name.account)
+        quick, full, looked = 0, False, 0.0
         while not stop.is_set():
+            full = full and not settled.is_set()
+            settled.clear()
             self._slot_free.clear()
-            limit = self._room()
-            if limit <= 0:
-                await wait(self._slot_free, 0.05 if self.lane.free else settings.poll)
+            if not self.lane.served:
+                await self._rest(settings.poll, stop, self.account.opened)
                 continue
+            if self._room() <= 0:
+                await self._rest(
+                    self.lane.wait(settings.poll) if self.lane.free else settings.poll, stop, self._slot_free
+                )
+                continue
+            keep = self._turns.keep(clock.boottime(), self._calls)
+            limit = 0 if full else self._room(keep)
+            spare = limit <= 0 and keep > 0
+            rows: list[Claimed] = []
             try:
-                rows = await self._claim(limit)
-                self._trouble.over()
-                self._desk.life.passed = True
-                telemetry.passed("worker")
+                if self._probe.is_due:
+                    await self._probe.ask(lease=settings.lease)
+                    continue
+                if limit > 0 or (spare and self._turns.others):
+                    looked = looked if spare else clock.boottime()
+                    rows = await self._claim(max(1, limit), keep=0 if spare else keep, spare=spare)
+                    self._trouble.over()
+                    self._desk.life.passed = True
+                    telemetry.passed("worker")
             except AWAY as error:
                 await self._trouble.away(error, stop)
                 continue
@@ -94,15 +124,26 @@ class LaneWorker:
                 continue
             for row in rows:
                 self._start(row)
-            if len(rows) >= limit:
+            if len(rows) >= max(1, limit):
                 continue
-            # A hint may come just before its commit can be seen: look again soon, then fall back to polling.
+            if limit > 0 and self._turns.queued:
+                full = True
+                if keep and self._turns.others:
+                    continue
+            # After a hint look again soon, then fall back to polling.
             quick = 2 if woken.is_set() else max(0, quick - 1)
             woken.clear()
-            await self._rest(stop, woken, 0.03 if quick else settings.poll)
+            freed = [self._slot_free] if spare else []
+            pause = SOON if quick else settings.poll
+            over = await self._rest(pause, stop, woken, *freed, *[settled] * full)
+            hinted = quick > 0 or woken.is_set()
+            # Hints may come without a gap: they put off no look at what another process has freed, or a person resumed.
+            full = full and not over and clock.boottime() < looked + (SOON if hinted else settings.poll)
+            self._turns.others = over or hinted or (self._turns.denied and settled.is_set())
 
     async def once(self) -> int:
         """Claim what is due now and make the calls; how many."""
+        await self.account.once()
         limit = self._room()
         rows = await self._claim(limit) if limit > 0 else []
         for row in rows:
@@ -111,9 +152,13 @@ class LaneWorker:
         return len(rows)
 
     async def finish(self) -> None:
-        """Wait for the calls that run, and for lost claims to be found and given back."""
-        if running := [*self._tasks, *self._recovering]:
-            await asyncio.wait(running)
+        """Wait for the calls that run, and for lost claims to be found and given back.
+
+        For a send that nobody can end, until its lease is over at the most: nothing is reported about it then, and it
+        is the sweeper's.
+        """
+        while running := [*self._tasks, *self._recovering]:
+            await asyncio.wait(running, timeout=self._leave_running(), return_when=asyncio.FIRST_COMPLETED)
 
     def give_back(self) -> None:
         """Give back every claim whose call has not begun."""
@@ -123,20 +168,36 @@ class LaneWorker:
                 self._desk.settler.put(Report(flight.claimed.row, NotExecuted("given_back"), note, flight.terms))
                 task.cancel()
 
-    def _room(self) -> int:
-        # A slot is taken only when its task has run; until then the claims made for it are counted here.
-        free = self.lane.slots - len(self._tasks)
-        return min(self._desk.settings.batch, free, self.lane.room())
+    def _leave_running(self) -> float | None:
+        """Leave the sends whose lease is over; seconds until the next one's is. None: all end by themselves."""
+        if not self.lane.endless:
+            return None
+        now, calling = clock.boottime(), [(t, f) for t, f in self._tasks.items() if f.calling]
+        for task, flight in calling:
+            if flight.claimed.lease_ends <= now:
+                flight.calling, self.left_running = False, True
+                task.cancel()
+        return min((max(0.0, flight.claimed.lease_ends - now) for _, flight in calling), default=None)
 
-    async def _rest(self, stop: asyncio.Event, woken: asyncio.Event, seconds: float) -> None:
-        events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
+    def _room(self, keep: int = 0) -> int:
+        # Slot and token are taken only when a task has run; until then the claims made for it are counted here.
+        return min(self._desk.settings.batch, self.lane.room(len(self._tasks), keep))
+
+    @property
+    def _calls(self) -> int:
+        return min(self.lane.slots, self.name.concurrency or self.lane.slots)
+
+    async def _rest(self, seconds: float, *events: asyncio.Event) -> bool:
+        """Wait for one of these, `seconds` at the most; whether all of them have passed."""
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
         try:
-            await asyncio.wait(events, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return not done
         finally:
-            for waiting in events:
+            for waiting in waits:
                 waiting.cancel()
 
-    async def _claim(self, limit: int) -> list[Claimed]:
+    async def _claim(self, limit: int, *, keep: int = 0, spare: bool = False) -> list[Claimed]:
         desk = self._desk
         token = claims.new_token()
         backend: int | None = None
@@ -153,6 +214,9 @@ class LaneWorker:
                     lease=desk.settings.lease,
                     limit=limit,
                     now=now,
+                    turns=self._turns,
+                    keep=keep,
+                    spare=spare,
                 )
         except AWAY:
             if backend is not None:
@@ -196,13 +260,19 @@ class LaneWorker:
             async with self._desk.database.connection() as connection:
                 return await claims.mark_start(connection, row, needed=needed)
 
-        outcome, seen = await self.lane.send(
-            row.id,
-            claimed.request,
-            lease_ends=claimed.lease_ends,
-            start=flight.start,
-            mark_start=mark_start if claimed.marks_start else None,
-        )
+        try:
+            outcome, seen = await self.lane.send(
+                row.id,
+                claimed.request,
+                lease_ends=claimed.lease_ends,
+                start=flight.start,
+                mark_start=mark_start if claimed.marks_start else None,
+            )
+        except StillSending:
+            # Its token stays held, so that no sign of life says that this process is done with it.
+            self.left_running = True
+            return
+        flight.calling = False
         if flight.state == "given_back":
             return
         telemetry.called(
@@ -239,7 +309,9 @@ def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, di
             origin=catalogue.providers[operation.provider].accounts[operation.account].origin,
             environment=catalogue.environment,
             operations=tuple(sorted(terms)),
-            concurrency=contract.concurrency,
+            concurrency=contract.limits.concurrency,
+            exact=contract.limits.exact,
+            asking=contract.limits.asking,
         )
         lanes[key] = (lane, terms)
     return lanes

@@ -33,7 +33,8 @@ def check_named(by: str, reason: str) -> None:
 
 
 LETTER = """
-SELECT d.id, d.intent_id, d.reason, d.details, d.seen, d.resolved_at, d.resolution, d.resolved_by, n.state, n.version
+SELECT d.id, d.intent_id, d.webhook_event_id, d.reason, d.details, d.seen, d.resolved_at, d.resolution, d.resolved_by,
+       n.state, n.version
   FROM idem.dead_letters d LEFT JOIN idem.intents n ON n.id = d.intent_id
  WHERE d.id = %(letter)s
 """
@@ -85,6 +86,36 @@ async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, re
             raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
         if not await resolve(connection, letter, "discarded", by, reason):
             raise Refusal(RESOLVED_MEANWHILE)
+        return Reason(found.reason)
+
+
+# Who wanted it stands with the entry: there is no intent whose timeline it could be in.
+TRY_EVENT = """
+UPDATE idem.webhook_events SET retry_at = statement_timestamp()
+ WHERE id = %(event)s AND verdict IN ('unmatched', 'foreign')
+"""
+NOTE_TRY = "UPDATE idem.dead_letters SET details = details || %(details)s::jsonb WHERE id = %(letter)s"
+
+
+async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
+    """Have the reconciler look at once for the call that an unmatched event is about; a match closes the entry.
+
+    Read again by the contract as it is now, so that a pointer that was wrong and has been mended counts.
+    """
+    check_named(by, reason)
+    async with connection.transaction():
+        found = await _read(connection, letter)
+        if found.reason != Reason.UNMATCHED_WEBHOOK:
+            raise Refusal(f"dead letter {letter} is not about an event that matches no call")
+        if found.seen != seen:
+            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+        tried = await connection.execute(TRY_EVENT, {"event": found.webhook_event_id})
+        if tried.rowcount != 1:
+            raise Refusal(
+                f"the event of dead letter {letter} is not kept any more: `idem dlq discard` closes the entry"
+            )
+        said = storable.fields({"tried_by": by, "tried_why": storable.text(reason, WORDS)})
+        await connection.execute(NOTE_TRY, {"letter": letter, "details": json.dumps(said)})
         return Reason(found.reason)
 
 

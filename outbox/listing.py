@@ -26,8 +26,9 @@ async def _one(connection: AsyncConnection[Any], query: str, **parameters: Any) 
 
 
 LETTERS = """
-SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation, coalesce(n.provider, w.provider) AS provider,
-       n.label, n.version, d.seen, d.webhook_event_id, d.subject, d.details, d.created_at,
+SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
+       coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider, n.label, n.version, d.seen,
+       d.webhook_event_id, d.subject, d.details, d.created_at,
        extract(epoch FROM statement_timestamp() - d.created_at)::float8 AS age,
        d.resolved_at, d.resolution, d.resolved_by, d.note
   FROM idem.dead_letters d
@@ -37,7 +38,7 @@ SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation, coalesce(n.p
  WHERE (%(resolved)s OR d.resolved_at IS NULL)
    AND (%(letter)s::uuid IS NULL OR d.id = %(letter)s)
    AND (%(reason)s::text IS NULL OR d.reason = %(reason)s)
-   AND (%(provider)s::text IS NULL OR coalesce(n.provider, w.provider) = %(provider)s)
+   AND (%(provider)s::text IS NULL OR coalesce(n.provider, w.provider, d.details ->> 'provider') = %(provider)s)
    AND (%(since)s::timestamptz IS NULL OR d.created_at >= %(since)s)
    AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
  ORDER BY d.id LIMIT %(limit)s
@@ -67,6 +68,19 @@ async def letter(connection: AsyncConnection[Any], letter_id: UUID) -> Record | 
         connection, LETTERS,
         letter=letter_id, reason=None, provider=None, since=None, resolved=True, after=None, limit=1,
     )  # fmt: skip
+
+
+EVENT = """
+SELECT w.id, w.provider, w.account, w.event_id, w.type, w.reference, w.verdict, w.tries, w.received_at, w.retry_at,
+       w.intent_id, extract(epoch FROM statement_timestamp() - w.received_at)::float8 AS age,
+       (SELECT octet_length(b.body) FROM idem.webhook_bodies b WHERE b.webhook_event_id = w.id) AS body_bytes
+  FROM idem.webhook_events w WHERE w.id = %(event)s
+"""
+
+
+async def event(connection: AsyncConnection[Any], event_row: UUID) -> Record | None:
+    """One event of a provider, without its body; None: it is past its retention."""
+    return await _one(connection, EVENT, event=event_row)
 
 
 INTENTS = """

@@ -61,6 +61,14 @@ CALLS = Counter(
     [*LANE, "outcome", "failure"],
 )  # fmt: skip
 CALL_SECONDS = Histogram("idem_call_seconds", "Duration of calls to a provider.", LANE, buckets=CALL_BUCKETS)
+OVERRUNNING = Gauge(
+    "idem_overrunning_calls", "Functions that send or look up and have not ended by their deadline.", LANE,
+    multiprocess_mode="livesum",
+)  # fmt: skip
+ANOTHER_ACCOUNT = Gauge(
+    "idem_another_account", "Processes that serve nothing of a lane, because its credentials are another account's.",
+    LANE, multiprocess_mode="livesum",
+)  # fmt: skip
 REPORTS = Counter("idem_reports_total", "Ends of claims as reported by their holders.", ["fate"])
 LEASES_LOST = Counter("idem_leases_lost_total", "Calls whose claim had been taken away before they were reported.")
 SWEPT = Counter("idem_swept_total", "Claims whose lease ran out.")
@@ -115,6 +123,17 @@ SETTLE_SECONDS = Histogram("idem_settle_seconds", "From unknown to settled, by h
 PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what became of them.", ["source", "applied"])
 WEBHOOKS = Counter("idem_webhooks_total", "Verified webhooks by what became of them.", [*LANE, "verdict"])
 WEBHOOKS_REFUSED = Counter("idem_webhooks_refused_total", "Webhooks refused, by reason.", ["provider", "reason"])
+WEBHOOKS_FOREIGN = Counter(
+    "idem_webhooks_foreign_total", "Verified webhooks about nothing of ours: somebody else uses the account.", LANE
+)
+WEBHOOKS_UNMATCHED = Gauge(
+    "idem_webhooks_unmatched",
+    "Webhooks that match no call yet and are neither a dead letter nor foreign; counted to 10000.",
+    multiprocess_mode="mostrecent",
+)
+WEBHOOK_UNMATCHED_OLDEST = Gauge(
+    "idem_webhooks_unmatched_oldest_seconds", "Age of the oldest of them.", multiprocess_mode="mostrecent"
+)
 WEBHOOK_LAST = Gauge(
     "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook came in.", ["provider"],
     multiprocess_mode="mostrecent",

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
-from psycopg.errors import DeadlockDetected, LockNotAvailable
 
-from idem.outbox import decide, generations, letters, moves, proofs, standing
+from idem.outbox import decide, generations, holding, letters, proofs, standing
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
-from idem.outbox.database import records
 from idem.outbox.errors import Refusal
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Refused, Succeeded, name
 from idem.outbox.problems import MEDIA_TYPE, PROBLEMS
-from idem.outbox.rows import lock, read_locked
 from idem.outbox.settle import write
 from idem.outbox.standing import Standing
 from idem.outbox.states import KeyState, OutboxStatus
@@ -72,13 +67,14 @@ async def cancel(
     reason: str,
     version: int | None = None,
     source: str = SOURCE,
+    know_it_did_not_happen: bool = False,
 ) -> Done:
     """Complete an intent of which nothing was ever executed with the answer `cancelled`.
 
     `source` is who is on record for it: an operator, or the `client`.
     """
-    async with _held(connection, intent, version, by, reason) as held:
-        _refuse(standing.against_cancel(held))
+    async with holding.held(connection, intent, version, by, reason) as held:
+        _refuse(standing.against_cancel(held, sure=know_it_did_not_happen))
         terms = catalogue.cautious(held.row.operation, held.row.provider)
         evidence = dataclasses.replace(_evidence("cancelled", by, reason, held), source=source)
         return await _write(connection, decide.cancelled(held.row, evidence, terms, CANCELLED), held)
@@ -102,20 +98,20 @@ async def redrive(
     resolved as failed_retryable, under the guards of that. The time in which it may be started begins anew.
     `new_provider_key` is for a key that the provider has burned; it is refused while anything sent may still act.
     """
-    async with _held(connection, intent, version, by, reason) as held:
+    async with holding.held(connection, intent, version, by, reason) as held:
         terms = catalogue.require(held.row.operation)
         _refuse(standing.against_redrive(held, terms, sure=know_it_did_not_happen))
         if held.row.status is OutboxStatus.UNKNOWN:
             change = _did_not_happen(held, terms, by, reason)
             # At rest for no longer than this transaction: nobody is told of it.
             await _write(connection, dataclasses.replace(change, event=None), held)
-            held = await _lock(connection, held.row.id, intent)
+            held = await holding.locked(connection, held.row.id, intent)
         evidence, row = _evidence("redriven", by, reason, held), held.row
         if new_provider_key:
             key = await generations.renew(connection, catalogue, held.row)
             renewed = {"new_provider_key": str(key), "old_provider_key": held.row.provider_key}
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
-            row = dataclasses.replace(row, frozen=True)
+            row = dataclasses.replace(row, frozen=True, key_burned=False)
         change = decide.redriven(row, evidence, terms, patience=terms.operation.patience + due_in)
         return await _write(connection, dataclasses.replace(change, misses=0, due_in=due_in), held)
 
@@ -132,7 +128,7 @@ async def resolve_failed(
     letter: UUID | None = None,
 ) -> Done:
     """Record that an unknown intent did not happen: at rest, and never redriven by itself. Resolves `letter` too."""
-    async with _held(connection, intent, version, by, reason) as held:
+    async with holding.held(connection, intent, version, by, reason) as held:
         await letters.check_open(connection, letter, intent)
         terms = catalogue.cautious(held.row.operation, held.row.provider)
         _refuse(standing.against_failed(held, terms, sure=know_it_did_not_happen))
@@ -164,7 +160,7 @@ async def resolve_completed(
     if answer is None:
         # Before the lock: it is the operation's own code, and may take its time.
         answer = await _rendered(connection, catalogue, renderer, intent, outcome)
-    async with _held(connection, intent, version, by, reason) as held:
+    async with holding.held(connection, intent, version, by, reason) as held:
         await letters.check_open(connection, letter, intent)
         _refuse(standing.against_completed(held, outcome))
         terms = catalogue.cautious(held.row.operation, held.row.provider)
@@ -172,7 +168,7 @@ async def resolve_completed(
         evidence = dataclasses.replace(evidence, outcome=name(outcome), reference=outcome.reference)
         proof = StoredProof(uuid4(), SOURCE, outcome, answer, attempt=held.row.attempt)
         applied = await proofs.apply(connection, held.row.id, proof, evidence, terms)
-        state = await _state(connection, intent)
+        state = await holding.state(connection, intent)
         if applied != "applied" or state is not KeyState.COMPLETED:
             raise Refusal("a proof that says something else came in at this moment: nothing was changed; look again")
         await letters.resolve(connection, letter, evidence.kind, by, reason)
@@ -181,79 +177,7 @@ async def resolve_completed(
 
 async def stand(connection: AsyncConnection[Any], intent: UUID) -> Standing | None:
     """How an intent stands, without a lock: for a preview. None: it has no open row. Raises Refusal: no such intent."""
-    row_id = await _row_id(connection, intent)
-    found = next(iter(await read_locked(connection, [row_id])), None) if row_id is not None else None
-    return await _standing(connection, found) if found is not None else None
-
-
-@asynccontextmanager
-async def _held(
-    connection: AsyncConnection[Any], intent: UUID, version: int | None, by: str, reason: str
-) -> AsyncIterator[Standing]:
-    letters.check_named(by, reason)
-    try:
-        async with moves.transaction(connection):
-            row_id = await _row_id(connection, intent)
-            if row_id is None:
-                state = await _state(connection, intent)
-                raise Refusal(f"intent {intent} is {state} already, and its answer is never changed")
-            held = await _lock(connection, row_id, intent)
-            if version is not None and held.row.version != version:
-                raise Refusal(
-                    f"intent {intent} has moved since you looked at it (version {held.row.version}, not {version}; it "
-                    f"is {held.row.state} now): look again, then decide"
-                )
-            yield held
-    except (LockNotAvailable, DeadlockDetected) as error:
-        raise Refusal(
-            f"intent {intent} is locked by another transaction (its client's, or a settlement): nothing was changed; "
-            "try again"
-        ) from error
-
-
-async def _lock(connection: AsyncConnection[Any], row_id: UUID, intent: UUID) -> Standing:
-    found = await lock(connection, row_id)
-    if found is None:
-        raise Refusal(f"intent {intent} was settled at this moment: look again")
-    return await _standing(connection, found)
-
-
-FACTS = """
-SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
-       (SELECT k.state FROM idem.idempotency_keys k
-         WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
-           AND k.intent_id = n.id) AS key_state
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
- WHERE o.id = %(id)s
-"""
-
-
-async def _standing(connection: AsyncConnection[Any], found: Any) -> Standing:
-    facts = await (await records(connection).execute(FACTS, {"id": found.row.id})).fetchone()
-    if facts is None:
-        raise Refusal("the intent was settled at this moment: look again")
-    return Standing(found.row, found.stored, **facts._asdict())
-
-
-ROW_OF_INTENT = """
-SELECT o.id FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id WHERE n.id = %(intent)s
-"""
-
-
-async def _row_id(connection: AsyncConnection[Any], intent: UUID) -> UUID | None:
-    row = await (await connection.execute(ROW_OF_INTENT, {"intent": intent})).fetchone()
-    if row is None:
-        raise _no_such(intent)
-    return row[0] if row[0] is None else UUID(str(row[0]))
-
-
-STATE = "SELECT state FROM idem.intents WHERE id = %(intent)s"
-
-
-async def _state(connection: AsyncConnection[Any], intent: UUID) -> KeyState:
-    row = await (await connection.execute(STATE, {"intent": intent})).fetchone()
-    assert row is not None  # intents are never deleted
-    return KeyState(row[0])
+    return await holding.unlocked(connection, intent)
 
 
 OPERATION = "SELECT operation FROM idem.intents WHERE id = %(intent)s"
@@ -268,7 +192,7 @@ async def _rendered(
 ) -> Answer:
     row = await (await connection.execute(OPERATION, {"intent": intent})).fetchone()
     if row is None:
-        raise _no_such(intent)
+        raise holding.no_such(intent)
     rendered = await renderer.render(catalogue.require(row[0]).operation, outcome, intent)
     if rendered.letter is not None:
         raise Refusal(
@@ -292,18 +216,17 @@ def _did_not_happen(held: Standing, terms: Terms, by: str, reason: str) -> Chang
 
 def _evidence(kind: str, by: str, reason: str, held: Standing, *, overridden: list[str] | None = None) -> Evidence:
     details: dict[str, Any] = {"by": by, "reason": reason, "version": held.row.version}
+    if held.hints:
+        details["unconfirmed_events"] = [str(hint) for hint in held.hints]
     return Evidence(SOURCE, kind, details=details | ({"overridden": overridden} if overridden else {}))
 
 
 async def _write(connection: AsyncConnection[Any], change: Change, held: Standing) -> Done:
+    # The guards let no hint pass without somebody who is sure; the provider is still asked about its event.
     # Storing a proof needs no lock on the row, so one may have come in since the guards were asked.
-    if not await write(connection, [change]):
+    if not await write(connection, [dataclasses.replace(change, folds=held.hints)]):
         raise Refusal("a proof came in at this moment: nothing was changed; look again")
     return Done(held.row.intent_id, change.evidence.kind, change.state, change.status)
-
-
-def _no_such(intent: UUID) -> Refusal:
-    return Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
 
 
 def _refuse(why: str | None) -> None:

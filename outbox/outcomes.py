@@ -69,7 +69,13 @@ class NotExecuted:
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """It may have happened. The default: whatever nothing else explains is this."""
+    """It may have happened. The default: whatever nothing else explains is this.
+
+    `cached`: the provider has stored this answer under the key, so that a replay gets it again and again: the replays
+    end, and the key is burned.
+    """
+
+    cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,8 @@ def name(outcome: Outcome | Look) -> str:
             return "pending"
         case NotExecuted(why=why):
             return f"not_executed:{why}"
+        case Ambiguous(cached=True):
+            return "ambiguous:cached"
         case Ambiguous():
             return "ambiguous"
         case Absent():

@@ -9,9 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from idem.outbox import canonical, card_data, keys, pointer
-from idem.outbox.contract import FrozenRequest, Provider, ProviderRequest
+from idem.outbox.contract import FrozenRequest, ProviderRequest
 from idem.outbox.errors import ConfigError, IdemError, ParamsInvalid, Unrenderable
 from idem.outbox.operation import Operation
+from idem.outbox.provider import Provider
 
 
 @dataclass(frozen=True, slots=True)

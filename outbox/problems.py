@@ -155,6 +155,12 @@ _ALL: Final = (
         "Safe after `Retry-After`, with the same key: it finds what there is.",
     ),
     Problem(
+        "paused", 503, "New requests are paused",
+        "The operator of this service takes no new requests for this operation now. Requests with a known key are "
+        f"answered as ever. {NOTHING_HAPPENED}",
+        "Safe after `Retry-After`, with the same key.",
+    ),
+    Problem(
         "internal_error", 500, "A fault of idem's own",
         "Something failed that never should; the log has it. Your request is either whole in the database or not "
         "there at all. Answers like this are never stored.",

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import moves, storable
+from idem.outbox import generations, moves, storable
 from idem.outbox.change import Change, Evidence, Letter, StoredProof
 from idem.outbox.completion import is_open
 from idem.outbox.database import records
@@ -47,6 +47,11 @@ async def apply(
     """
     async with moves.transaction(connection):
         held = await (lock_soon(connection, row_id) if wait else lock(connection, row_id, skip=True))
+        if await _is_undone(connection, row_id, found, evidence):
+            await note(
+                connection, row_id, evidence, kind=f"{evidence.kind}_undone", token=found.id, attempt=found.attempt
+            )
+            return "agrees"
         if held is not None and not held.row.live:
             change = proven(held.row, found, _others(held, found), terms, evidence)
             change = _with(change, letters, found)
@@ -55,6 +60,15 @@ async def apply(
         elif held is None and await is_gone(connection, row_id):
             return await compare(connection, row_id, found, evidence)
         return await store(connection, row_id, found, evidence)
+
+
+async def _is_undone(connection: AsyncConnection[Any], row_id: UUID, found: StoredProof, evidence: Evidence) -> bool:
+    # What we have seen ourselves before we had it cancelled, and report only now: it was true, and stands no more.
+    ours = found.source in ("worker", "reconciler") and evidence.kind != "cancel" and found.attempt is not None
+    if not ours:
+        return False
+    assert found.attempt is not None
+    return await generations.is_undone(connection, row_id, found.attempt)
 
 
 async def change_one(
@@ -134,16 +148,6 @@ BURY = """
 INSERT INTO idem.dead_letters AS d (intent_id, reason, details) VALUES (%(intent)s, %(reason)s, %(details)s::jsonb)
     ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1 RETURNING d.seen
 """
-CORRECT = """
-INSERT INTO idem.events (aggregateid, number, type, payload)
-SELECT n.id, e.number, 'corrected',
-       jsonb_build_object('intent', n.id, 'number', e.number, 'tenant', n.tenant_id, 'operation', n.operation,
-                          'label', n.label, 'state', n.state, 'outcome', n.outcome,
-                          'provider_reference', n.provider_reference, 'details', %(details)s::jsonb)
-  FROM idem.intents n CROSS JOIN LATERAL (
-       SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = n.id) AS e
- WHERE n.id = %(intent)s
-"""
 LATER = """
 WITH known AS (
     UPDATE idem.intents n SET object_end = %(end)s WHERE n.id = %(intent)s
@@ -159,6 +163,12 @@ SELECT k.id, e.number, 'later_fact',
        SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = k.id) AS e
 """
 DROP = "DELETE FROM idem.proofs WHERE id = %(id)s"
+
+
+async def drop(connection: AsyncConnection[Any], row_id: UUID, undone: StoredProof, evidence: Evidence) -> None:
+    """Take away a stored proof of what a cancel has undone; only its evidence stays."""
+    await connection.execute(DROP, {"id": undone.id})
+    await note(connection, row_id, evidence, kind=f"{evidence.kind}_undone", token=undone.id, attempt=undone.attempt)
 
 
 async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredProof, evidence: Evidence) -> Applied:
@@ -195,8 +205,26 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
     buried = await connection.execute(BURY, {"intent": done.id, "reason": letter.reason, "details": details})
     if await buried.fetchone() == (1,):
         moves.tell(connection, partial(moves.dead_letter, done.id, letter.reason))
-    await connection.execute(CORRECT, {"intent": done.id, "details": details})
+    await correct(connection, done.id, letter.details)
     return "conflict"
+
+
+CORRECT = """
+INSERT INTO idem.events (aggregateid, number, type, payload)
+SELECT n.id, e.number, 'corrected',
+       jsonb_build_object('intent', n.id, 'number', e.number, 'tenant', n.tenant_id, 'operation', n.operation,
+                          'label', n.label, 'state', n.state, 'outcome', n.outcome,
+                          'provider_reference', n.provider_reference, 'details', %(details)s::jsonb)
+  FROM idem.intents n CROSS JOIN LATERAL (
+       SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = n.id) AS e
+ WHERE n.id = %(intent)s
+"""
+
+
+async def correct(connection: AsyncConnection[Any], intent: UUID, details: Mapping[str, Any]) -> None:
+    """Tell whoever was told an end that something contradicts it. The caller holds the intent's lock."""
+    said = json.dumps(storable.fields(details))
+    await connection.execute(CORRECT, {"intent": intent, "details": said})
 
 
 NOTE = """

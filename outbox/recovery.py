@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
-from idem.outbox import decide, moves, telemetry
+from idem.outbox import daemon_events, decide, moves
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence
 from idem.outbox.database import records
@@ -104,7 +104,7 @@ class Guard:
             lost = went_back or not (only_timeline and self._durability == "synchronous")
             rows = await quarantine(connection, self._catalogue, _what(known, identity, went_back)) if lost else 0
             await _adopt(connection, identity)
-        telemetry.database_changed(_what(known, identity, went_back), rows)
+        daemon_events.database_changed(_what(known, identity, went_back), rows)
 
 
 ADOPT = """

@@ -1,4 +1,5 @@
 """Rows that were accepted by SQL alone: a worker renders their request and commits its bytes before it may be sent.
+So it does with rows that go back to work after the provider has burned their key: under a new one.
 
 User code runs here, so in threads of its own and under a time limit, and it may raise anything: what cannot be rendered
 is at rest with a dead letter, and never stops the others. Each row is locked while it is rendered, so two workers never
@@ -19,19 +20,18 @@ from typing import Any, TypeAlias
 
 from psycopg import AsyncConnection
 
-from idem.outbox import card_data, moves, storable, telemetry
+from idem.outbox import card_data, generations, moves, storable, telemetry
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Change, Evidence, Letter, Row
+from idem.outbox.change import Change, Evidence, Letter
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
-from idem.outbox.database import AWAY, Database, records
+from idem.outbox.database import AWAY, Database
 from idem.outbox.endings import at_rest
 from idem.outbox.errors import ParamsInvalid
 from idem.outbox.outcomes import Seen
-from idem.outbox.rows import read_locked
 from idem.outbox.settle import UNSTORABLE, write
 from idem.outbox.states import KeyState, OutboxStatus, Reason
-from idem.outbox.terms import Terms
+from idem.outbox.unfrozen import Source, Unfrozen, pick, waits
 
 BATCH = 20
 """Rows rendered in one transaction: they stay locked for as long as the slowest of them takes."""
@@ -51,25 +51,6 @@ class Frozen:
 
 Made: TypeAlias = Frozen | Exception
 """What became of one row: its bytes, or why there are none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unfrozen:
-    """A locked row that waits to be rendered."""
-
-    row: Row
-    terms: Terms
-    params: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where rows of an operation are rendered for: one of another account or origin is left to who knows it."""
-
-    operation: str
-    provider: str
-    account: str
-    origin: str
 
 
 class Freezer:
@@ -127,7 +108,7 @@ class Freezer:
             if not await waits(connection, sources):
                 return 0, 0
             async with moves.transaction(connection):
-                waiting = await pick(connection, self._catalogue, sources)
+                waiting = await pick(connection, self._catalogue, sources, limit=BATCH)
                 made = await asyncio.gather(*(self._make(one) for one in waiting))
                 pairs = [(one, result) for one, result in zip(waiting, made, strict=True) if result is not None]
                 return len(waiting), await _write(connection, pairs)
@@ -168,65 +149,11 @@ class Freezer:
         operation.validate(one.params)
         if operation.card_data == "refuse" and (found := card_data.find(one.params)):
             raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
-        request = provider.freeze(operation.request(one.params), one.row.provider_key)
+        request = provider.freeze(operation.request(one.params), one.provider_key)
         if not (isinstance(request, FrozenRequest) and isinstance(request.body, bytes)):
             raise TypeError(f"the request was frozen as {type(request).__name__}")
         label = operation.label(one.params)
         return Frozen(request, None if label is None else storable.text(label))
-
-
-WAITS = """
-SELECT EXISTS (
-    SELECT FROM idem.outbox o
-     WHERE o.status = 'unfrozen'
-       AND o.available_at <= statement_timestamp() AND o.start_before > statement_timestamp()
-       AND (o.operation, o.provider, o.account, o.origin) IN (
-               SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
-                                    %(origins)s::text[])))
-"""
-
-
-async def waits(connection: AsyncConnection[Any], sources: Sequence[Source]) -> bool:
-    """Whether there may be anything to render: asked without a transaction, because mostly there is nothing."""
-    record = await (await connection.execute(WAITS, _columns(sources))).fetchone()
-    return bool(record and record[0])
-
-
-def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
-    return {
-        "operations": [source.operation for source in sources],
-        "providers": [source.provider for source in sources],
-        "accounts": [source.account for source in sources],
-        "origins": [source.origin for source in sources],
-    }
-
-
-# The order is the index's; the rows of operations that are not known here are passed over in it.
-PICK = """
-SELECT o.id, n.params
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
- WHERE o.status = 'unfrozen'
-   AND o.available_at <= statement_timestamp() AND o.start_before > statement_timestamp()
-   AND (o.operation, o.provider, o.account, o.origin) IN (
-           SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
-                                %(origins)s::text[]))
-   AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
-   AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
- ORDER BY o.available_at
- LIMIT %(limit)s
-   FOR UPDATE OF o SKIP LOCKED
-"""
-
-
-async def pick(connection: AsyncConnection[Any], catalogue: Catalogue, sources: Sequence[Source]) -> list[Unfrozen]:
-    """Lock up to `BATCH` rows that wait to be rendered, the longest waiting first."""
-    cursor = records(connection)
-    await cursor.execute(PICK, {**_columns(sources), "environment": catalogue.environment, "limit": BATCH})
-    params = {record.id: record.params for record in await cursor.fetchall()}
-    return [
-        Unfrozen(found.row, catalogue.require(found.row.operation), params[found.row.id])
-        for found in await read_locked(connection, list(params))
-    ]
 
 
 async def _write(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfrozen, Made]]) -> int:
@@ -263,6 +190,9 @@ SELECT o.id, o.generation, o.step, o.intent_id, o.provider_key, o.provider, o.ac
 
 
 async def _write_whole(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfrozen, Made]]) -> int:
+    for one, made in pairs:
+        if one.renewal is not None and isinstance(made, Frozen):
+            await generations.rekey(connection, one.row.id, one.renewal)
     written = await write(connection, [_change(one, made) for one, made in pairs])
     frozen = [
         {
@@ -289,8 +219,9 @@ def _change(one: Unfrozen, made: Made) -> Change:
         alone=True,
     )  # fmt: skip
     if isinstance(made, Frozen):
-        return change
+        renewed = {} if one.renewal is None else one.renewal.details(row)
+        return replace(change, evidence=replace(change.evidence, details=renewed))
     said = storable.text(made, 500)
     evidence = Evidence("worker", "unrenderable", seen=Seen(error=type(made).__name__, note=said))
     letter = Letter(Reason.UNRENDERABLE, {"operation": row.operation, "error": type(made).__name__, "note": said})
-    return at_rest(replace(change, evidence=evidence), row, one.terms, letter)
+    return at_rest(replace(change, evidence=evidence), one.terms, letter)

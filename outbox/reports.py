@@ -70,6 +70,13 @@ async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) ->
     return fates
 
 
+# A CASE, because a condition on the status lets the planner read a partial index of all such rows for one.
+REMEMBER_ERROR = """
+UPDATE idem.outbox SET server_error = true
+ WHERE id = %(id)s AND CASE WHEN status = 'unknown' THEN NOT server_error END
+"""
+
+
 async def _settle_alone(connection: AsyncConnection[Any], report: Report) -> Fate:
     # A row that stays locked is one at rest, in its client's own transaction: no claim of ours is on it any more. If it
     # is another, its claim is left to the sweeper.
@@ -85,6 +92,8 @@ async def _settle_alone(connection: AsyncConnection[Any], report: Report) -> Fat
             evidence = Evidence("worker", "late_not_executed", name(report.outcome), report.seen)
             if await write(connection, [decide.verdict(found.row, evidence, report.terms)]):
                 return "late"
+        if found is not None and isinstance(report.outcome, Ambiguous) and decide.own_error(report.seen):
+            await connection.execute(REMEMBER_ERROR, {"id": report.row.id})
     evidence = Evidence("worker", "late_result", name(report.outcome), report.seen, decide.reference_of(report.outcome))
     proof = report.proof()
     if proof is None:

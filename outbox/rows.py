@@ -37,6 +37,7 @@ READ = """
 SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state, o.claim_token AS token, o.attempt,
        o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.looks, o.absents, o.misses,
        o.marks_start, o.inline, o.claimed_by AS holder, o.provider_reference AS reference,
+       o.key_burned, o.cancel_sent, o.server_error,
        EXISTS (SELECT FROM idem.requests r WHERE r.outbox_id = o.id) AS frozen,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        o.started_at IS NOT NULL AS started,
@@ -54,14 +55,21 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
                   AND k.idempotency_key = n.idempotency_key AND k.intent_id <> n.id) AS key_used_anew,
        EXISTS (SELECT FROM idem.dead_letters l
                 WHERE l.intent_id = n.id AND l.resolved_at IS NULL
-                  AND l.reason IN ('conflict', 'possible_duplicate')) AS contradicted
+                  AND l.reason IN ('conflict', 'possible_duplicate'))
+       OR (SELECT h.id FROM idem.proofs h WHERE h.outbox_id = o.id AND h.outcome = 'hint' LIMIT 1) IS NOT NULL
+       AS contradicted
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.id = ANY (%(ids)s) ORDER BY o.id
 """
 STORED = """
 SELECT p.outbox_id, p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt,
-       p.answer_status, p.answer_headers, p.answer_body, p.interim
-  FROM idem.proofs p WHERE p.outbox_id = ANY (%(ids)s) ORDER BY p.stored_at, p.id
+       p.answer_status, p.answer_headers, p.answer_body, p.interim,
+       p.source IN ('worker', 'reconciler') AND p.attempt IS NOT NULL
+       AND (EXISTS (SELECT FROM idem.outbox o WHERE o.id = p.outbox_id AND o.cancel_sent AND o.attempt > p.attempt)
+            OR EXISTS (SELECT FROM idem.evidence e
+                        WHERE e.intent_id = p.intent_id AND e.outbox_id = p.outbox_id AND e.attempt > p.attempt
+                          AND e.details ? 'cancelled_key')) AS undone
+  FROM idem.proofs p WHERE p.outbox_id = ANY (%(ids)s) AND p.outcome <> 'hint' ORDER BY p.stored_at, p.id
 """
 
 
@@ -124,4 +132,5 @@ def _stored(record: Any) -> StoredProof:
         http_status=record.http_status,
         attempt=record.attempt,
         interim=record.interim,
+        undone=record.undone,
     )

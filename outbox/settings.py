@@ -83,7 +83,11 @@ class WorkerSettings(Section):
         default=100, ge=1, le=1000, description="Rows claimed at once; default 100, beyond it a claim is slow."
     )
     slots: int = Field(
-        default=16, ge=1, le=1000, description="Calls that one lane makes at a time in one process; default 16."
+        default=16,
+        ge=1,
+        le=1000,
+        description="Calls that one lane makes at a time in one process; default 16. While tenants share the lane, one "
+        "of them is left free for those that hold none.",
     )
     lease: Duration = Field(
         default=60.0,

@@ -34,6 +34,7 @@ WITH input AS MATERIALIZED (
         id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
         looks integer, absents integer, misses integer, redrives integer, sweeps integer,
+        key_burned boolean, server_error boolean,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
         error_code text, error_message text, reference text, provider_status text, result jsonb, event text,
@@ -49,7 +50,10 @@ WITH input AS MATERIALIZED (
       FROM input i
       JOIN locked o ON o.id = i.id AND o.claim_token IS NOT DISTINCT FROM i.token AND o.attempt = i.attempt
       JOIN idem.intents n ON n.id = o.intent_id
-     WHERE NOT (i.alone AND EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id))
+     WHERE NOT (i.alone AND EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id
+                                       AND NOT i.folds ? p.id::text
+                                       AND (p.outcome <> 'hint'
+                                            OR o.status <> 'claimed' AND i.to_status IS DISTINCT FROM o.status)))
 ), gone AS (
     DELETE FROM idem.outbox o USING matched m WHERE o.id = m.id AND m.to_status IS NULL
 ), moved AS (
@@ -67,7 +71,10 @@ WITH input AS MATERIALIZED (
                                + CASE m.quiet_from WHEN 'lease' THEN coalesce(o.claimed_until, m.at) ELSE m.at END),
            looks    = coalesce(m.looks, o.looks),       absents  = coalesce(m.absents, o.absents),
            misses   = coalesce(m.misses, o.misses),     redrives = coalesce(m.redrives, o.redrives),
-           sweeps   = coalesce(m.sweeps, o.sweeps),
+           sweeps   = coalesce(m.sweeps, o.sweeps),     key_burned = coalesce(m.key_burned, o.key_burned),
+           -- What is proven not executed speaks for every attempt until now.
+           server_error = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN false
+                               ELSE coalesce(m.server_error, o.server_error) END,
            provider_reference = coalesce(m.reference, o.provider_reference)
       FROM matched m WHERE o.id = m.id AND m.to_status IS NOT NULL
 ), kept AS (
@@ -228,6 +235,8 @@ def parameters(change: Change) -> dict[str, Any]:
         "misses": change.misses,
         "redrives": change.redrives,
         "sweeps": change.sweeps,
+        "key_burned": change.key_burned,
+        "server_error": change.server_error,
         "answer_status": answer.status if answer else None,
         "answer_headers": dict(answer.headers) if answer else None,
         "answer_body": base64.b64encode(answer.body).decode() if answer else None,

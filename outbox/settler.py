@@ -28,6 +28,11 @@ class Settler:
         self._stop = asyncio.Event()
         self.held = Holds()
         self.fates: Counter[str] = Counter()
+        self._told: dict[tuple[str, str], asyncio.Event] = {}
+
+    def subscribe(self, provider: str, account: str) -> asyncio.Event:
+        """An event that is set whenever something of this lane was settled, so that its fleet has room again."""
+        return self._told.setdefault((provider, account), asyncio.Event())
 
     def hold(self, token: UUID | None) -> None:
         """A row of this token was claimed."""
@@ -52,6 +57,8 @@ class Settler:
                 except (TimeoutError, asyncio.QueueEmpty):
                     break
             await self._settle(batch)
+            for lane in {(report.row.provider, report.row.account) for report in batch} & self._told.keys():
+                self._told[lane].set()
             for _ in batch:
                 self._queue.task_done()
 

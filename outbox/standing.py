@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import UUID
 
 from idem.outbox import durations
 from idem.outbox.change import Row, StoredProof
@@ -21,7 +22,7 @@ class Standing:
     """An open outbox row with all that an operator's guards ask for.
 
     `lease_left` is of a claim or of a reconciler's take, in seconds, None where nobody has the row; `key_state` is
-    None where the key is gone.
+    None where the key is gone. `hints`: events about it that are still to be confirmed.
     """
 
     row: Row
@@ -29,6 +30,7 @@ class Standing:
     inline: bool
     lease_left: float | None
     key_state: str | None
+    hints: tuple[UUID, ...] = ()
 
 
 def quiet_left(standing: Standing, terms: Terms) -> float:
@@ -48,11 +50,11 @@ def overridable(standing: Standing, terms: Terms) -> Iterator[tuple[str, str]]:
     if (left := quiet_left(standing, terms)) > 0:
         yield "quiet_after", f"a request of it may still act at the provider for {seconds(left)}"
     if standing.row.contradicted:
-        yield "conflict", "proofs that disagree are on record, and each says that the provider has it"
+        yield "conflict", "proofs that disagree, or an event still to be confirmed, say that the provider has it"
 
 
-def against_cancel(standing: Standing) -> str | None:
-    """Why this row cannot be cancelled now; None: it can."""
+def against_cancel(standing: Standing, *, sure: bool = False) -> str | None:
+    """Why this row cannot be cancelled now; None: it can. `sure`: the operator knows that nothing happened."""
     row = standing.row
     if busy := _busy(standing):
         return busy
@@ -66,7 +68,7 @@ def against_cancel(standing: Standing) -> str | None:
         case OutboxStatus.CLAIMED:
             return LEASE_OVER
         case _:
-            return _unapplied(standing)
+            return _unapplied(standing) or _unconfirmed(standing, sure=sure)
 
 
 def against_redrive(standing: Standing, terms: Terms, *, sure: bool) -> str | None:
@@ -92,7 +94,7 @@ def against_redrive(standing: Standing, terms: Terms, *, sure: bool) -> str | No
         )
     if row.status is OutboxStatus.UNKNOWN:
         return against_failed(standing, terms, sure=sure)
-    return _unapplied(standing)
+    return _unapplied(standing) or _unconfirmed(standing, sure=sure)
 
 
 def against_failed(standing: Standing, terms: Terms, *, sure: bool) -> str | None:
@@ -152,6 +154,15 @@ def _unapplied(standing: Standing) -> str | None:
     return (
         f"a proof that nobody has applied yet says {name(proof.proof)} ({proof.source}): the reconciler applies it; "
         "look again then"
+    )
+
+
+def _unconfirmed(standing: Standing, *, sure: bool) -> str | None:
+    if not standing.hints or sure:
+        return None
+    return (
+        "an event still to be confirmed says that the provider has it, and the reconciler asks about it: look again "
+        "then, or take the responsibility with --i-know-it-did-not-happen"
     )
 
 

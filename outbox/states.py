@@ -24,7 +24,7 @@ class OutboxStatus(StrEnum):
     """Who holds the work of an outbox row."""
 
     UNFROZEN = "unfrozen"
-    """Accepted by SQL, request not rendered yet."""
+    """Accepted by SQL and not rendered yet, or to be rendered anew under a new provider key."""
     WAITING = "waiting"
     """An earlier row of its ordering key is open."""
     PENDING = "pending"
@@ -102,7 +102,7 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.HELD, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.UNKNOWN, S.HELD, ("settle",), "verdict: proven not executed"),
     Transition(S.HELD, S.PENDING, ("accept", "redrive"), "back to work under the same provider key"),
-    Transition(S.HELD, S.UNFROZEN, ("accept", "redrive"), "never rendered: back to be rendered"),
+    Transition(S.HELD, S.UNFROZEN, ("accept", "redrive"), "never rendered, or its key is burned: back to be rendered"),
     Transition(S.HELD, S.CLAIMED, ("accept",), "inline: the client's retry makes the call itself"),
     Transition(S.PENDING, S.UNKNOWN, ("recover",), "the database changed"),
     Transition(S.WAITING, S.UNKNOWN, ("recover",), "the database changed"),

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 from sqlalchemy import Connection, text
 
 from idem.outbox.canonical import MAX_BYTES
-from idem.outbox.contract import Provider
 from idem.outbox.operation import Operation
+from idem.outbox.provider import Provider
 
 SYNC_LOCK: Final = 0x1DE0_0002
 """Advisory lock (to the end of the transaction) that starters take in turn."""

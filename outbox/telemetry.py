@@ -6,9 +6,9 @@ tenant and no id. The line of a change of state is `transition` (`moves`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 from uuid import UUID
 
 from idem.outbox import metrics
@@ -27,7 +27,6 @@ from idem.outbox.decisions import (
 from idem.outbox.logs import log, told
 from idem.outbox.logs import set_up as set_up
 from idem.outbox.moves import ASKED, Moved, moved
-from idem.outbox.moves import dead_letter as dead_letter
 from idem.outbox.states import KeyState, OutboxStatus, Reason
 
 KINDS = (*OutboxStatus, "proof", "dead_letter")
@@ -101,6 +100,17 @@ def webhook(provider: str, account: str, verdict: str) -> None:
     log.info("webhook", provider=provider, account=account, verdict=verdict)
 
 
+def webhook_foreign(provider: str, account: str) -> None:
+    """A verified webhook that is about nothing of ours, as far as anybody can tell: somebody else uses the account."""
+    metrics.WEBHOOKS_FOREIGN.labels(provider, account).inc()
+
+
+def webhooks_wait(rows: int, oldest: float) -> None:
+    """Webhooks that match no call yet, and the age of the oldest in seconds."""
+    metrics.WEBHOOKS_UNMATCHED.set(rows)
+    metrics.WEBHOOK_UNMATCHED_OLDEST.set(oldest)
+
+
 def webhook_refused(provider: str, reason: str) -> None:
     """A webhook that was not taken. `provider` is a configured one, or `unknown`: never a word of the sender's."""
     metrics.WEBHOOKS_REFUSED.labels(provider, reason).inc()
@@ -144,6 +154,21 @@ def reported(intent: UUID, attempt: int, outcome: str, fate: str) -> None:
         metrics.LEASES_LOST.inc()
     if fate != "settled":
         log.warning("report", intent=str(intent), attempt=attempt, outcome=outcome, fate=fate)
+
+
+def overran(provider: str, account: str) -> None:
+    """A function of the user's has not ended by its deadline: nobody can end it, and it keeps its slot."""
+    metrics.OVERRUNNING.labels(provider, account).inc()
+    log.warning("overran", provider=provider, account=account, do="give call.deadline to everything that it waits for")
+
+
+def ended_after_all(provider: str, account: str) -> None:
+    metrics.OVERRUNNING.labels(provider, account).dec()
+
+
+def unchecked(provider: str) -> None:
+    """A function has sent without the last check."""
+    log.warning("unchecked", provider=provider, do="call call.start() immediately before the first byte leaves")
 
 
 def swept(intent: UUID, attempt: int, holder: str | None, to: str | None) -> None:
@@ -219,12 +244,10 @@ class Unsettled:
     overdue: float = 0.0
 
 
-def aged(
-    kinds: Mapping[str, Unsettled],
-    paused: Mapping[str, Unsettled],
-    letters: Mapping[str, int],
-    window_left: float | None,
-) -> None:
+Ages: TypeAlias = Mapping[str, Unsettled]
+
+
+def aged(kinds: Ages, paused: Ages, letters: Mapping[str, int], window_left: float | None) -> None:
     """How much of each kind is unsettled, and how old the oldest is (P5); what is not named is empty."""
     nothing = Unsettled()
     for what in KINDS:
@@ -248,52 +271,3 @@ def broken(daemon: str, error: BaseException, doing: str) -> None:
     """Something that should not happen: the daemon goes on, a person should look."""
     metrics.BROKEN.labels(daemon).inc()
     log.error("broken", daemon=daemon, doing=doing, error=told(error))
-
-
-class Outage:
-    """One line when the database goes away, one a minute while it stays away, one when it is back."""
-
-    def __init__(self, daemon: str, *, remind: float = 60.0) -> None:
-        self._daemon = daemon
-        self._remind = remind
-        self._since: float | None = None
-        self._told = 0.0
-
-    def down(self, error: BaseException) -> None:
-        metrics.STORE_ERRORS.labels(self._daemon).inc()
-        now = time.monotonic()
-        if self._since is None:
-            self._since = now
-        elif now - self._told < self._remind:
-            return
-        self._told = now
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-        log.error("database_away", daemon=self._daemon, error=reason, seconds=round(now - self._since))
-
-    def up(self) -> None:
-        if self._since is not None:
-            log.info("database_back", daemon=self._daemon, seconds=round(time.monotonic() - self._since))
-            self._since = None
-
-
-def database_changed(what: str, rows: int) -> None:
-    """The database is another one than idem wrote to: see the runbook's restore page."""
-    log.error("database_changed", what=what, rows_now_unknown=rows)
-
-
-def process_started(name: str, pid: int) -> None:
-    """A supervisor has started one of its processes."""
-    log.info("process_started", process=name, pid=pid)
-
-
-def process_ended(name: str, pid: int, how: str, again: float | None) -> None:
-    """It ended; `again`: seconds until it is started again, None where that was the end."""
-    if again is None:
-        log.info("process_ended", process=name, pid=pid, how=how)
-    else:
-        log.error("process_ended", process=name, pid=pid, how=how, again_in=round(again, 1))
-
-
-def stopping(seconds: float) -> None:
-    """A supervisor was told to stop: running calls have this long."""
-    log.info("stopping", longest_seconds=round(seconds))

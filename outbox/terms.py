@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from idem.outbox.contract import Contract
 from idem.outbox.operation import Operation
@@ -27,5 +28,11 @@ class Terms:
         if contract.provider == nobody.NAME:
             return False
         # What the caller's own code has sent is never sent again by us.
-        replays = contract.replays and self.operation.kind != "inline"
-        return not self.known or replays or contract.lookup.possible or contract.events
+        acts = self.operation.kind != "inline" and (contract.replays or contract.cancel is not None)
+        return not self.known or acts or contract.lookup.possible or contract.events
+
+    @property
+    def standing_order(self) -> Literal["assume_done", "assume_not_done"] | None:
+        """What somebody has ordered to assume of a row that nothing can settle; None: a person decides."""
+        order = self.contract.on_unsettleable
+        return None if order == "operator" or not self.known else order

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from idem.outbox import fleet
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.daemon import Life
@@ -52,7 +53,10 @@ class Worker:
         self.lanes = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
             known = catalogue.providers[provider]
-            lane = Lane(known, known.accounts[account], slots=self.settings.slots, margin=self.settings.margin)
+            pacer = fleet.paced(known.contract.limits, "worker", self.life.census)
+            lane = Lane(
+                known, known.accounts[account], slots=self.settings.slots, margin=self.settings.margin, pacer=pacer
+            )
             self.lanes.append(LaneWorker(desk, lane_name, lane, terms))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -66,6 +70,7 @@ class Worker:
         telling = asyncio.create_task(
             keep_expanding(self.database, stop) if self._handlers is None else self._handlers.run(stop)
         )
+        checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
         woken = [listener.subscribe() for _ in self.lanes]
 
         def rendered() -> None:
@@ -76,6 +81,8 @@ class Worker:
         await asyncio.gather(freezing, *(lane.run(stop, event) for lane, event in zip(self.lanes, woken, strict=True)))
         # It would wait for its next probe, and nobody claims any more.
         listening.cancel()
+        for check in checking:
+            check.cancel()
         for lane in self.lanes:
             lane.give_back()
         await asyncio.gather(*(lane.finish() for lane in self.lanes))
@@ -85,8 +92,9 @@ class Worker:
         settling.cancel()
         await telling
         ended.set()
-        await asyncio.gather(listening, living, settling, return_exceptions=True)
-        await self.life.end(self.database)
+        await asyncio.gather(listening, living, settling, *checking, return_exceptions=True)
+        if not any(lane.left_running for lane in self.lanes):
+            await self.life.end(self.database)
         await self.close()
 
     async def run_once(self) -> Pass:

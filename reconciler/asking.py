@@ -1,15 +1,12 @@
-"""Asking about one taken row: a replay where the contract allows it, then a look-up; then what it showed is written."""
+"""Asking about one taken row: one strategy after the other, until one of them brings a proof."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, TypeAlias, assert_never
-from uuid import uuid4
+from typing import Any, Literal, TypeAlias, assert_never
 
-from idem.outbox import decide, telemetry
-from idem.outbox.answers import Renderer
-from idem.outbox.change import Change, Evidence, Letter, StoredProof
-from idem.outbox.contract import Contract, Question
+from idem.outbox import clock, decide, telemetry
+from idem.outbox.contract import Contract, Strategy
 from idem.outbox.database import Database
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import (
@@ -26,57 +23,192 @@ from idem.outbox.outcomes import (
     failure,
     name,
 )
-from idem.outbox.proofs import apply, change_one, note
 from idem.outbox.providers.defaults import REQUEST
-from idem.outbox.rows import Found
-from idem.outbox.states import OutboxStatus, Reason
-from idem.outbox.terms import Terms
-from idem.reconciler import verdict
+from idem.reconciler import attempts, strategies, verdict
 from idem.reconciler.control import ControlQuestion
 from idem.reconciler.due import Taken
 
-How: TypeAlias = Literal["replay", "look"]
+How: TypeAlias = Literal["replay", "look", "cancel"]
 ANSWERS_THAT_DECIDE_NOTHING = REQUEST | {500}
-"""Statuses of a replay that are the provider's own word, given again and again: they use up a look (IB-089)."""
+"""Statuses of a replay or a cancel that are the provider's own word, given again and again: they use up a look
+(IB-089)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answered:
-    """What asking came to. `sent`: an attempt was made that can still act."""
+    """What asking came to.
+
+    `sent`: an attempt was made that can still act. `attempt`: the one that it belongs to, if not the take's. `burned`:
+    the provider keeps this failure under the key; `server_error`: a send was answered with a 5xx. `tried`: what the
+    ways before it came to, for the evidence.
+    """
 
     how: How
     look: Look
     seen: Seen
     sent: bool
     counts: bool = False
+    attempt: int | None = None
+    burned: bool = False
+    server_error: bool = False
+    tried: tuple[dict[str, Any], ...] = ()
 
 
-async def ask(lane: Lane, control: ControlQuestion, taken: Taken) -> Answered | None:
-    """Replay or look up, best strategy first. None: there is nothing that could be asked."""
-    sent = False
-    counts = False
-    replay: Answered | None = None
-    if taken.replay and taken.request is not None:
-        outcome, seen = await lane.send(taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True)
-        what, why = name(outcome), failure(outcome, seen)
-        provider, account = lane.provider.contract.provider, lane.account.name
-        telemetry.called(provider, account, taken.intent_id, taken.attempt, what, seen.elapsed, why, how="replay")
-        # What is proven not executed cannot act later: it needs no quiet time of its own.
-        sent = not isinstance(outcome, NotExecuted)
-        replayed = _as_look(outcome, seen, lane.provider.contract)
-        counts = isinstance(replayed, CouldNotAsk) and seen.http_status in ANSWERS_THAT_DECIDE_NOTHING
-        replay = Answered("replay", replayed, seen, sent, counts)
-        if not isinstance(replay.look, CouldNotAsk):
-            return replay
-    awaiting = taken.status is OutboxStatus.AWAITING
-    question = Question(taken.provider_key, taken.reference, awaiting)
-    if not lane.provider.questions(question):
-        return replay
-    look, seen = await lane.ask(question, lease_ends=taken.lease_ends)
-    look, seen = await control.confirm(look, seen, lease_ends=taken.lease_ends)
-    if isinstance(look, CouldNotAsk) and replay is not None and counts:
-        return replay
-    return Answered("look", look, seen, sent, counts)
+class Asker:
+    """Asks about the rows of one lane."""
+
+    def __init__(self, database: Database, lane: Lane, control: ControlQuestion) -> None:
+        self._database = database
+        self._lane = lane
+        self._control = control
+
+    @property
+    def _contract(self) -> Contract:
+        return self._lane.provider.contract
+
+    async def ask(self, taken: Taken) -> Answered | None:
+        """Try one strategy after the other (`strategies`). None: there is nothing that could be asked, now or later.
+
+        What is sent is an attempt: same lane, last check, deadline, limits and breaker as a worker's call.
+        """
+        askable = taken.may_look and bool(self._lane.provider.questions(taken.question))
+        done: dict[Strategy, Look] = {}
+        steps: list[Answered] = []
+        while True:
+            strategy = strategies.following(
+                self._contract,
+                taken,
+                done,
+                askable=askable,
+                sent=any(step.sent for step in steps),
+                burned=any(step.burned for step in steps),
+            )
+            match strategy:
+                case None:
+                    return _all_of(steps) if steps else self._not_now(taken)
+                case "replay":
+                    step = await self._replay(taken)
+                case "lookup":
+                    step = await self._look(taken)
+                case "cancel_by_key":
+                    step = await self._cancel(taken)
+                case _ as unlisted:
+                    assert_never(unlisted)
+            done[strategy] = CouldNotAsk() if step is None else step.look
+            if step is not None:
+                steps.append(step)
+                taken = dataclasses.replace(taken, attempt=step.attempt or taken.attempt)
+
+    def _not_now(self, taken: Taken) -> Answered | None:
+        """Why nothing was asked, where something may be asked later."""
+        wait: float | None = None
+        if not taken.may_look:
+            why = "look-ups are paused"
+        elif strategies.may_ever_cancel(self._contract, taken):
+            why = "a cancel by key waits until nothing sent can arrive after it"
+            quiet = self._contract.flight_limit + self._contract.pause_allowance
+            wait = max(0.0, quiet if taken.quiet_left is None else taken.quiet_left) + verdict.EDGE
+        elif not taken.may_send:
+            why = "replays are paused"
+        else:
+            return None
+        return Answered("look", CouldNotAsk(wait), Seen(note=why), sent=False)
+
+    async def _replay(self, taken: Taken) -> Answered | None:
+        assert taken.request is not None  # `strategies` asks for it
+        attempt = taken.attempt
+        if not taken.begun:
+            async with self._database.connection() as connection:
+                begun = await attempts.begin_replay(connection, taken, self._contract)
+            if begun is None:
+                return None
+            attempt = begun
+        outcome, seen = await self._lane.send(
+            taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True
+        )  # fmt: skip
+        telemetry.called(
+            self._contract.provider, self._lane.account.name, taken.intent_id, attempt, name(outcome), seen.elapsed,
+            failure(outcome, seen), how="replay",
+        )  # fmt: skip
+        look = _as_look(outcome, seen, self._contract)
+        return Answered(
+            "replay",
+            look,
+            seen,
+            # What is proven not executed cannot act later: it needs no quiet time of its own.
+            sent=not isinstance(outcome, NotExecuted),
+            counts=isinstance(look, CouldNotAsk) and seen.http_status in ANSWERS_THAT_DECIDE_NOTHING,
+            attempt=attempt,
+            burned=isinstance(outcome, Ambiguous) and outcome.cached,
+            server_error=isinstance(outcome, Ambiguous) and decide.own_error(seen),
+        )
+
+    async def _look(self, taken: Taken) -> Answered:
+        question, earlier = taken.question, taken.earlier_keys
+        look, seen = await self._lane.ask(
+            dataclasses.replace(question, earlier_keys=()), lease_ends=taken.lease_ends
+        )  # fmt: skip
+        if earlier:
+            # Everything under an earlier key is proven not executed: a refusal there, such as the object that was
+            # cancelled, says nothing about this one. What exists there all the same contradicts that, and counts.
+            before = dataclasses.replace(
+                question, provider_key=earlier[-1], earlier_keys=earlier[:-1], reference=None
+            )  # fmt: skip
+            other, why = await self._lane.ask(before, lease_ends=taken.lease_ends)
+            if isinstance(other, Succeeded | Pending):
+                if isinstance(look, Succeeded | Pending) and look.reference != other.reference:
+                    seen = dataclasses.replace(seen, copies=max(seen.copies, 1) + max(why.copies, 1))
+                elif isinstance(look, Refused):
+                    look, seen = other, why
+                elif not isinstance(look, Succeeded | Pending):
+                    # What was sent under this key may act all the same, and nobody would ask about it again.
+                    look, seen = other, dataclasses.replace(why, copies=max(why.copies, 1) + 1)
+        look, seen = await self._control.confirm(look, seen, lease_ends=taken.lease_ends)
+        return Answered("look", look, seen, sent=False)
+
+    async def _cancel(self, taken: Taken) -> Answered | None:
+        rule = self._contract.cancel
+        assert rule is not None  # `strategies` asks for it
+        if self._lane.provider.cancel(taken.question) is None or self._lane.breaker.room(clock.boottime()) == 0:
+            # It would burn the key and not be sent.
+            return None
+        async with self._database.connection() as connection:
+            attempt = await attempts.begin_cancel(connection, taken, rule)
+        if attempt is None:
+            return None
+        look, seen = await self._lane.cancel(taken.question, lease_ends=taken.lease_ends)
+        # The credentials of another account cancel nothing there either, and say so (hazard 8).
+        look, seen = await self._control.confirm(look, seen, lease_ends=taken.lease_ends)
+        undecided = isinstance(look, CouldNotAsk)
+        counts = undecided and seen.http_status in ANSWERS_THAT_DECIDE_NOTHING
+        return Answered("cancel", look, seen, sent=undecided, counts=counts, attempt=attempt)
+
+
+def _all_of(steps: list[Answered]) -> Answered:
+    """One result of all that was tried: what says most, the later of two that say the same."""
+    best = max(range(len(steps)), key=lambda n: (_weight(steps[n]), n))
+    return dataclasses.replace(
+        steps[best],
+        sent=any(step.sent for step in steps),
+        attempt=max((step.attempt for step in steps if step.attempt is not None), default=None),
+        burned=any(step.burned for step in steps),
+        server_error=any(step.server_error for step in steps),
+        tried=tuple(
+            {"how": step.how, "outcome": name(step.look), "http_status": step.seen.http_status, "note": step.seen.note}
+            for n, step in enumerate(steps)
+            if n != best
+        ),
+    )
+
+
+def _weight(step: Answered) -> int:
+    match step.look:
+        case Succeeded() | Refused() | Pending():
+            return 4
+        case Absent():
+            return 3 if step.how == "cancel" else 2
+        case CouldNotAsk():
+            return 1 if step.counts else 0
 
 
 def _as_look(outcome: Outcome, seen: Seen, contract: Contract) -> Look:
@@ -93,64 +225,3 @@ def _as_look(outcome: Outcome, seen: Seen, contract: Contract) -> Look:
             return CouldNotAsk()
         case _ as unlisted:
             assert_never(unlisted)
-
-
-async def settle(
-    database: Database, renderer: Renderer, taken: Taken, found: Answered | None, terms: Terms
-) -> tuple[str, Change | None]:
-    """Write what asking came to, under the take's token; if the take is lost, a proof still counts as a proof.
-
-    Returns a word for what became of it, and the change that was written.
-    """
-    how = found.how if found else "look"
-    look = found.look if found else CouldNotAsk()
-    seen = found.seen if found else Seen(note="there is nothing that could be asked")
-    evidence = Evidence("reconciler", how, name(look), seen)
-    proof: StoredProof | None = None
-    letters: tuple[Letter, ...] = ()
-    match look:
-        case Succeeded() | Refused() | Pending():
-            told = await renderer.render(terms.operation, look, taken.intent_id)
-            proof = StoredProof(uuid4(), "reconciler", look, told.answer, seen.http_status, taken.attempt, told.interim)
-            letters = (told.letter,) if told.letter else ()
-        case Absent() | CouldNotAsk():
-            pass
-        case _ as unlisted:
-            assert_never(unlisted)
-    if proof is not None:
-        evidence = dataclasses.replace(evidence, reference=proof.proof.reference)
-        if seen.copies > 1:
-            # One call, several objects: whatever made them, nobody else will notice (hazard 17).
-            twice = {"copies": seen.copies, "reference": proof.proof.reference, "provider_key": taken.provider_key}
-            letters = (*letters, Letter(Reason.POSSIBLE_DUPLICATE, twice))
-
-    def make(held: Found) -> Change | None:
-        row = held.row
-        if row.token != taken.token or row.attempt != taken.attempt:
-            return None
-        if proof is not None:
-            change = decide.proven(row, proof, held.stored, terms, evidence)
-            return dataclasses.replace(change, letters=(*change.letters, *letters))
-        if found is None:
-            change = verdict.not_askable(row, evidence, terms)
-        elif isinstance(look, CouldNotAsk) and found.counts:
-            change = verdict.undecided(row, CouldNotAsk(), evidence, terms, sent=found.sent)
-            change = verdict.answered(change, row, terms)
-        elif isinstance(look, Absent | CouldNotAsk):
-            change = verdict.undecided(row, look, evidence, terms, sent=found.sent)
-        else:
-            raise AssertionError("a proof was handled above")
-        return decide.fold(change, row, None, held.stored, terms)
-
-    async with database.connection() as connection:
-        written = await change_one(connection, taken.id, make)
-        if written is None and proof is not None:
-            applied = await apply(connection, taken.id, proof, evidence, terms, letters=letters)
-            telemetry.proof_applied(taken.intent_id, "reconciler", applied)
-            return applied, None
-        if written is None:
-            await note(connection, taken.id, evidence, kind=f"{how}_lost", token=taken.token, attempt=taken.attempt)
-            return "lost", None
-    if written.status is not taken.status:
-        telemetry.settled(taken.intent_id, how if proof else "absent", str(written.state))
-    return "settled" if written.status is not taken.status else "kept", written

@@ -6,47 +6,15 @@ Swapped credentials, a test account or another region answer "not found" for eve
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any
 
-from psycopg import AsyncConnection
-
+from idem.outbox import known
 from idem.outbox.claim import LaneName
-from idem.outbox.contract import Question
-from idem.outbox.database import Database, records
+from idem.outbox.database import Database
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Seen
 
 GOOD_FOR = 60.0
 """Seconds for which an answered control question speaks for its lane in this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """Something that is known to exist there: the newest settled payment that must be visible by now."""
-
-    provider_key: str
-    reference: str | None
-
-
-NEWEST = """
-SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference
-  FROM idem.intents n JOIN idem.requests r ON r.intent_id = n.id
- WHERE n.id = (SELECT c.id FROM idem.intents c
-                WHERE c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
-                  AND c.state = 'completed' AND c.outcome = 'succeeded'
-                  AND c.settled_at < statement_timestamp() - make_interval(secs => %(horizon)s)
-                ORDER BY c.id DESC LIMIT 1)
- ORDER BY r.generation DESC LIMIT 1
-"""
-
-
-async def newest(connection: AsyncConnection[Any], lane: LaneName, horizon: float) -> Control | None:
-    """The newest succeeded intent of this account that the provider must show by now; None if there is none yet."""
-    cursor = records(connection)
-    await cursor.execute(NEWEST, {"provider": lane.provider, "account": lane.account, "horizon": horizon})
-    found = await cursor.fetchone()
-    return None if found is None else Control(found.provider_key, found.reference)
 
 
 class ControlQuestion:
@@ -68,10 +36,13 @@ class ControlQuestion:
             if loop.time() < self._good_until:
                 return look, seen
             async with self._database.connection() as connection:
-                control = await newest(connection, self._name, self._lane.provider.contract.lookup.horizon)
-            if control is None:
+                horizon = self._lane.provider.contract.lookup.horizon
+                question = await known.newest(connection, self._name.provider, self._name.account, horizon)
+            if question is None:
                 return look, seen
-            question = Question(control.provider_key, control.reference, awaiting=False)
+            if not self._lane.provider.questions(question):
+                # It has no look-ups: what was absent there is the answer to a cancel.
+                return look, seen
             answer, why = await self._lane.ask(question, lease_ends=lease_ends)
             if isinstance(answer, Absent):
                 note = "not believed: the same credentials do not find a settled payment either (another account?)"

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
-from idem.outbox import clock, telemetry
+from idem.outbox import clock, fleet, telemetry
+from idem.outbox.account_check import AccountCheck
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import LaneName, new_token
@@ -18,12 +20,16 @@ from idem.outbox.lane import Lane
 from idem.outbox.lane_worker import lane_names
 from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
+from idem.outbox.sending import StillSending
 from idem.outbox.settings import ReconcilerSettings
 from idem.outbox.terms import Terms
-from idem.reconciler import asking, due, stored
+from idem.reconciler import due, settling, stored, strategies
+from idem.reconciler.asking import Asker
 from idem.reconciler.control import ControlQuestion
 from idem.reconciler.due import Taken
+from idem.reconciler.taking import Slots
 from idem.reconciler.webhooks import again
+from idem.reconciler.webhooks.fetching import Hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,8 @@ class Desk:
         self.renderer = Renderer()
         self.life = Life("reconciler")
         self.held = Holds()
+        self.left_running = False
+        """A replay that nobody can end was still running when its take was over: its end is not on record."""
         self.life.tokens = lambda: list(self.held)
         self.asked: Counter[str] = Counter()
         self.settled: Counter[str] = Counter()
@@ -60,14 +68,16 @@ class LaneReconciler:
         self.name = lane_name
         self.lane = lane
         self._terms = terms
-        self._control = ControlQuestion(desk.database, lane_name, lane)
+        self.account = AccountCheck(desk.database, lane_name, lane, desk.life.id)
+        self._asker = Asker(desk.database, lane, ControlQuestion(desk.database, lane_name, lane))
+        self._slots = Slots(lane)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closings = 0
 
     async def start(self) -> int:
         """Take what is due, as far as slots are free, and begin to ask; how many rows."""
         desk = self._desk
-        limit = min(desk.settings.batch, desk.slots - len(self._tasks), self.lane.room())
+        limit = min(desk.settings.batch, self._slots.room(len(self._tasks)))
         if limit <= 0:
             return 0
         token = new_token()
@@ -87,6 +97,7 @@ class LaneReconciler:
                     lease=desk.settings.lease,
                     limit=limit,
                     now=clock.boottime(),
+                    replay_first=strategies.replay_first(self.lane.provider.contract),
                 )
         finally:
             desk.held.let_go(token)
@@ -97,26 +108,40 @@ class LaneReconciler:
             task.add_done_callback(self._tasks.discard)
         return len(rows)
 
-    async def start_all(self) -> None:
-        """Take until nothing is due or every slot is busy."""
-        while await self.start():
-            pass
+    async def pace(self) -> bool:
+        """Wait for the next token of this lane's rate; False if it was not the rate that held it up."""
+        seconds = self.lane.pacer.wait(clock.boottime())
+        await asyncio.sleep(seconds)
+        return seconds > 0
+
+    async def start_all(self, stop: asyncio.Event) -> None:
+        """Take until nothing is due, until `stop`, or until the next pass is."""
+        await self._slots.take_all(self.start, self._tasks, stop=stop, seconds=self._desk.settings.interval)
 
     async def finish(self) -> None:
-        """Wait for the questions that run."""
+        """Wait for the questions that run; for a replay that nobody can end, until its take is over at the most."""
         if self._tasks:
-            await asyncio.wait(list(self._tasks))
+            patience = self._desk.settings.lease if self.lane.endless else None
+            _, running = await asyncio.wait(list(self._tasks), timeout=patience)
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running)
 
     async def _settle(self, taken: Taken) -> None:
         desk, terms = self._desk, self._terms[taken.operation]
         try:
-            found = await asking.ask(self.lane, self._control, taken)
+            found = await self._asker.ask(taken)
             how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
             telemetry.looked(self.name.provider, self.name.account, taken.intent_id, how, look)
-            became, change = await asking.settle(desk.database, desk.renderer, taken, found, terms)
+            became, change = await settling.settle(desk.database, desk.renderer, taken, found, terms)
             desk.asked[became] += 1
             if change is not None and change.status is not taken.status:
                 desk.settled[f"{how}:{look}"] += 1
+        except StillSending:
+            # Its token stays held, so that no sign of life says that this process is done with it.
+            desk.held.hold(taken.token)
+            desk.left_running = True
         except Exception as error:  # one row must never stop the others: its take runs out, and it is asked about again
             desk.asked["broken"] += 1
             telemetry.look_failed(self.name.provider, self.name.account)
@@ -144,10 +169,14 @@ class Reconciler:
         self.catalogue = catalogue
         self.desk = Desk(database, settings or ReconcilerSettings(), slots)
         self.lanes: list[LaneReconciler] = []
+        self.hints: list[Hints] = []
         for (provider, account), (lane_name, terms) in lane_names(catalogue).items():
             known = catalogue.providers[provider]
-            lane = Lane(known, known.accounts[account], slots=slots, margin=margin)
+            pacer = fleet.paced(known.contract.limits, "reconciler", self.desk.life.census)
+            lane = Lane(known, known.accounts[account], slots=slots, margin=margin, pacer=pacer)
             self.lanes.append(LaneReconciler(self.desk, lane_name, lane, terms))
+            desk = self.desk
+            self.hints.append(Hints(desk.database, catalogue, desk.renderer, lane_name, lane, desk.settings))
 
     async def run_once(self, *, hasten: bool = False, since: datetime | None = None) -> Pass:
         """One pass: stored proofs, waiting events, every due row of every lane, due redrives.
@@ -156,16 +185,22 @@ class Reconciler:
         unreachable database raises.
         """
         desk = self.desk
+        await self.check_accounts()
         desk.asked.clear()
         desk.settled.clear()
         if hasten or since is not None:
             async with desk.database.connection() as connection:
                 await due.hasten(connection, since=since)
         applied, events = await self._apply(), await self._look_again()
+        events += await self._fetch()
         for lane in self.lanes:
-            while await lane.start():
+            while await lane.start() or await lane.pace():
                 await lane.finish()
         return Pass(dict(desk.asked), dict(desk.settled), applied, events, await self._redrive())
+
+    async def check_accounts(self, *, store: bool = True) -> None:
+        """Ask, once for each lane, whose account its credentials are. `store`: False writes nothing."""
+        await asyncio.gather(*(lane.account.once(store=store) for lane in self.lanes))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop`; questions that run are finished."""
@@ -174,15 +209,22 @@ class Reconciler:
         passes.add("waiting events", self._look_again)
         passes.add("redrives", self._redrive)
         for lane in self.lanes:
-            passes.add(f"{lane.name.provider}/{lane.name.account}", lane.start_all)
+            passes.add(f"{lane.name.provider}/{lane.name.account}", partial(lane.start_all, stop))
+        for hints in self.hints:
+            passes.add(f"events of {hints.name.provider}/{hints.name.account}", partial(hints.start_all, stop))
         # It is a sign of life until nothing of this process can act any more.
         ended = asyncio.Event()
         living = asyncio.create_task(self.desk.life.run(self.desk.database, ended))
+        checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
         await passes.run(self.desk.life)
-        await asyncio.gather(*(lane.finish() for lane in self.lanes))
+        for check in checking:
+            check.cancel()
+        await asyncio.gather(*checking, return_exceptions=True)
+        await asyncio.gather(*(lane.finish() for lane in self.lanes), *(hints.finish() for hints in self.hints))
         ended.set()
         await living
-        await self.desk.life.end(self.desk.database)
+        if not self.desk.left_running:
+            await self.desk.life.end(self.desk.database)
         await self.close()
 
     async def close(self) -> None:
@@ -198,6 +240,13 @@ class Reconciler:
     async def _look_again(self) -> int:
         desk = self.desk
         return await again.look_again(desk.database, self.catalogue, desk.renderer, limit=desk.settings.batch)
+
+    async def _fetch(self) -> int:
+        before = sum(hints.settled for hints in self.hints)
+        for hints in self.hints:
+            while await hints.start():
+                await hints.finish()
+        return sum(hints.settled for hints in self.hints) - before
 
     async def _redrive(self) -> int:
         async with self.desk.database.connection() as connection:

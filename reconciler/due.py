@@ -1,7 +1,8 @@
 """Which rows to ask about: taken like a claim, under a token and a lease; the status stays what it is.
 
-A take that sends something that can act is an attempt of its own. A take whose holder died is simply taken by the
-next one, with its end in evidence and, where the provider knows keys, the quiet time raised: it may have been a replay.
+A take that begins with a replay is an attempt of its own; what else of it can act is begun by `attempts`. A take whose
+holder died is simply taken by the next one, with its end in evidence and, where the provider knows keys or was told to
+cancel, the quiet time raised: it may have been a replay or a cancel.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.claim import FORMAT_VERSIONS, LaneName
+from idem.outbox.claim import FORMAT_VERSIONS, LaneName, lock
 from idem.outbox.contract import Contract, FrozenRequest
 from idem.outbox.database import records
+from idem.outbox.provider import Question
 from idem.outbox.states import OutboxStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A row that this process may ask about. `replay`: the send of its frozen request is an attempt, and allowed.
+    """A row that this process may ask about.
 
+    `replay`: its frozen request may be sent again; `begun`: that attempt is counted already, because the take begins
+    with it. `may_send` and `may_look`: neither replays and cancels, nor look-ups, are paused.
     `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
+    `quiet_left`: seconds for which something sent may still act, None where that is not known. The rest is as in `Row`
+    (`idem.outbox.change`) and in `Question`.
     """
 
     id: UUID
@@ -37,10 +43,40 @@ class Taken:
     replay: bool
     request: FrozenRequest | None
     lease_ends: float
+    may_send: bool = True
+    may_look: bool = True
+    begun: bool = False
+    inline: bool = False
+    looks: int = 0
+    absents: int = 0
+    quiet_left: float | None = None
+    key_burned: bool = False
+    cancel_sent: bool = False
+    server_error: bool = False
+    contradicted: bool = False
+    sent_at: float | None = None
+    earlier_keys: tuple[str, ...] = ()
+
+    @property
+    def question(self) -> Question:
+        """What the provider is asked about this row with."""
+        awaiting = self.status is OutboxStatus.AWAITING
+        method, path = ("", "") if self.request is None else (self.request.method, self.request.path)
+        return Question(self.provider_key, self.reference, awaiting, self.sent_at, method, path, self.earlier_keys)
 
 
+# `pause` and `room` are read once: of a lane that is paused no row is. A row that only the pause of calls keeps from
+# its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
 TAKE = """
-WITH picked AS MATERIALIZED (
+WITH pause AS MATERIALIZED (
+    SELECT coalesce(bool_or(l.paused), false) AS calls, coalesce(bool_or(l.looks_paused), false) AS looks
+      FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
+), room AS MATERIALIZED (
+    SELECT CASE WHEN p.calls AND p.looks THEN 0
+                ELSE idem.lane_room(%(provider)s, %(account)s, %(concurrency)s::integer, %(asking)s::integer, true,
+                                    %(limit)s::integer) END AS n
+      FROM pause p
+), picked AS MATERIALIZED (
     SELECT c.id, c.intent_id, c.step, c.attempt, c.status, c.claim_token, c.claimed_by, c.claimed_at, c.claimed_until
       FROM idem.outbox c
      WHERE c.status IN ('unknown', 'awaiting')
@@ -50,12 +86,15 @@ WITH picked AS MATERIALIZED (
        AND c.origin = %(origin)s
        AND c.operation = ANY (%(operations)s)
        AND c.format_version = ANY (%(formats)s)
-       AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
+       AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id AND p.outcome <> 'hint' LIMIT 1) IS NULL
        AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
-       AND NOT EXISTS (SELECT FROM idem.lanes l
-                        WHERE l.provider = %(provider)s AND l.account = %(account)s AND l.paused)
+       AND CASE WHEN c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned AND %(replays)s
+                 AND c.first_sent_at > statement_timestamp()
+                                       - make_interval(secs => least(c.replay_window, %(window)s))
+                THEN %(looks)s OR NOT (SELECT calls FROM pause)
+                ELSE NOT (SELECT looks FROM pause) END
      ORDER BY c.available_at, c.id
-     LIMIT %(limit)s
+     LIMIT (SELECT n FROM room)
        FOR UPDATE OF c SKIP LOCKED
 ), expired AS (
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, from_status, to_status,
@@ -71,22 +110,37 @@ WITH picked AS MATERIALIZED (
            claimed_at    = statement_timestamp(),
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
            attempt       = o.attempt + CASE
-               WHEN o.status = 'unknown' AND NOT o.inline AND %(replays)s
+               WHEN o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s AND %(first)s
+                AND NOT (SELECT calls FROM pause)
                 AND (SELECT r.step FROM idem.requests r
                       WHERE r.outbox_id = o.id AND r.generation = o.generation) IS NOT NULL
                 AND o.first_sent_at > statement_timestamp()
                                       - make_interval(secs => least(o.replay_window, %(window)s))
                THEN 1 ELSE 0 END,
-           quiet_after   = CASE WHEN o.claim_token IS NULL OR o.replay_window = 0 THEN o.quiet_after
+           quiet_after   = CASE WHEN o.claim_token IS NULL OR (o.replay_window = 0 AND NOT o.cancel_sent)
+                                THEN o.quiet_after
                                 ELSE greatest(o.quiet_after, o.claimed_until + make_interval(secs => %(quiet)s)) END
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
-              o.status = 'unknown' AND NOT o.inline AND %(replays)s
+              o.inline, o.looks, o.absents, o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
+              o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
+              AND NOT (SELECT calls FROM pause)
               AND o.first_sent_at > statement_timestamp()
                                     - make_interval(secs => least(o.replay_window, %(window)s)) AS replay
 )
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
        t.provider_reference AS reference, coalesce(t.replay, false) AND r.outbox_id IS NOT NULL AS replay,
+       NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
+       t.inline, t.looks, t.absents, t.key_burned, t.cancel_sent, t.server_error,
+       extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
+       extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
+       EXISTS (SELECT FROM idem.dead_letters l
+                WHERE l.intent_id = t.intent_id AND l.resolved_at IS NULL
+                  AND l.reason IN ('conflict', 'possible_duplicate'))
+       OR (SELECT h.id FROM idem.proofs h WHERE h.outbox_id = t.id AND h.outcome = 'hint' LIMIT 1) IS NOT NULL
+       AS contradicted,
+       ARRAY(SELECT q.provider_key::text FROM idem.requests q
+              WHERE q.outbox_id = t.id AND q.generation < t.generation ORDER BY q.generation) AS earlier_keys,
        r.method, r.path, r.headers, r.body
   FROM taken t LEFT JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
 """
@@ -102,32 +156,40 @@ async def take(
     lease: float,
     limit: int,
     now: float,
+    replay_first: bool = True,
 ) -> list[Taken]:
     """Take up to `limit` due rows of a lane for `lease` seconds, the longest due first.
 
     The retention guard stands in the statement: a replay is allowed only while the provider is sure to remember the
-    key, by what it promised at accept and by what it promises now, less the margin (hazard 7). `now` is the
-    boot-time clock read before the statement was sent.
+    key, by what it promised at accept and by what it promises now, less the margin (hazard 7), and never under a key
+    that is burned (hazard 10). `replay_first`: the contract begins with it, so that the take is its attempt. `now` is
+    the boot-time clock read before the statement was sent.
     """
-    cursor = records(connection)
-    await cursor.execute(
-        TAKE,
-        {
-            "provider": lane.provider,
-            "account": lane.account,
-            "origin": lane.origin,
-            "operations": list(lane.operations),
-            "formats": list(FORMAT_VERSIONS),
-            "environment": lane.environment,
-            "limit": limit,
-            "token": token,
-            "holder": holder,
-            "lease": lease,
-            "replays": contract.replays,
-            "window": contract.replay_window,
-            "quiet": contract.flight_limit + contract.pause_allowance,
-        },
-    )
+    parameters = {
+        "provider": lane.provider,
+        "account": lane.account,
+        "origin": lane.origin,
+        "operations": list(lane.operations),
+        "formats": list(FORMAT_VERSIONS),
+        "environment": lane.environment,
+        "limit": limit,
+        "token": token,
+        "holder": holder,
+        "lease": lease,
+        "replays": contract.replays,
+        "first": replay_first,
+        "window": contract.replay_window,
+        "quiet": contract.flight_limit + contract.pause_allowance,
+        "looks": contract.lookup.possible,
+        "concurrency": lane.concurrency,
+        "asking": lane.asking,
+    }
+    if lane.exact and lane.concurrency is not None:
+        async with connection.transaction():
+            await lock(connection, lane)
+            found = await (await records(connection).execute(TAKE, parameters)).fetchall()
+    else:
+        found = await (await records(connection).execute(TAKE, parameters)).fetchall()
     return [
         Taken(
             id=r.id,
@@ -141,16 +203,34 @@ async def take(
             replay=r.replay,
             request=None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body)),
             lease_ends=now + lease,
+            may_send=r.may_send,
+            may_look=r.may_look,
+            begun=r.replay and replay_first,
+            inline=r.inline,
+            looks=r.looks,
+            absents=r.absents,
+            quiet_left=r.quiet_left,
+            key_burned=r.key_burned,
+            cancel_sent=r.cancel_sent,
+            server_error=r.server_error,
+            contradicted=r.contradicted,
+            sent_at=r.sent_at,
+            earlier_keys=tuple(r.earlier_keys),
         )
-        for r in await cursor.fetchall()
+        for r in found
     ]
 
 
 # A subquery that gives one value, because a join would read the ledger whole.
+# In the order of the rows, here and wherever else many are hastened, so that two who do it wait and do not deadlock.
 HASTEN_LANE = """
-UPDATE idem.outbox o SET available_at = statement_timestamp()
- WHERE o.status IN ('unknown', 'awaiting') AND o.provider = %(provider)s AND o.account = %(account)s
-   AND o.available_at > statement_timestamp() AND o.misses > 0
+UPDATE idem.outbox SET available_at = statement_timestamp()
+ WHERE id = ANY (ARRAY(
+       SELECT o.id FROM idem.outbox o
+        WHERE o.status IN ('unknown', 'awaiting') AND o.provider = %(provider)s AND o.account = %(account)s
+          AND o.available_at > statement_timestamp() AND o.misses > 0
+        ORDER BY o.id
+          FOR NO KEY UPDATE))
 """
 
 
@@ -161,11 +241,15 @@ async def hasten_lane(connection: AsyncConnection[Any], lane: LaneName) -> int:
 
 
 HASTEN = """
-UPDATE idem.outbox o SET available_at = statement_timestamp()
- WHERE o.status IN ('unknown', 'awaiting') AND o.available_at > statement_timestamp()
-   AND (%(since)s::timestamptz IS NULL
-        OR (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id) >= %(since)s)
-RETURNING o.id
+UPDATE idem.outbox SET available_at = statement_timestamp()
+ WHERE id = ANY (ARRAY(
+       SELECT o.id FROM idem.outbox o
+        WHERE o.status IN ('unknown', 'awaiting') AND o.available_at > statement_timestamp()
+          AND (%(since)s::timestamptz IS NULL
+               OR (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id) >= %(since)s)
+        ORDER BY o.id
+          FOR NO KEY UPDATE))
+RETURNING id
 """
 
 

@@ -12,15 +12,16 @@ from idem.outbox import decide, moves, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
 from idem.outbox.database import AWAY
+from idem.outbox.generations import is_undone
 from idem.outbox.outcomes import name, proof
-from idem.outbox.proofs import compare
+from idem.outbox.proofs import compare, drop
 from idem.outbox.rows import FIRST_ID, is_gone, lock, read_locked
 from idem.outbox.settle import write
 
 WAITING = """
 SELECT DISTINCT p.outbox_id
   FROM idem.proofs p LEFT JOIN idem.outbox o ON o.id = p.outbox_id
- WHERE p.outbox_id > %(after)s
+ WHERE p.outbox_id > %(after)s AND p.outcome <> 'hint'
    AND (o.id IS NULL OR o.status <> 'claimed' OR o.claimed_until <= statement_timestamp())
  ORDER BY p.outbox_id LIMIT %(limit)s
 """
@@ -54,8 +55,13 @@ async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row
         if not found.stored or found.row.live:
             return 0
         terms = catalogue.cautious(found.row.operation, found.row.provider)
+        stands = [p for p in found.stored if not p.undone]
+        if not stands:
+            for undone in found.stored:
+                await drop(connection, row_id, undone, _evidence(undone))
+            return 0
         # The newest speaks for itself: of what is open it says the most.
-        *rest, first = found.stored
+        *rest, first = stands
         change = decide.proven(found.row, first, rest, terms, _evidence(first))
         change = dataclasses.replace(change, folds=tuple(p.id for p in found.stored))
         if not await write(connection, [change]):
@@ -66,7 +72,8 @@ async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row
 
 PROOFS_OF_A_ROW = """
 SELECT p.id, p.source, p.outcome, p.reference, p.status, p.fields, p.http_status, p.attempt
-  FROM idem.proofs p WHERE p.outbox_id = %(id)s ORDER BY p.stored_at, p.id FOR UPDATE SKIP LOCKED
+  FROM idem.proofs p WHERE p.outbox_id = %(id)s AND p.outcome <> 'hint'
+ ORDER BY p.stored_at, p.id FOR UPDATE SKIP LOCKED
 """
 
 
@@ -76,6 +83,9 @@ async def _compare_all(connection: AsyncConnection[Any], row_id: UUID) -> int:
     waiting = await (await connection.execute(PROOFS_OF_A_ROW, {"id": row_id})).fetchall()
     for key, source, outcome, reference, status, fields, http_status, attempt in waiting:
         stored = StoredProof(key, source, proof(outcome, reference, status, fields), None, http_status, attempt)
+        if source in ("worker", "reconciler") and attempt is not None and await is_undone(connection, row_id, attempt):
+            await drop(connection, row_id, stored, _evidence(stored))
+            continue
         applied = await compare(connection, row_id, stored, _evidence(stored))
         telemetry.proof_applied(None, source, applied)
     return len(waiting)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from idem.outbox import decide
 from idem.outbox.backoff import backoff, not_before
-from idem.outbox.change import Change, Evidence, Letter, Row
+from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
 from idem.outbox.contract import Contract
-from idem.outbox.endings import overdue
-from idem.outbox.outcomes import Absent, CouldNotAsk
+from idem.outbox.endings import DAY, LOOKS, overdue
+from idem.outbox.outcomes import Absent, CouldNotAsk, Refused, name
 from idem.outbox.states import OutboxStatus, Reason
 from idem.outbox.terms import Terms
 
-DAY = 86400.0
-"""Seconds: how often a row is still asked about when its schedule is used up."""
 EDGE = 0.05
 """Seconds past the quiet time at which the deciding look is made."""
 
@@ -32,6 +31,9 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
         wait = backoff(row.misses, base=terms.contract.schedule[0], cap=60 * terms.contract.schedule[0])
         if look.retry_after is not None:
             wait = max(wait, not_before(min(look.retry_after, terms.contract.retry_after_cap)))
+        if row.cancel_sent and sent:
+            # A cancel of ours may be under way: what is seen before its end may not stand.
+            wait = max(wait, terms.contract.flight_limit + EDGE)
         if late := overdue(row, terms):
             wait = max(wait, terms.contract.pending_schedule[-1])
         return dataclasses.replace(change, due_in=wait, misses=row.misses + 1, letters=late)
@@ -43,10 +45,11 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
             gone = {"first": "pending", "second": "absent", "reference": row.reference}
             letters = (*letters, Letter(Reason.CONFLICT, gone))
         schedule = terms.contract.pending_schedule
-        due = schedule[min(row.looks + 1, len(schedule) - 1)]
-        return dataclasses.replace(change, looks=row.looks + 1, due_in=not_before(due), letters=letters)
+        due = DAY if overdue(row, terms) else schedule[min(row.looks + 1, len(schedule) - 1)]
+        looks = min(row.looks + 1, LOOKS)
+        return dataclasses.replace(change, looks=looks, due_in=not_before(due), letters=letters)
     absents = row.absents + 1
-    enough = absents >= terms.contract.lookup.agree and not row.contradicted
+    enough = absents >= terms.contract.lookup.agree and not row.contradicted and not may_act_late(row, terms.contract)
     if not sent and enough and _asked_late_enough(row, terms.contract):
         return _proven_absent(row, evidence, terms, absents)
     return answered(dataclasses.replace(change, absents=absents), row, terms)
@@ -58,15 +61,45 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
     looks = row.looks + 1
     if looks >= len(schedule):
         due = _inside_the_window(row, not_before(DAY), terms)
-        exhausted = Letter(Reason.RECONCILE_EXHAUSTED, {"looks": looks, "absents": change.absents or row.absents})
+        details: dict[str, object] = {"looks": looks, "absents": change.absents or row.absents}
+        if may_act_late(row, terms.contract):
+            details["why"] = "the provider answered with a 5xx and may still carry it out: its absence proves nothing"
+        exhausted = Letter(Reason.RECONCILE_EXHAUSTED, details)
         letters = (exhausted,) if looks == len(schedule) else ()
-        return dataclasses.replace(change, looks=min(looks, 30000), misses=0, due_in=due, letters=letters)
+        return dataclasses.replace(change, looks=min(looks, LOOKS), misses=0, due_in=due, letters=letters)
     due = not_before(schedule[looks])
     enough = (change.absents or row.absents) + 1 >= terms.contract.lookup.agree
     if enough and terms.contract.lookup.possible and not row.contradicted:
         # The next look could decide, if it is asked late enough: neither wait longer, nor ask in vain before.
-        due = min(due, max(_quiet_left(row, change, terms.contract) + EDGE, schedule[0]))
+        left = quiet_left(row, change, terms.contract) + terms.contract.lookup.horizon
+        due = min(due, max(left + EDGE, schedule[0]))
     return dataclasses.replace(change, looks=looks, misses=0, due_in=_inside_the_window(row, due, terms))
+
+
+def cancelled(row: Row, evidence: Evidence, terms: Terms) -> Change:
+    """The provider says that nothing stands under the key, or will: proven not executed at once.
+
+    Whether it was asked late enough stood in the statement that began the cancel; the key is burned since then. Never
+    against an open contradiction.
+    """
+    if row.contradicted:
+        return answered(_kept(row, evidence, terms, sent=True), row, terms)
+    details = {**evidence.details, "cancelled_key": row.provider_key}
+    settled = dataclasses.replace(evidence, details=details)
+    return dataclasses.replace(decide.verdict(row, settled, terms), looks=min(row.looks + 1, LOOKS))
+
+
+def outlasts(stored: StoredProof) -> bool:
+    """Whether a proof that waits speaks against a cancel's "nothing stands". A refusal is the same news."""
+    return not stored.undone and not isinstance(stored.proof, Refused)
+
+
+def contradicted(row: Row, stored: Sequence[StoredProof], evidence: Evidence, terms: Terms) -> Change:
+    """Nothing stands, says the cancel, and somebody else says that something does: a person decides."""
+    shown = [p for p in stored if outlasts(p)]
+    details = {"first": name(shown[0].proof), "second": "cancelled", "reference": shown[0].proof.reference}
+    change = answered(_kept(row, evidence, terms, sent=True), row, terms)
+    return dataclasses.replace(change, letters=(*change.letters, Letter(Reason.CONFLICT, details)))
 
 
 def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
@@ -83,7 +116,7 @@ def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
 
 def _inside_the_window(row: Row, due: float, terms: Terms) -> float:
     # One last look before the replay window closes: after it the provider's own memory cannot be asked any more.
-    if not terms.contract.replays or row.window_left is None:
+    if not terms.contract.replays or row.key_burned or row.window_left is None:
         return due
     last = row.window_left - terms.contract.schedule[0]
     return last if 0 < last < due else due
@@ -116,6 +149,12 @@ def _asked_late_enough(row: Row, contract: Contract) -> bool:
     return row.quiet_left + contract.lookup.horizon + row.claim_age < 0
 
 
-def _quiet_left(row: Row, change: Change, contract: Contract) -> float:
+def quiet_left(row: Row, change: Change, contract: Contract) -> float:
+    """Seconds for which something sent may still act, counting what this change adds; 0 or less: nothing can."""
     left = row.quiet_left if row.quiet_left is not None else contract.flight_limit + contract.pause_allowance
-    return max(left, change.quiet_for or 0.0) + contract.lookup.horizon
+    return max(left, change.quiet_for or 0.0)
+
+
+def may_act_late(row: Row, contract: Contract) -> bool:
+    """Whether the provider may still carry out what it answered with a 5xx: an absence then settles nothing."""
+    return contract.late_effects and row.server_error

@@ -26,6 +26,8 @@ from idem.sweeper.pages import Place
 from idem.sweeper.retention import prune_keys
 from idem.sweeper.too_old import hold_too_old
 
+DAY = 86400.0
+
 AGES_INTERVAL = 15.0
 """Seconds between two looks at how old everything unsettled is, for the metrics (P5)."""
 
@@ -169,7 +171,7 @@ class Sweeper:
             ),
             "webhook events": delete(
                 "webhook_events",
-                lambda c: history.delete_webhook_events(c, batch=batch, age=settings.webhook_retention),
+                lambda c: history.delete_webhook_events(c, batch=batch, age=self._events_are_kept),
             ),
             "daemons": delete(
                 "daemons", lambda c: history.delete_daemons(c, batch=batch, age=settings.daemon_retention)
@@ -188,6 +190,12 @@ class Sweeper:
             for what, rows in (done - before).items():
                 telemetry.pruned(what, rows)
         return bool(left)
+
+    @property
+    def _events_are_kept(self) -> float:
+        # As long as a provider may send one again: by the event that is kept its repetition is known.
+        redelivery = [provider.contract.event.redelivery + DAY for provider in self.catalogue.providers.values()]
+        return max(self.settings.webhook_retention, *redelivery, 0.0)
 
     async def _once(self, kind: str, step: Step) -> bool:
         async with self.database.connection() as connection:

@@ -139,6 +139,7 @@ WITH bound AS MATERIALIZED (
      WHERE v.ctid = ANY (ARRAY(
                SELECT w.ctid FROM idem.webhook_events w
                 WHERE w.id < (SELECT b.before FROM bound b) AND w.received_at < (SELECT b.at FROM bound b)
+                  AND w.verdict NOT IN ('hint', 'deferred', 'early')
                   AND coalesce((SELECT i.state FROM idem.intents i WHERE i.id = w.intent_id), 'completed') = 'completed'
                   AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
                         WHERE d.webhook_event_id = w.id) IS NOT TRUE
@@ -156,7 +157,7 @@ SELECT count(*) FROM gone
 async def delete_webhook_events(connection: AsyncConnection[Any], *, batch: int, age: float) -> int:
     """Delete up to `batch` webhook events that were received more than `age` seconds ago; how many.
 
-    One of an intent that is not settled, or with an open dead letter, is kept.
+    One of an intent that is not settled, or with an open dead letter, is kept; so is what is still to be applied.
     """
     return await _count(await connection.execute(DELETE_WEBHOOK_EVENTS, {"batch": batch, "age": age}))
 
@@ -173,6 +174,8 @@ WITH bound AS MATERIALIZED (
                SELECT y.ctid FROM idem.webhook_bodies y
                 WHERE y.webhook_event_id < (SELECT b.before FROM bound b)
                   AND y.received_at < (SELECT b.at FROM bound b)
+                  AND coalesce((SELECT w.verdict FROM idem.webhook_events w WHERE w.id = y.webhook_event_id), 'gone')
+                      NOT IN ('hint', 'deferred', 'early')
                   AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
                         WHERE d.webhook_event_id = y.webhook_event_id) IS NOT TRUE
                   AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
@@ -190,7 +193,8 @@ SELECT count(*) FROM gone
 async def delete_webhook_bodies(connection: AsyncConnection[Any], *, batch: int, age: float) -> int:
     """Delete up to `batch` raw webhook bodies that are older than `age` seconds; how many.
 
-    The event itself stays, so that its repetition is still known; a body that an operator may need stays too.
+    The event itself stays, so that its repetition is still known; a body that an operator may need stays too, and so
+    does that of an event which is still to be applied.
     """
     return await _count(await connection.execute(DELETE_WEBHOOK_BODIES, {"batch": batch, "age": age}))
 

@@ -20,11 +20,12 @@ from sqlalchemy.pool import NullPool
 
 from idem.outbox import sync
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Provider
 from idem.outbox.database import Database, Timeouts
 from idem.outbox.handlers import Handler
+from idem.outbox.provider import Provider
 from idem.outbox.providers import nobody
 from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.send import SendProvider
 from idem.outbox.worker import Pass
 from idem.reconciler.daemon import Pass as Reconciled
 from idem.sweeper.daemon import SweepResult
@@ -72,8 +73,9 @@ class Lab:
         self._stack = ExitStack()
         try:
             self._handlers = application.handlers
-            for name in application.providers:
-                if name != nobody.NAME:
+            for name, provider in application.providers.items():
+                # Where a function of the user's sends, it is called as it is.
+                if name != nobody.NAME and not isinstance(provider, SendProvider):
                     self._stack.enter_context(application.pointed_at(name, bank.url))
             self._catalogue = self._at_the_bank(application.catalogue())
             self._loop = Loop("idem-lab")

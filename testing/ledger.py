@@ -136,7 +136,10 @@ class Left:
 
 
 LEFT = """
-SELECT CASE WHEN l.paused THEN 'outbox row ' || o.status || ', and its lane is paused'
+SELECT CASE WHEN EXISTS (SELECT FROM idem.lanes l
+                          WHERE l.provider = o.provider AND l.account IN (o.account, '')
+                            AND CASE WHEN o.status IN ('unknown', 'awaiting') THEN l.looks_paused ELSE l.paused END)
+            THEN 'outbox row ' || o.status || ', and its lane is paused'
             ELSE 'outbox row ' || o.status END AS what,
        i.idempotency_key AS key, i.operation,
        extract(epoch FROM CASE
@@ -147,7 +150,6 @@ SELECT CASE WHEN l.paused THEN 'outbox row ' || o.status || ', and its lane is p
            ELSE o.available_at END - statement_timestamp())::float8 AS due
   FROM idem.outbox o
   JOIN idem.intents i ON i.id = o.intent_id
-  LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
  WHERE NOT (o.status = 'held' AND o.redrive_at IS NULL)
    AND NOT (o.status IN ('unknown', 'awaiting') AND EXISTS (
        SELECT FROM idem.dead_letters d WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL

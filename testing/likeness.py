@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from idem.outbox.contract import Provider, Question, Response
+from idem.outbox.contract import Response
 from idem.outbox.outcomes import Outcome, Pending, Refused, Succeeded
 from idem.outbox.pointer import Tokens
+from idem.outbox.provider import Provider, Question
 from idem.outbox.providers.defaults import DECLINED, ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.looks import Lookup

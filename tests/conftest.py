@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+import structlog
 from fix_api import api  # noqa: F401
 from fix_database import database, db_url, server, superuser_url, template  # noqa: F401
 from fix_spine import spine  # noqa: F401
@@ -10,3 +12,9 @@ from fix_spine import spine  # noqa: F401
 # program that it starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_begins() -> None:
+    """A command or daemon that ran in this process before has chosen what is logged."""
+    structlog.reset_defaults()

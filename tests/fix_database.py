@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -61,9 +62,9 @@ def template(server: str) -> Iterator[str]:
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture
-def db_url(server: str, template: str) -> Iterator[str]:
-    """A database of this test's own, with the schema and nothing in it."""
+@contextmanager
+def clone(server: str, template: str) -> Iterator[str]:
+    """A database with the schema and nothing in it."""
     name = f"idem_test_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -73,6 +74,13 @@ def db_url(server: str, template: str) -> Iterator[str]:
     yield url
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def db_url(server: str, template: str) -> Iterator[str]:
+    """A database of this test's own."""
+    with clone(server, template) as url:
+        yield url
 
 
 @pytest.fixture

@@ -20,13 +20,14 @@ from standardwebhooks import Webhook as Official
 
 from idem.outbox import pointer
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Account, Webhook
+from idem.outbox.contract import Account
 from idem.outbox.database import Database, Timeouts
 from idem.outbox.http.serving import serve
 from idem.outbox.http.webhook_settings import EndpointSettings
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.standard_webhooks import StandardWebhooks
+from idem.outbox.schemes.standard import StandardWebhooks
+from idem.outbox.webhook import Webhook
 from idem.reconciler import webhooks
 
 P = pointer.parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 
 from idem.cli.demo.constants import Constants
@@ -39,6 +40,7 @@ share = 0.5
 
 PROVIDER = """\
 [providers.{name}]
+verified = "{today}"
 connect_timeout = {connect_timeout:g}
 deadline = {deadline:g}
 flight_limit = {flight_limit:g}
@@ -143,6 +145,7 @@ def idem_toml(times: Constants, origin: str) -> str:
 def _provider(name: str, times: Constants, origin: str, token: str, key: str, lookup: str, reference: str) -> str:
     plain = ("connect_timeout", "deadline", "flight_limit", "pause_allowance", "pending_limit", "horizon")
     return PROVIDER.format(
+        today=date.today(),
         name=name,
         operation=operation(name),
         origin=origin,

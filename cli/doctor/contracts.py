@@ -23,6 +23,8 @@ def configuration(complaints: list[Complaint]) -> list[Finding]:
             each.do,
         )
         for each in complaints
+        # How old the facts are is said below, against doctor.verified.
+        if each.level == "error" or not each.where.endswith(".verified")
     ]
     return findings or [ok("configuration", "idem.toml and the environment are in order, no secret is missing")]
 
@@ -46,12 +48,12 @@ def _count(found: Configuration) -> str:
 def about(name: str, contract: Contract, limits: DoctorSettings, *, today: date) -> list[Finding]:
     """Doubts about one contract."""
     findings = []
-    if not (contract.replays or contract.lookup.possible or contract.events):
+    settles = contract.replays or contract.lookup.possible or contract.events or contract.cancel
+    if not settles and contract.on_unsettleable == "operator":
         findings.append(
             warning(
                 "contracts",
-                f"provider {name}: after a timeout nothing can tell what happened, so each becomes a dead letter "
-                f"({contract.on_unsettleable})",
+                f"provider {name}: after a timeout nothing can tell what happened, so each becomes a dead letter",
                 f"If it has a key, a look-up or webhooks, write it under [providers.{name}]; else keep a person ready",
             )
         )

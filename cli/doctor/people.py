@@ -47,7 +47,7 @@ async def dead_letters(examination: Examination) -> list[Finding]:
         entries = several(each["rows"], "open dead letter", more=each["rows"] >= MOST)
         what, do = (
             f"{entries} `{each['reason']}`, the oldest {age(each['oldest'])} old",
-            (f"idem dlq list --reason {each['reason']}; docs/on-call.md says what each reason asks for"),
+            (f"idem dlq list --reason-code {each['reason']}; docs/on-call.md says what each reason asks for"),
         )
         if each["reason"] in URGENT:
             findings.append(error("dead_letters", f"{what}: somebody may have paid twice", do))

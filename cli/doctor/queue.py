@@ -7,18 +7,23 @@ from collections.abc import Iterator, Mapping
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
+from idem.outbox.ages import PAUSED
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import FORMAT_VERSIONS
 from idem.outbox.doctor_settings import DoctorSettings
 from idem.outbox.durations import text
 from idem.outbox.lane_worker import lane_names
+from idem.outbox.pausing import named
 
 MOST = 200_000
 """Open rows that are looked at, the oldest first: a queue of millions must not be read whole by whoever asks why."""
 
 # What is queued counts from when it was due; a claim from the end of its lease; everything else from its status.
 OPEN = """
-SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version, coalesce(l.paused, false) AS paused,
+SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
+       CASE WHEN o.status IN ('unknown', 'awaiting')
+            THEN coalesce(l.looks_paused, false) OR coalesce(e.looks_paused, false)
+            ELSE coalesce(l.paused, false) OR coalesce(e.paused, false) END AS paused,
        count(*)::integer AS rows,
        max(extract(epoch FROM statement_timestamp() - CASE o.status
            WHEN 'pending' THEN greatest(o.available_at, o.status_since) WHEN 'unfrozen' THEN o.available_at
@@ -27,11 +32,12 @@ SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
        (count(*) FILTER (WHERE o.left_to_replay BETWEEN 0 AND least(%(window)s, o.replay_window / 2)))::integer
            AS closing,
        (min(o.left_to_replay) FILTER (WHERE o.left_to_replay > 0))::float8 AS replay_window_left
-  FROM (SELECT r.*, CASE WHEN r.status = 'unknown' AND r.replay_window > 0 THEN
+  FROM (SELECT r.*, CASE WHEN r.status = 'unknown' AND r.replay_window > 0 AND NOT r.key_burned THEN
                extract(epoch FROM r.first_sent_at - statement_timestamp())::float8 + r.replay_window END
                AS left_to_replay
           FROM idem.outbox r ORDER BY r.id LIMIT %(most)s) o
   LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
+  LEFT JOIN idem.lanes e ON e.provider = o.provider AND e.account = ''
  GROUP BY 1, 2, 3, 4, 5, 6, 7
 """
 
@@ -111,26 +117,26 @@ async def replay_windows(examination: Examination) -> list[Finding]:
 
 async def paused(examination: Examination) -> list[Finding]:
     """Lanes that somebody stopped, with what waits behind them."""
-    lanes = await examination.all(PAUSED)
     rows = await _open(examination)
     findings = []
-    for lane in lanes:
-        behind = sum(e["rows"] for e in rows if (e["provider"], e["account"]) == (lane["provider"], lane["account"]))
+    for lane in (await examination.all(PAUSED))[:100]:
+        mine = [e for e in rows if e["provider"] == lane["provider"] and lane["account"] in (e["account"], "")]
+        asked = [e for e in mine if e["status"] in ("unknown", "awaiting")]
+        behind = sum(e["rows"] for e in (asked if lane["what"] == "looks" else [e for e in mine if e not in asked]))
+        waits = {
+            "accept": "new intents are refused",
+            "calls": f"{several(behind, 'row waits', 'rows wait')} there, and replay windows run on",
+            "looks": f"{several(behind, 'row is', 'rows are')} not asked about",
+        }[lane["what"]]
         what = (
-            f"lane {lane['provider']}/{lane['account']} is paused since {age(lane['age'])} by "
-            f"{lane['paused_by'] or 'somebody'} ({lane['reason'] or 'no reason given'}); "
-            f"{several(behind, 'row waits', 'rows wait')} there, and replay windows run on"
+            f"{lane['provider']}/{lane['account'] or '(all accounts)'}: {named([lane['what']])} paused since "
+            f"{age(lane['age'])} by {lane['paused_by'] or 'somebody'} ({lane['reason'] or 'no reason given'}); {waits}"
         )
         level = error if lane["age"] > examination.limits.paused else warning
-        findings.append(level("paused", what, "Resume it when its reason is gone: docs/on-call.md says how"))
+        account = f" --account {lane['account']}" if lane["account"] else ""
+        do = f"Resume it when its reason is gone: idem resume {lane['provider']}{account} --reason …"
+        findings.append(level("paused", what, do))
     return findings or [ok("paused", "no lane is paused")]
-
-
-PAUSED = """
-SELECT l.provider, l.account, l.paused_by, l.reason,
-       extract(epoch FROM statement_timestamp() - l.changed_at)::float8 AS age
-  FROM idem.lanes l WHERE l.paused ORDER BY l.provider, l.account LIMIT 100
-"""
 
 
 async def unserved(examination: Examination) -> list[Finding]:

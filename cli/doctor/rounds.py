@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 
 from idem.cli.doctor import (
+    accounts,
     clocks,
     connections,
     contracts,
@@ -54,6 +55,7 @@ CHECKS = (
     Check("replay_window", queue.replay_windows),
     Check("paused", queue.paused),
     Check("unserved", queue.unserved, needs_configuration=True),
+    Check("accounts", accounts.accounts),
     Check("refused", refused.refused),
     Check("unasked", refused.unasked),
     Check("proofs", people.proofs),

@@ -46,22 +46,44 @@ def configured(found: Configuration | None) -> list[tuple[str, str]]:
 
 WAITING = """
 SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l
-                               WHERE l.retry_at < statement_timestamp() LIMIT 10000) AS w)::integer AS rows,
+                               WHERE l.retry_at < statement_timestamp() AND l.verdict <> 'hint'
+                               LIMIT 10000) AS w)::integer AS rows,
        extract(epoch FROM statement_timestamp() - min(e.retry_at))::float8 AS overdue
-  FROM idem.webhook_events e WHERE e.retry_at IS NOT NULL
+  FROM idem.webhook_events e WHERE e.retry_at IS NOT NULL AND e.verdict <> 'hint'
+"""
+HINTS = """
+SELECT w.provider, w.account, count(*)::integer AS rows,
+       extract(epoch FROM statement_timestamp() - min(w.received_at))::float8 AS age
+  FROM (SELECT e.provider, e.account, e.received_at FROM idem.webhook_events e
+         WHERE e.verdict = 'hint' LIMIT 10000) AS w
+ GROUP BY 1, 2 ORDER BY 1, 2
 """
 
 
 async def waiting(examination: Examination) -> list[Finding]:
-    """Events that could not be applied when they came, and that nobody has tried again since they were due."""
+    """Events that could not be applied when they came and that nobody has tried again since they were due, and events
+    that the provider should have been asked about by now."""
     found, limit = await examination.one(WAITING), examination.limits.proof
+    hints = [
+        error(
+            "webhooks",
+            f"{several(each['rows'], 'webhook', more=each['rows'] >= 10_000)} of {each['provider']}/{each['account']} "
+            f"to be confirmed, the oldest for {age(each['age'])}, more than {text(limit)}: the calls that they are "
+            "about are not sent until then",
+            "The reconciler asks the provider: does it run, with an operation of this account in its idem.toml? Does "
+            "the provider answer look-ups, and are they not paused? Its log says more",
+        )
+        for each in await examination.all(HINTS)
+        if each["age"] > limit
+    ]
     if found["overdue"] is None or found["overdue"] <= limit:
-        return []
+        return hints
     return [
+        *hints,
         error(
             "webhooks",
             f"{several(found['rows'], 'webhook', more=found['rows'] >= 10_000)} to be applied, the oldest of them due "
             f"for {age(found['overdue'])}, more than {text(limit)}",
             "The reconciler applies them: is it running, with this provider in its idem.toml? Its log says more",
-        )
+        ),
     ]

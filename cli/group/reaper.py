@@ -10,7 +10,7 @@ from typing import Any, Self
 import psycopg
 
 from idem.cli.group.children import Death
-from idem.outbox import telemetry
+from idem.outbox import daemon_events, telemetry
 from idem.outbox.clock import boottime
 
 RETRY = 1.0
@@ -66,7 +66,7 @@ class Reaper:
             self._news.notify()
 
     def _run(self) -> None:
-        outage = telemetry.Outage("supervisor")
+        outage = daemon_events.Outage("supervisor")
         while True:
             with self._news:
                 self._news.wait_for(lambda: self._deaths or self._over)

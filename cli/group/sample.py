@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from idem.outbox.errors import ConfigError
@@ -27,6 +28,7 @@ margin = "2s"
 lease = "20s"
 
 [providers.bank]
+verified = "{today}"
 connect_timeout = "2s"
 deadline = "5s"
 flight_limit = "15s"
@@ -127,7 +129,8 @@ def sample(home: Path) -> Sample:
     settings = BankSettings(port=port, log=log, require_auth=True, accounts=(Account("main", word),))
     _write(token, word)
     _write(bank, settings.to_json())
-    _write(config, TOML.format(origin=f"http://{HOST}:{port}", operation=OPERATION))
+    written = TOML.format(origin=f"http://{HOST}:{port}", operation=OPERATION, today=date.today())
+    _write(config, written)
     return Sample(config, bank, new=True)
 
 

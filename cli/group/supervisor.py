@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from idem.cli.group.children import Children, Death
 from idem.cli.group.reaper import Reaper
 from idem.cli.group.stopping import Stop
-from idem.outbox import metrics, telemetry
+from idem.outbox import daemon_events, metrics, telemetry
 
 LOOK = 0.5
 """Seconds between two looks at the processes; the end of one wakes us at once."""
@@ -24,7 +24,7 @@ class Supervisor:
         self._stop = stop
         self._patience = patience
         children.died = self._died
-        children.born = telemetry.process_started
+        children.born = daemon_events.process_started
 
     def start(self, kind: str, *options: str, name: str | None = None) -> None:
         """Start `idem KIND run` with these options."""
@@ -40,12 +40,12 @@ class Supervisor:
             _bury_strangers(self._children.pids.values())
             each()
             self._stop.wait(LOOK)
-        telemetry.stopping(self._patience)
+        daemon_events.stopping(self._patience)
         for death in [*self._children.stop(self._patience, but=last), *self._children.stop(self._patience)]:
             self._died(death)
 
     def _died(self, death: Death) -> None:
-        telemetry.process_ended(death.name, death.pid, death.how, death.again)
+        daemon_events.process_ended(death.name, death.pid, death.how, death.again)
         self._reaper.dead(death)
         try:
             metrics.forget(death.pid)

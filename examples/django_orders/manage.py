@@ -1,6 +1,6 @@
 """A shop in Django: the payment of an order.
 
-idem db upgrade --environment development && python manage.py migrate
+idem db upgrade && python manage.py migrate
 idem run --no-api --app shop.payments:idem      # the daemons; bank and database: see idem.toml
 python manage.py runserver
 

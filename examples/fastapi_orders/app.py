@@ -2,7 +2,7 @@
 
 export IDEM_DATABASE_URL=postgresql://…  BANK_TOKEN=main-token
 export BANK_WEBHOOK_SECRET=whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0IG9mIDMyIGJ5dGVz
-idem db upgrade --environment development && python app.py        # the tables: idem's, and the shop's
+idem db upgrade && python app.py                # the tables: idem's, and the shop's
 idem bank run --settings bank.json                                # the provider
 idem run --no-api --app payments:idem                             # the daemons
 uvicorn app:app

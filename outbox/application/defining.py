@@ -20,9 +20,12 @@ from idem.outbox.errors import ConfigError, ParamsInvalid, Unrenderable
 from idem.outbox.operation import Answer, Operation
 from idem.outbox.operation import Final as FinalOutcome
 from idem.outbox.outcomes import Pending
+from idem.outbox.provider import Provider
 from idem.outbox.providers import nobody
+from idem.outbox.providers.send import METHOD, SendProvider
 
-Building: TypeAlias = Callable[[Any], ProviderRequest]
+Building: TypeAlias = Callable[[Any], Any]
+"""Of the params to a ProviderRequest; where a function sends, to its payload, any JSON."""
 Answering: TypeAlias = Callable[..., Answer]
 MASKED = "*" * 10
 """What pydantic writes for a secret."""
@@ -63,14 +66,15 @@ class Definition:
     def build(self, found: Configuration) -> Operation:
         """The operation over the providers of a configuration. Raises ConfigError with every mistake."""
         settings, account = self._examine(found)
-        contract = found.providers[self.provider].contract if self.provider else nobody.Nobody.contract
+        known = found.providers[self.provider] if self.provider else nobody.Nobody()
+        contract = known.contract
         template = declared.build(self.name, settings, account, contract)
         provider = self.provider or nobody.NAME
         changes: dict[str, Any] = {
             "provider": provider,
             "account": account if self.provider else nobody.NAME,
             "validate": self.validate,
-            "request": self._build_request if self._request is not None else _no_request,
+            "request": self._requesting(known),
             "schema": self._schema(),
             "label": self._build_label,
             "interim": self._interim if self._interim is not None else template.interim,
@@ -114,9 +118,21 @@ class Definition:
             )
         return said
 
-    def _build_request(self, params: Any) -> ProviderRequest:
-        assert self._request is not None
-        return self._request(self.read(params))
+    def _requesting(self, provider: Provider) -> Callable[[Any], ProviderRequest]:
+        request = self._request
+        if isinstance(provider, SendProvider):
+            # Its function is given the params, or whatever JSON is made of them.
+            return lambda params: ProviderRequest(
+                METHOD, f"/{self.name}", json=params if request is None else request(self.read(params))
+            )
+        if request is not None:
+            return lambda params: request(self.read(params))
+        if self.provider and not self.inline:
+            raise ConfigError(
+                f'operations."{self.name}": say how its request is made: '
+                "request=lambda p: Request('POST', '/…', json=…)"
+            )
+        return _no_request
 
     def _build_label(self, params: Any) -> str | None:
         if self._label is None:
@@ -144,8 +160,6 @@ class Definition:
             raise ConfigError(f"{where}.provider: {nobody.NAME!r} is a reserved name: leave provider out")
         if self.inline and self._request is not None:
             raise ConfigError(f"{where}: an inline operation is called by your own code: leave request= out")
-        if self.provider and not self.inline and self._request is None:
-            raise ConfigError(f"{where}: say how its request is made: request=lambda p: Request('POST', '/…', json=…)")
         if not self.provider and self._request is not None:
             raise ConfigError(f"{where}: there is a request, but no provider to send it to: say provider=")
 

@@ -16,13 +16,13 @@ from idem.outbox.application.lines import Line
 from idem.outbox.application.misuse import NoTransaction, OutOfOrder
 from idem.outbox.application.replies import Reply
 from idem.outbox.application.wishes import Wish
-from idem.outbox.contract import Provider
 from idem.outbox.decisions import Accepted, Decision, Limited, Retrying
 from idem.outbox.errors import BodyInvalid, KeyInvalid
 from idem.outbox.http import reading
 from idem.outbox.http.problems import ProblemError
 from idem.outbox.operation import Kind, Operation
 from idem.outbox.prepare import Prepared, prepare
+from idem.outbox.provider import Provider
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession

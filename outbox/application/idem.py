@@ -1,7 +1,6 @@
 """`Idem`: what an application says about its effects, once, at its top.
 
-idem = Idem()                       # reads idem.toml and IDEM_*; opens nothing
-charge = idem.operation("payments.create", Charge, provider="ledger", request=…, answer=…)
+charge = Idem().operation("payments.create", Charge, provider="ledger", request=…, answer=…)
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from idem.outbox import configuration
 from idem.outbox.application.defining import Answering, Building, Definition
@@ -22,11 +21,12 @@ from idem.outbox.application.effects import Effect
 from idem.outbox.application.lines import Line
 from idem.outbox.application.places import Places
 from idem.outbox.configuration import Configuration
-from idem.outbox.contract import Provider
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Operation
+from idem.outbox.provider import Provider
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.nobody import NAME, Nobody
+from idem.outbox.providers.send import SendProvider
 
 if TYPE_CHECKING:
     from idem.outbox.application.auditing import Unprotected
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from idem.outbox.http.webhook_settings import EndpointSettings
     from idem.outbox.recovery import Durability
 
+Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
 P = TypeVar("P")
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -71,7 +72,13 @@ class Idem:
     # What an application says.
 
     def provider(self, name: str, **settings: Any) -> None:
-        """A provider, by the same tables as `[providers.<name>]` of idem.toml. Raises ConfigError."""
+        """A provider, by the same tables as `[providers.<name>]` of idem.toml. Raises ConfigError.
+
+        `send=`: a function that makes the call without HTTP, `def send(request: SendRequest, call: Sending)`; and
+        `lookup=` one that is asked what became of it, `def lookup(question: Question)`. Each is sync or async.
+        """
+        if "send" in settings:
+            settings.setdefault("kind", "send")
         if name in self._found.provider_settings:
             raise ConfigError(f"providers.{name}: it is defined twice")
         self._tables[name] = MappingProxyType(dict(settings))
@@ -151,20 +158,15 @@ class Idem:
         """An ASGI application that takes the providers' events: `app.mount("/webhooks", idem.webhooks())`."""
         return self.portal().webhooks()
 
-    async def ingest(
-        self, provider: str, headers: Mapping[str, str] | Sequence[tuple[bytes, bytes]], body: bytes,
-        *, account: str | None = None,
-    ) -> str:  # fmt: skip
+    async def ingest(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
         """Take a provider's event in an endpoint of the application's own: the raw bytes, as they came.
 
-        What became of it. Raises `idem.reconciler.webhooks.delivery.NotTaken` for what is not genuine: answer that 401.
+        What became of it; of a batch: of each event, in their order, separated by commas. Raises
+        `idem.reconciler.webhooks.delivery.NotTaken` for what is not genuine: answer that 401.
         """
         return await self.portal().ingest(provider, headers, body, account)
 
-    def ingest_sync(
-        self, provider: str, headers: Mapping[str, str] | Sequence[tuple[bytes, bytes]], body: bytes,
-        *, account: str | None = None,
-    ) -> str:  # fmt: skip
+    def ingest_sync(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
         """The same for code that is not asynchronous."""
         return self.portal().ingest_sync(provider, headers, body, account)
 
@@ -228,6 +230,10 @@ class Idem:
             raise ConfigError(
                 f"providers.{provider}: there is no such provider; known are {sorted(self._found.providers)}"
             )
+        if isinstance(self._found.providers[provider], SendProvider):
+            raise ConfigError(
+                f"providers.{provider}: a function sends for it and has no address: replace it in the test"
+            )
         before = self._pointed.get(provider)
         self._point(provider, origin)
         try:
@@ -237,7 +243,7 @@ class Idem:
 
     def secret(self, line: Line) -> bytes:
         """The installation's secret, read once for each database."""
-        return self._places.secret(line)
+        return self._places.secret(line, self._found.providers.values())
 
     def wake(self, line: Line) -> None:
         """Hint the workers that something is due, on a connection of idem's own. A lost hint costs a poll."""
@@ -265,7 +271,7 @@ class Idem:
     def close(self) -> None:
         """End idem's own threads and connections in this process; they begin again where they are needed.
 
-        For the end of a program that makes inline calls: its process is then known to be done with them.
+        For the end of a program: workers hear first of what was accepted last; inline calls count as done with.
         """
         with self._lock:
             portal, self._portal = self._portal, None

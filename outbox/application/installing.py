@@ -9,9 +9,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from idem.outbox.application.misuse import Misuse
-from idem.outbox.errors import BodyInvalid, ParamsInvalid, RetryTransaction, StoreUnavailable, Unrenderable
+from idem.outbox.errors import (
+    AcceptPaused,
+    BodyInvalid,
+    ParamsInvalid,
+    RetryTransaction,
+    StoreUnavailable,
+    Unrenderable,
+)
 from idem.outbox.http import problems, reading
-from idem.outbox.http.problems import ProblemError
+from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.http.responses import response
 from idem.outbox.problems import PROBLEMS
 
@@ -28,6 +35,7 @@ def install(app: Any) -> None:
         )
     app.add_exception_handler(RetryTransaction, _again)
     app.add_exception_handler(StoreUnavailable, _again)
+    app.add_exception_handler(AcceptPaused, _paused)
     for params in (ParamsInvalid, BodyInvalid, Unrenderable):
         app.add_exception_handler(params, _params)
     app.add_exception_handler(ProblemError, _problem)
@@ -40,6 +48,11 @@ async def _again(_: Request, error: Exception) -> Response:
         "The database cannot answer now. Send the same request again, with the same key: it happens once at most.",
         retry_after=RETRY_AFTER,
     )
+    return response(told.answer())
+
+
+async def _paused(_: Request, error: Exception) -> Response:
+    told = ProblemError("paused", "New requests of this kind are not taken now.", retry_after=PAUSED_RETRY_AFTER)
     return response(told.answer())
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Engine
 
 from idem.outbox.application.lines import Alchemy, Line
 from idem.outbox.errors import StoreUnavailable
-from idem.outbox.installation import NOT_INSTALLED, SECRET
+from idem.outbox.installation import NOT_INSTALLED, SECRET, check_marks
+from idem.outbox.provider import Provider
 from idem.outbox.wakeup import Nudge
 
 
@@ -23,8 +25,9 @@ class Places:
         self._nudges: dict[tuple[int, str], Nudge] = {}
         self._lock = threading.Lock()
 
-    def secret(self, line: Line) -> bytes:
-        """The installation's secret, read once. Raises StoreUnavailable where the schema is not installed."""
+    def secret(self, line: Line, providers: Iterable[Provider]) -> bytes:
+        """The installation's secret, read once. Raises StoreUnavailable where the schema is not installed, or where
+        the requests of these providers would carry the mark of another installation."""
         place = line.place
         known = self._engines.get(place) if isinstance(place, Engine) else self._others.get(place)
         if known is not None:
@@ -32,6 +35,7 @@ class Places:
         row = line.row(SECRET, {})
         if row is None:
             raise StoreUnavailable(NOT_INSTALLED)
+        check_marks(row.environment, providers)
         secret = bytes(row.secret)
         if isinstance(place, Engine):
             self._engines[place] = secret

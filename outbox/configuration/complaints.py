@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from idem.outbox.configuration.source import Loc, line_of
 from idem.outbox.providers.contracts import Finding, Level
+
+VARIANT: Final = re.compile(r"int|str|bool|list\[.*\]|\[key\]")
 
 
 class Complaints:
@@ -70,7 +73,7 @@ def _said(problem: Any, loc: Loc, known: list[str], field: FieldInfo | None) -> 
         case "value_error":
             return str(problem["ctx"]["error"]), about or "See the documentation of this table"
         case "model_type" | "dict_type":
-            return "it must be a table", about
+            return "it must be a table", about or "Write its name in brackets and its settings below, or in braces"
         case "literal_error" | "enum":
             return f"it must be one of {problem['ctx']['expected']}", about
         case _:
@@ -80,9 +83,7 @@ def _said(problem: Any, loc: Loc, known: list[str], field: FieldInfo | None) -> 
 
 def _without_variants(loc: Loc) -> Loc:
     # For `int | str | list[…]` pydantic adds the name of the variant that it tried.
-    return tuple(
-        part for part in loc if not isinstance(part, str) or part not in ("int", "str", "list[union[int,str]]")
-    )
+    return tuple(part for part in loc if not isinstance(part, str) or not VARIANT.fullmatch(part))
 
 
 def _fields(model: type[BaseModel], loc: Loc) -> tuple[list[str], FieldInfo | None]:

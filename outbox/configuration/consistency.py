@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from idem.outbox.completion import completes_when
+from idem.outbox.configuration.account_checks import check_accounts, check_headers, check_mark
+from idem.outbox.configuration.asking_checks import check_asking, check_segments
 from idem.outbox.configuration.complaints import Complaints, nearest
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
@@ -30,8 +33,10 @@ def check_provider(
         lease=worker.lease,
         margin=worker.margin,
         said_unsettleable="on_unsettleable" in settings.model_fields_set,
-        rules=any(rule.says in (Says.FINAL, Says.ANSWER, Says.PENDING) for rule in settings.outcome),
+        rules=bool(settings.says() & {Says.FINAL, Says.ANSWER, Says.PENDING}),
         events=contract.events,
+        today=datetime.now(UTC).date(),
+        believed=installation.doctor.verified,
     )
     for finding in found:
         complaints.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
@@ -43,29 +48,13 @@ def check_provider(
             f"a replay and a look-up may take {text(needed)} together, longer than reconciler.lease",
             "Make reconciler.lease longer",
         )
-    _check_accounts(complaints, name, settings)
+    if settings.kind == "send":
+        # The rest is about HTTP.
+        return
+    check_accounts(complaints, name, settings)
+    check_mark(complaints, name, settings)
+    check_asking(complaints, name, settings)
     _check_reading(complaints, name, settings)
-
-
-def _check_accounts(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
-    loc = ("providers", name, "accounts")
-    if not settings.accounts:
-        complaints.error(loc, "there is no account", f"Write [providers.{name}.accounts.main] with an origin")
-    for account, each in settings.accounts.items():
-        if each.is_open:
-            complaints.add(
-                "warning",
-                (*loc, account, "origin"),
-                "requests and credentials travel unencrypted",
-                "Use https, except on the machine itself",
-            )
-        if each.authorization is not None and any(header.lower() == "authorization" for header in each.headers):
-            complaints.error((*loc, account, "headers"), "authorization is said twice", "Keep one of them")
-        key = settings.key
-        if key.carrier == "header" and key.name and key.name.lower() in (header.lower() for header in each.headers):
-            complaints.error(
-                (*loc, account, "headers"), f"{key.name} carries the provider key", "Leave it out: idem sets it"
-            )
 
 
 def _check_reading(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
@@ -88,6 +77,13 @@ def _check_reading(complaints: Complaints, name: str, settings: ProviderSettings
                 'Name the member that holds our key, as match = "/reference"',
             )
     for index, rule in enumerate(settings.outcome):
+        if rule.says is Says.AMBIGUOUS_CACHED and not (rule.when or rule.headers or settings.errors.shape):
+            complaints.add(
+                "warning",
+                (*loc, "outcome", index),
+                "nothing tells the provider's failure from a proxy's, which is stored nowhere: this rule never holds",
+                "Demand a header or a member of the body, or say errors.shape",
+            )
         if rule.says in (Says.NOT_EXECUTED_REQUEST, Says.NOT_EXECUTED_CONFIG, Says.NOT_EXECUTED_THROTTLED):
             doubtful = sorted(rules.statuses(rule.status) & UNSAFE_TO_EXCUSE) if rule.status is not None else []
             if doubtful and not rule.when:
@@ -121,6 +117,8 @@ def check_operation(
         return None
     _check_key_use(complaints, name, settings, provider)
     _check_completion(complaints, name, settings, provider)
+    check_headers(complaints, name, settings, provider)
+    check_segments(complaints, name, settings, provider)
     if settings.account is not None:
         if settings.account not in provider.accounts:
             complaints.error(
@@ -173,7 +171,8 @@ def _check_params(complaints: Complaints, name: str, settings: OperationSettings
 
 
 def _check_key_use(complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
-    uses_key = any(hole.path == KEY for _, hole in settings.holes())
+    marked = provider.mark is not None and provider.mark.key_at is not None
+    uses_key = marked or any(hole.path == KEY for _, hole in settings.holes())
     lookup, carried = provider.lookup, provider.key.carrier != "none"
     by = "by_reference" if lookup.by_reference is not None else "by_key" if lookup.by_key and not carried else None
     if by is not None and not uses_key:
@@ -188,7 +187,7 @@ def _check_key_use(complaints: Complaints, name: str, settings: OperationSetting
 def _check_completion(
     complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings
 ) -> None:
-    loc, said = ("operations", name), {rule.says for rule in provider.outcome}
+    loc, said = ("operations", name), provider.says()
     contract = provider.contract(settings.provider)
     opens = said & {Says.ANSWER, Says.PENDING}
     if not opens:
@@ -250,14 +249,14 @@ def check_together(
             continue
         contract: Contract = provider.contract(operation.provider)
         remembered = operation.key_ttl + settings.sweeper.tombstone_ttl
-        if contract.key.carrier != "none" and remembered < contract.key.retention:
+        memory = max(contract.key.retention, contract.retention_max or 0.0)
+        if contract.key.carrier != "none" and remembered < memory:
             # Afterwards the same request is new here, under the same derived provider key: the provider would answer
             # with what it did the first time (hazard 59).
             complaints.add(
                 "error",
                 ("operations", name, "key_ttl"),
-                f"key and tombstone live for {text(remembered)}, less than the provider's memory of "
-                f"{text(contract.key.retention)}",
+                f"key and tombstone live for {text(remembered)}, less than the provider's memory of {text(memory)}",
                 "Make key_ttl or sweeper.tombstone_ttl longer",
             )
         reach = operation.give_up_after if operation.start_within is None else operation.start_within

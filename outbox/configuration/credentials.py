@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from idem.outbox.configuration.account_settings import AccountSettings, BasicSettings
+from idem.outbox.contract import Signer
 from idem.outbox.providers.contracts import Level
+from idem.outbox.providers.signing import RenewedToken, Signers
 from idem.outbox.section import Secret
 
 SENDABLE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
@@ -17,6 +22,14 @@ LARGEST: Final = 65_536
 """Bytes of a secret's file: whoever names another file by mistake hears it."""
 
 Loc: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What an account proves itself with: headers that stay, and what is computed for each request."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    signer: Signer | None = field(default=None, repr=False)
 
 
 class Vault:
@@ -38,7 +51,7 @@ class Vault:
             return None
         value = secret.prefix + value
         if not SENDABLE.fullmatch(value):
-            self._error(loc, "the credential has characters that no header can carry", "Use visible ASCII only")
+            self.error(loc, "the credential has characters that no header can carry", "Use visible ASCII only")
             return None
         return value
 
@@ -53,17 +66,21 @@ class Vault:
                 ("warning", loc, "the secret ends with a newline, which was left out", "Write it without (printf %s)")
             )
         if not trimmed.strip():
-            self._error(loc, "the secret is empty", "Set it")
+            self.error(loc, "the secret is empty", "Set it")
             return None
         if not trimmed.isascii():
-            self._error(loc, "the secret is not ASCII", "Copy it again; typographic signs do not belong into it")
+            self.error(loc, "the secret is not ASCII", "Copy it again; typographic signs do not belong into it")
             return None
         return trimmed
+
+    def path(self, secret: Secret) -> Path:
+        """Where the file of a secret is."""
+        return self._beside / (secret.file or "")
 
     def _from_env(self, name: str, loc: Loc) -> str | None:
         value = self._env.get(name)
         if value is None and self._needed:
-            self._error(loc, f"the environment variable {name} is not set", "Set it, or name another one")
+            self.error(loc, f"the environment variable {name} is not set", "Set it, or name another one")
         return value
 
     def _from_file(self, name: str, loc: Loc) -> str | None:
@@ -71,7 +88,7 @@ class Vault:
             with (self._beside / name).open("rb") as file:
                 content = file.read(LARGEST + 1)
             if len(content) > LARGEST:
-                self._error(loc, f"the file {name} is too large for a secret", "Name the file that holds it alone")
+                self.error(loc, f"the file {name} is too large for a secret", "Name the file that holds it alone")
                 return None
             return content.decode("utf-8")
         except (OSError, ValueError) as error:
@@ -79,8 +96,47 @@ class Vault:
                 return None
             # A UnicodeDecodeError would show the bytes.
             why = "it is not text" if isinstance(error, ValueError) else (error.strerror or type(error).__name__)
-            self._error(loc, f"the file {name} cannot be read: {why}", "Check its name and who may read it")
+            self.error(loc, f"the file {name} cannot be read: {why}", "Check its name and who may read it")
             return None
 
-    def _error(self, loc: Loc, what: str, do: str) -> None:
+    def error(self, loc: Loc, what: str, do: str) -> None:
+        """Note a mistake."""
         self.findings.append(("error", loc, what, do))
+
+
+def resolve_accounts(vault: Vault, loc: Loc, accounts: Mapping[str, AccountSettings]) -> dict[str, Credentials]:
+    """The credentials of each account, as far as they are there."""
+    return {name: _resolve(vault, (*loc, name), settings) for name, settings in accounts.items()}
+
+
+def _resolve(vault: Vault, loc: Loc, settings: AccountSettings) -> Credentials:
+    values = {
+        header.lower(): vault.header(secret, (*loc, "headers", header)) for header, secret in settings.headers.items()
+    }
+    if settings.authorization is not None:
+        values["authorization"] = vault.header(settings.authorization, (*loc, "authorization"))
+    if settings.basic is not None:
+        values["authorization"] = _basic(vault, (*loc, "basic"), settings.basic)
+    signer: Signer | None = None
+    if settings.token is not None and vault.header(settings.token, (*loc, "token")) is not None:
+        signer = RenewedToken(vault.path(settings.token), settings.token.prefix)
+    if settings.signature is not None:
+        secret = vault.text(settings.signature.secret, (*loc, "signature", "secret"))
+        if secret is not None:
+            signed = settings.signature.build((settings.signature.secret.prefix + secret).encode())
+            signer = signed if signer is None else Signers((signer, signed))
+    return Credentials({header: value for header, value in values.items() if value is not None}, signer)
+
+
+def _basic(vault: Vault, loc: Loc, settings: BasicSettings) -> str | None:
+    user = vault.text(settings.user, (*loc, "user"))
+    password = "" if settings.password is None else vault.text(settings.password, (*loc, "password"))
+    if user is None or password is None:
+        return None
+    user = settings.user.prefix + user
+    if ":" in user:
+        # RFC 7617: it would end there, and the rest be taken for the password.
+        vault.error((*loc, "user"), "the user's name has a colon", "Put what stands behind it into the password")
+        return None
+    password = (settings.password.prefix if settings.password is not None else "") + password
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from idem.outbox import storable
+from idem.outbox import pointer, storable
 from idem.outbox.completion import completes_when
 from idem.outbox.configuration.operation_settings import (
     IN_ANSWER,
@@ -25,7 +25,8 @@ from idem.outbox.outcomes import Pending, Succeeded
 from idem.outbox.pointer import MISSING
 from idem.outbox.problems import MEDIA_TYPE, PROBLEMS
 from idem.outbox.providers import template
-from idem.outbox.providers.template import Template
+from idem.outbox.providers.forms import Encoding
+from idem.outbox.providers.template import Hole, Template
 
 JSON: Final = "application/json"
 
@@ -34,15 +35,17 @@ REFUSED: Final = PROBLEMS["provider_refused"]
 LABEL_LENGTH: Final = 200
 
 
-def build(name: str, settings: OperationSettings, account: str, contract: Contract) -> Operation:
-    """The operation; `contract` is its provider's. The settings have been checked: nothing here fails for a mistake in
-    idem.toml."""
+def build(
+    name: str, settings: OperationSettings, account: str, contract: Contract, encoding: Encoding = "json"
+) -> Operation:
+    """The operation; `contract` and `encoding` are its provider's. The settings have been checked: nothing here fails
+    for a mistake in idem.toml."""
     return Operation(
         name=name,
         provider=settings.provider,
         account=account,
         validate=validator(settings.params),
-        request=_request(settings),
+        request=_request(settings, encoding),
         answer=_answer(settings),
         key_ttl=settings.key_ttl,
         answer_ttl=settings.answer_ttl,
@@ -66,16 +69,19 @@ def build(name: str, settings: OperationSettings, account: str, contract: Contra
     )
 
 
-def _request(settings: OperationSettings) -> Callable[[Any], ProviderRequest]:
+def _request(settings: OperationSettings, encoding: Encoding) -> Callable[[Any], ProviderRequest]:
     path = template.compile_text(settings.path, IN_REQUEST)
     headers = {name: template.compile_text(text, IN_REQUEST) for name, text in settings.headers.items()}
     body = None if settings.body is None else Template.compile(settings.body, IN_REQUEST)
+    names = _outer_names(body) if encoding == "form" else []
 
     def request(params: Any) -> ProviderRequest:
         rendered = {name: template.render_text(text, params) for name, text in headers.items()}
         present = {name: value for name, value in rendered.items() if value is not MISSING}
         for name, value in present.items():
             template.check_header(name, value)
+        for hole in names:
+            _check_name(hole, params)
         return ProviderRequest(
             settings.method,
             template.render_path(path, params),
@@ -84,6 +90,20 @@ def _request(settings: OperationSettings) -> Callable[[Any], ProviderRequest]:
         )
 
     return request
+
+
+def _outer_names(body: Template | None) -> list[Hole]:
+    members = body.node if body is not None and isinstance(body.node, dict) else {}
+    return [part for name in members for part in name if isinstance(part, Hole)]
+
+
+def _check_name(hole: Hole, params: Any) -> None:
+    # Brackets may be written into an outer name, as metadata[order], but a client's would choose another member.
+    value = pointer.resolve(params, hole.path)
+    if isinstance(value, str) and ("[" in value or "]" in value):
+        raise Unrenderable(
+            f"the param {hole.name} has a bracket, which a form cannot tell from its own, and is in a member's name"
+        )
 
 
 def _label(text: str | None) -> Callable[[Any], str | None]:

@@ -12,18 +12,20 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from idem.outbox.configuration import declared, source
+from idem.outbox.configuration import declared, presets, source
+from idem.outbox.configuration.body_checks import check_bodies
 from idem.outbox.configuration.complaints import Complaints, nearest
 from idem.outbox.configuration.consistency import check_operation, check_provider, check_together
-from idem.outbox.configuration.credentials import Vault
+from idem.outbox.configuration.credentials import Vault, resolve_accounts
 from idem.outbox.configuration.operation_settings import OperationSettings
+from idem.outbox.configuration.provider_building import build
 from idem.outbox.configuration.provider_settings import ProviderSettings
+from idem.outbox.configuration.send_settings import SendSettings
 from idem.outbox.configuration.webhook_secrets import check_webhook, resolve
-from idem.outbox.contract import Provider
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Operation
+from idem.outbox.provider import Provider
 from idem.outbox.providers.contracts import Finding
-from idem.outbox.section import Secret
 from idem.outbox.settings import InstallationSettings, check_database_url
 
 TABLES: Final = ("providers", "operations")
@@ -132,7 +134,8 @@ def _examine(
     complaints = Complaints(source.lines(text), origins)
     vault = Vault(env, path.parent, needed=not accepting)
     if isinstance(merged.get("providers", {}), dict):
-        merged["providers"] = {**merged.get("providers", {}), **more}
+        written = {**merged.get("providers", {}), **more}
+        merged["providers"] = {name: presets.expanded(complaints, name, table) for name, table in written.items()}
 
     general = {name: value for name, value in merged.items() if name not in TABLES}
     settings = _installation(complaints, general)
@@ -140,7 +143,10 @@ def _examine(
     operation_settings = _tables(complaints, merged, "operations", OperationSettings)
 
     url = _database_url(complaints, vault, settings)
-    credentials = {name: _credentials(vault, name, provider) for name, provider in provider_settings.items()}
+    credentials = {
+        name: resolve_accounts(vault, ("providers", name, "accounts"), provider.accounts)
+        for name, provider in provider_settings.items()
+    }
     secrets = resolve(complaints, vault, provider_settings)
     for level, loc, what, do in vault.findings:
         complaints.add(level, loc, what, do)
@@ -149,17 +155,18 @@ def _examine(
     known = settings if settings is not None else InstallationSettings()
     for name, provider in provider_settings.items():
         check_provider(complaints, name, provider, known)
-        check_webhook(complaints, name, provider)
+        check_webhook(complaints, name, provider, known.sweeper.webhook_retention)
     accounts: dict[str, str] = {}
-    written = merged.get("providers")
+    tables = merged.get("providers")
     for name, operation in operation_settings.items():
         account = check_operation(
-            complaints, name, operation, provider_settings, written if isinstance(written, dict) else {}
+            complaints, name, operation, provider_settings, tables if isinstance(tables, dict) else {}
         )
         if account is not None:
             accounts[name] = account
     if settings is not None:
         check_together(complaints, settings, provider_settings, operation_settings, merged.get("operations"))
+        check_bodies(complaints, settings.environment, provider_settings, operation_settings)
     _unknown_variables(complaints, env, merged)
 
     if settings is None or complaints.failed:
@@ -171,16 +178,15 @@ def _examine(
         operation_settings=MappingProxyType(operation_settings),
         providers=MappingProxyType(
             {
-                name: provider.build(name, credentials[name], secrets[name])
+                name: build(provider, name, credentials[name], secrets[name], settings.environment)
                 for name, provider in provider_settings.items()
             }
         ),
         operations=MappingProxyType(
             {
-                name: declared.build(
-                    name, each, accounts[name], provider_settings[each.provider].contract(each.provider)
-                )
+                name: declared.build(name, each, accounts[name], provider.contract(each.provider), provider.encoding)
                 for name, each in operation_settings.items()
+                for provider in [provider_settings[each.provider]]
             }
         ),
         database_url=url,
@@ -214,11 +220,18 @@ def _tables(complaints: Complaints, merged: Mapping[str, Any], kind: str, model:
             complaints.error(
                 (kind, name), "it is no usable name", "Use a-z, 0-9, dots, dashes and underscores, up to 63"
             )
+        own = _model(model, raw)
         try:
-            found[name] = model.model_validate(raw)
+            found[name] = own.model_validate(raw)
         except ValidationError as error:
-            complaints.invalid(model, error, (kind, name))
+            complaints.invalid(own, error, (kind, name))
     return found
+
+
+def _model(model: type[Table], raw: Any) -> type[Table]:
+    """The model of a table that says what it is about, else the usual one."""
+    sends = isinstance(raw, Mapping) and raw.get("kind") == "send" and issubclass(SendSettings, model)
+    return SendSettings if sends else model  # type: ignore[return-value]
 
 
 def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSettings | None) -> str | None:
@@ -238,20 +251,6 @@ def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSe
             complaints.error(loc, str(error), "Correct the value")
             return None
     return url
-
-
-def _credentials(vault: Vault, name: str, provider: ProviderSettings) -> dict[str, dict[str, str]]:
-    credentials: dict[str, dict[str, str]] = {}
-    for account, settings in provider.accounts.items():
-        loc = ("providers", name, "accounts", account)
-        secrets: dict[str, tuple[Secret, tuple[str, ...]]] = {
-            header.lower(): (secret, (*loc, "headers", header)) for header, secret in settings.headers.items()
-        }
-        if settings.authorization is not None:
-            secrets["authorization"] = (settings.authorization, (*loc, "authorization"))
-        values = {header: vault.header(secret, at) for header, (secret, at) in secrets.items()}
-        credentials[account] = {header: value for header, value in values.items() if value is not None}
-    return credentials
 
 
 def _unknown_variables(complaints: Complaints, env: Mapping[str, str], merged: Mapping[str, Any]) -> None:

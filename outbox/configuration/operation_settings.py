@@ -10,7 +10,7 @@ from idem.outbox import canonical, pointer
 from idem.outbox.configuration.validation import check_schema
 from idem.outbox.errors import BodyInvalid, Unrenderable
 from idem.outbox.providers import template
-from idem.outbox.providers.http import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET
+from idem.outbox.providers.carrying import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
 from idem.outbox.providers.template import Hole, Template
 from idem.outbox.section import Duration, Section
 
@@ -204,6 +204,7 @@ class OperationSettings(Section):
             _check_header(name, "".join("x" if isinstance(part, Hole) else part for part in parts))
             if name.lower() in CREDENTIALS:
                 raise ValueError(f"{name!r} is a credential: it belongs to the account, and is never stored")
+        check_once(value)
         return value
 
     @field_validator("params")

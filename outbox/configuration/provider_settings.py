@@ -1,108 +1,100 @@
-"""`providers.<name>` in idem.toml: a provider contract (docs/design.md section 6), and the HTTP provider made of it."""
+"""`providers.<name>` in idem.toml: a provider contract (docs/design.md section 6)."""
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Literal
-from urllib.parse import urlsplit
+from typing import Literal, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from idem.outbox.configuration.account_check_settings import AccountCheckSettings
+from idem.outbox.configuration.account_settings import AccountSettings
+from idem.outbox.configuration.cancel_settings import CancelSettings
+from idem.outbox.configuration.error_settings import ErrorSettings
+from idem.outbox.configuration.key_settings import KeySettings, MarkSettings
+from idem.outbox.configuration.kind_settings import KindSettings
+from idem.outbox.configuration.limit_settings import LimitSettings
+from idem.outbox.configuration.listing_settings import ListSettings
 from idem.outbox.configuration.look_settings import LookupSettings
-from idem.outbox.configuration.outcome_settings import ErrorSettings, ObjectSettings, RuleSettings
-from idem.outbox.configuration.webhook_settings import AccountWebhookSettings, WebhookSettings
-from idem.outbox.contract import Account, Carrier, Contract, KeyRule, LookupRule, OnUnsettleable, Replay
+from idem.outbox.configuration.outcome_settings import ObjectSettings, RuleSettings
+from idem.outbox.configuration.webhook_settings import WebhookSettings
+from idem.outbox.contract import (
+    Contract,
+    EventRule,
+    KeyRule,
+    LookupRule,
+    OnUnsettleable,
+    Strategy,
+    ValueAtRisk,
+)
+from idem.outbox.providers.carrying import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
 from idem.outbox.providers.contracts import completed
-from idem.outbox.providers.events import EventReader
-from idem.outbox.providers.http import HEADER_NAME, NOT_OURS_TO_SET, HttpProvider
-from idem.outbox.providers.rules import Says
+from idem.outbox.providers.forms import Encoding
+from idem.outbox.providers.rules import Rule, Says
+from idem.outbox.providers.template import HEADER_VALUE
 from idem.outbox.section import Duration, Secret, Section
 
 DEFAULT = Contract("")
 """The defaults of a contract are written once, in `idem.outbox.contract`."""
 
-
-class AccountSettings(Section):
-    """One credential of a provider; keys, looks and webhooks are scoped to it."""
-
-    origin: str = Field(description="Scheme, host and port of the provider, as https://api.bank.example; no default.")
-    authorization: Secret | None = Field(
-        default=None,
-        description="Where the value of the Authorization header is; default none. Resolved at start, not stored.",
-    )
-    headers: dict[str, Secret] = Field(
-        default_factory=dict, description="Other headers with credentials, name to secret; default none."
-    )
-    webhook: AccountWebhookSettings | None = Field(
-        default=None, description="What this account's events are signed with; default none: they are refused."
-    )
-
-    @field_validator("origin")
-    @classmethod
-    def _is_origin(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or not value.isascii():
-            raise ValueError("an origin is scheme, host and port, as https://api.bank.example")
-        if parts.username is not None or parts.password is not None:
-            raise ValueError("an origin holds no credentials: use authorization")
-        if parts.path.strip("/") or parts.query or parts.fragment:
-            raise ValueError("an origin has no path: it belongs to the paths of the operations")
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port is not None else "")
-
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, value: dict[str, Secret]) -> dict[str, Secret]:
-        for name in value:
-            if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET:
-                raise ValueError(f"{name!r} is no header that can be set")
-        return value
-
-    @property
-    def is_open(self) -> bool:
-        """Whether credentials would travel unencrypted over a network."""
-        parts = urlsplit(self.origin)
-        if parts.scheme == "https" or parts.hostname == "localhost":
-            return False
-        try:
-            return not ipaddress.ip_address(parts.hostname or "").is_loopback
-        except ValueError:
-            return True
-
-
-class KeySettings(Section):
-    """How the provider key travels, and what the provider promises about it."""
-
-    carrier: Carrier = Field(
-        default="none",
-        description='What carries the provider key: "header", "body" or "none" (default: nothing is promised).',
-    )
-    name: str | None = Field(default=None, description="Name of the header or body member, as Idempotency-Key.")
-    replay: Replay = Field(
-        default="none",
-        description='What a second send under the same key gets: "stored" (the first answer), "current" (the object as '
-        'it is now), "success_only" (2xx are stored, errors are executed again) or "none" (default).',
-    )
-    retention: Duration = Field(
-        default=0.0, description="Seconds for which the provider is sure to remember a key: its floor; default 0."
-    )
-    margin: Duration | None = Field(
-        default=None,
-        description="Seconds that a replay keeps away from the end of retention; default flight_limit + "
-        "pause_allowance, so that no replay can arrive after it.",
-    )
+Rules: TypeAlias = list[RuleSettings]
+Signing: TypeAlias = list[tuple[str, tuple[str, ...], Secret]]
 
 
 class ProviderSettings(Section):
     """A provider contract: facts about somebody else's system, each from its documentation."""
 
+    kind: Literal["http", "stripe", "send"] = Field(
+        default="http",
+        description='Whose facts stand behind this table: "http" (default: nobody\'s) or "stripe". What is written '
+        "here wins over them; rules of `outcome` come before theirs. With stripe, `secret_key` says where the secret "
+        "key is, for one account, or in the table of each; its origin is https://api.stripe.com. "
+        '"send" is a function, which only Python can name: idem.provider("mail", send=…).',
+    )
+    encoding: Encoding = Field(
+        default="json",
+        description='How bodies are written: "json" (default) or "form" (application/x-www-form-urlencoded, nested '
+        "members as a[b]=c, lists as a[0]=c).",
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict,
+        description="Headers of every request, look-ups too, as Stripe-Version; plain text; default none. An "
+        "operation may say another value; credentials belong to the accounts.",
+    )
     key: KeySettings = Field(default=KeySettings(), description="How the provider key travels and what a replay does.")
+    retention_max: Duration | None = Field(
+        default=None,
+        description="Longest time in seconds for which the provider may remember a key; default not known. Keys and "
+        "tombstones here live longer.",
+    )
+    mark: MarkSettings | None = Field(
+        default=None, description="What every body carries of this deployment; default none: nothing."
+    )
+    kinds: KindSettings | None = Field(
+        default=None,
+        description="Which of the objects that a call makes is its own; default none: every one that carries its key.",
+    )
     lookup: LookupSettings = Field(default=LookupSettings(), description="How the provider is asked about a call.")
+    cancel_by_key: CancelSettings | None = Field(
+        default=None, description="How whatever was sent under a key is voided; default not possible."
+    )
+    settle: tuple[Strategy, ...] = Field(
+        default=DEFAULT.order,
+        description='Ways to settle an unknown, best first, of "replay", "lookup" and "cancel_by_key"; default what '
+        "follows from key.replay. What is left out is not used.",
+    )
+    late_effects: bool = Field(
+        default=DEFAULT.late_effects,
+        description="Whether the effect may still come after a 5xx of the provider's own, so that an absence never "
+        "settles alone; default false.",
+    )
+    exclusive: bool = Field(
+        default=DEFAULT.exclusive,
+        description="Whether nobody but this deployment uses the accounts, so that whatever is there is ours; default "
+        "false.",
+    )
     errors: ErrorSettings = Field(default=ErrorSettings(), description="How the provider's own errors look.")
     object: ObjectSettings = Field(default=ObjectSettings(), description="Where an object's values are.")
-    outcome: list[RuleSettings] = Field(
+    outcome: Rules = Field(
         default_factory=list, description="Ordered rules; the first that matches decides, else the table of outcomes."
     )
     webhook: WebhookSettings | None = Field(
@@ -110,6 +102,10 @@ class ProviderSettings(Section):
     )
     accounts: dict[str, AccountSettings] = Field(
         default_factory=dict, description="The credentials, by name. An account's name is frozen into its rows."
+    )
+    account_check: AccountCheckSettings | None = Field(
+        default=None,
+        description="How the daemons ask, at their start, whose account their credentials are; default not at all.",
     )
     connect_timeout: Duration = Field(
         default=DEFAULT.connect_timeout,
@@ -152,23 +148,47 @@ class ProviderSettings(Section):
     )
     on_unsettleable: OnUnsettleable = Field(
         default="operator",
-        description='What happens where nothing can tell: "operator" (default, a dead letter); no other yet.',
+        description='What happens where nothing can tell: "operator" (default, a dead letter), or a standing order to '
+        'decide without proof, "assume_done" or "assume_not_done" (the call may be made again).',
+    )
+    value_at_risk: ValueAtRisk = Field(
+        default=DEFAULT.value_at_risk,
+        description='What a wrong decision costs: "some" (default) or "none" (a mail, a text message), which alone '
+        "allows a standing order.",
     )
     start_mark: bool | None = Field(
         default=None, description="Whether each call's start is committed first; default where no key is carried."
     )
-    concurrency: int | None = Field(default=None, description="Calls at a time, of the whole fleet; default no limit.")
+    limits: LimitSettings = Field(
+        default=LimitSettings(), description="What each account bears: calls at a time and calls a second."
+    )
     verified: str | None = Field(
         default=None, description="Date at which these facts were last checked, as 2026-11-28."
     )
+    # The last one: below it the word means this table.
+    list: ListSettings | None = Field(
+        default=None, description="How everything that it made in a time is listed; default not possible."
+    )
 
-    @field_validator("on_unsettleable")
+    @field_validator("headers")
     @classmethod
-    def _is_available(cls, value: OnUnsettleable) -> OnUnsettleable:
-        # Nothing carries out a standing order yet: taken and not followed it would leave payments to nobody.
-        if value != "operator":
-            raise ValueError(f'"{value}" is not available yet: use "operator"')
+    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | CREDENTIALS:
+                raise ValueError(f"{name!r} is no header that can be set here")
+            if not HEADER_VALUE.fullmatch(text):
+                raise ValueError(f"the value of {name!r} is not visible ASCII")
+        check_once(value)
         return value
+
+    @model_validator(mode="after")
+    def _are_set_once(self) -> ProviderSettings:
+        ours = {name.lower() for name in self.headers}
+        theirs = {name for account in self.accounts.values() for name in account.sets}
+        theirs |= {(self.key.name or "").lower()} if self.key.carrier == "header" else set()
+        for name in sorted(ours & theirs):
+            raise ValueError(f"headers: {name} is set by an account or by the key too: keep one of them")
+        return self
 
     def contract(self, name: str) -> Contract:
         """The contract, with what follows from its own words (`contracts.completed`)."""
@@ -181,6 +201,7 @@ class ProviderSettings(Section):
                 by_key=lookup.by_key is not None,
                 by_reference=lookup.by_reference is not None,
                 by_id=lookup.by_id is not None,
+                by_events=lookup.by_events is not None,
                 horizon=lookup.horizon,
                 agree=lookup.agree,
             ),
@@ -195,17 +216,34 @@ class ProviderSettings(Section):
             unlisted_4xx=self.unlisted_4xx,
             retry_after_cap=self.retry_after_cap,
             on_unsettleable=self.on_unsettleable,
-            events=self.webhook is not None and self.webhook.key is not None and bool(self.signing()),
-            answers=any(rule.says is Says.ANSWER for rule in self.outcome),
-            concurrency=self.concurrency,
+            value_at_risk=self.value_at_risk,
+            retention_max=self.retention_max,
+            events=self.events_name_key and bool(self.signing()),
+            answers=Says.ANSWER in self.says(),
+            event=EventRule() if self.webhook is None else self.webhook.rule(),
+            order=self.settle,
+            cancel=None if self.cancel_by_key is None else self.cancel_by_key.rule(),
+            late_effects=self.late_effects,
+            listed=self.list is not None,
+            exclusive=self.exclusive,
+            limits=self.limits.build(),
             verified=self.verified,
         )
         return completed(contract, self.start_mark)
 
-    def signing(self) -> list[tuple[str, tuple[str, ...], Secret]]:
+    def rules(self) -> tuple[Rule, ...]:
+        """Every rule in its order: the explicit ones, then codes, then statuses."""
+        explicit = tuple(rule.build(self.object) for rule in self.outcome)
+        return (*explicit, *self.errors.rules(self.object), *self.object.rules())
+
+    def says(self) -> frozenset[Says]:
+        """What the rules can conclude."""
+        return frozenset(rule.says for rule in self.rules())
+
+    def signing(self) -> Signing:
         """Every webhook secret: whose it is, where below the provider it stands, and where its value is."""
         shared = [] if self.webhook is None or len(self.accounts) != 1 else self.webhook.secrets
-        found: list[tuple[str, tuple[str, ...], Secret]] = [
+        found: Signing = [
             (account, ("webhook", "secrets", str(number)), secret)
             for account in self.accounts
             for number, secret in enumerate(shared)
@@ -216,22 +254,14 @@ class ProviderSettings(Section):
             found += [(account, (*at, str(number)), secret) for number, secret in enumerate(own)]
         return found
 
-    def build(
-        self,
-        name: str,
-        credentials: Mapping[str, Mapping[str, str]],
-        secrets: Mapping[str, tuple[bytes, ...]] = MappingProxyType({}),
-    ) -> HttpProvider:
-        """The provider; `credentials` are the resolved headers of each account, `secrets` its webhook secrets."""
-        return HttpProvider(
-            contract=self.contract(name),
-            accounts={
-                account: Account(account, settings.origin, credentials.get(account, {}))
-                for account, settings in self.accounts.items()
-            },
-            outcome=tuple(rule.build(self.object) for rule in self.outcome),
-            errors=self.errors.build(),
-            lookups=tuple(look.build(by) for by, look in self.lookup.ways()),
-            webhook=None if self.webhook is None else self.webhook.build(secrets),
-            events=EventReader() if self.webhook is None else self.webhook.reader(self.object.reference),
-        )
+    @property
+    def events_name_key(self) -> bool:
+        """Whether an event says which call of ours it is about: in a place of its own, or beside our mark."""
+        marked = self.mark is not None and self.mark.key_at is not None
+        return self.webhook is not None and (marked or self.webhook.key is not None)
+
+    def addresses(self) -> dict[str, str]:
+        """Where the provider sends the events of each account, where that is written."""
+        webhook = self.webhook
+        found = {} if webhook is None else {n: webhook.address(n, a.webhook) for n, a in self.accounts.items()}
+        return {account: url for account, url in found.items() if url is not None}

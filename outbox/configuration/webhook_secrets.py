@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from idem.outbox.configuration.complaints import Complaints, spelled
 from idem.outbox.configuration.credentials import Vault
 from idem.outbox.configuration.provider_settings import ProviderSettings
-from idem.outbox.configuration.webhook_settings import SCHEMES
+from idem.outbox.configuration.scheme_checks import check_scheme
+from idem.outbox.configuration.webhook_settings import WebhookSettings
 from idem.outbox.providers import rules
 
 Secrets = Mapping[str, Mapping[str, tuple[bytes, ...]]]
@@ -21,8 +22,9 @@ def resolve(complaints: Complaints, vault: Vault, providers: Mapping[str, Provid
     """Every secret that can be used. A key belongs to one account: shared by two, either could settle the other's."""
     found: dict[str, dict[str, tuple[bytes, ...]]] = {}
     owners: dict[bytes, tuple[str, str]] = {}
+    unsaid = WebhookSettings()
     for name, provider in providers.items():
-        scheme = SCHEMES["standard" if provider.webhook is None else provider.webhook.scheme]
+        scheme = (unsaid if provider.webhook is None else provider.webhook).verifier()
         accounts = found.setdefault(name, {})
         for account, below, secret in provider.signing():
             loc = ("providers", name, *below)
@@ -30,12 +32,15 @@ def resolve(complaints: Complaints, vault: Vault, providers: Mapping[str, Provid
             if text is None:
                 continue
             try:
-                key = scheme.parse_secret(secret.prefix + text)
+                whole = secret.prefix + text
+                key = scheme.parse_secret(whole)
             except ValueError as error:
                 complaints.error(loc, str(error), "Copy it again from where the provider shows it")
                 continue
-            owner = owners.setdefault(key, (name, account))
-            if owner != (name, account):
+            # Two schemes may make two keys of one text.
+            owned = {owners.setdefault(each, (name, account)) for each in (key, whole.encode())}
+            owner = next((each for each in owned if each != (name, account)), None)
+            if owner is not None:
                 complaints.error(
                     loc,
                     f"it is the secret of {spelled(('providers', owner[0], 'accounts', owner[1]))} too, so nobody "
@@ -47,8 +52,8 @@ def resolve(complaints: Complaints, vault: Vault, providers: Mapping[str, Provid
     return found
 
 
-def check_webhook(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
-    """What the webhook of a provider lacks, or would not do."""
+def check_webhook(complaints: Complaints, name: str, settings: ProviderSettings, kept: float) -> None:
+    """What the webhook of a provider lacks, or would not do. `kept`: seconds for which events are remembered."""
     loc = ("providers", name, "webhook")
     for account, each in settings.accounts.items():
         if each.webhook is not None and settings.webhook is None:
@@ -60,6 +65,7 @@ def check_webhook(complaints: Complaints, name: str, settings: ProviderSettings)
     webhook = settings.webhook
     if webhook is None:
         return
+    check_scheme(complaints, name, settings, kept)
     if webhook.secrets and len(settings.accounts) > 1:
         complaints.error(
             (*loc, "secrets"),
@@ -74,18 +80,24 @@ def check_webhook(complaints: Complaints, name: str, settings: ProviderSettings)
             f"there is no secret for {', '.join(unsigned)}: every event of that account is refused",
             'Say where the provider\'s signing secret is, as secrets = [{env = "BANK_WEBHOOK_SECRET"}]',
         )
-    if webhook.key is None and webhook.reference is None and settings.object.reference is None:
+    if not settings.events_name_key and webhook.reference is None and settings.object.reference is None:
         complaints.error(
             (*loc, "key"),
             "nothing says which call an event is about, so none would ever be matched",
             'Name the member that holds our provider key, as key = "/data/reference"',
         )
-    elif webhook.key is None:
+    elif not settings.events_name_key:
         complaints.add(
             "warning",
             (*loc, "key"),
             "events are matched by the provider's reference alone, which a call that broke does not have",
             'Name the member that holds our provider key, as key = "/data/reference"',
+        )
+    if webhook.fetch and settings.lookup.by_id is None and settings.lookup.by_key is None:
+        complaints.error(
+            (*loc, "fetch"),
+            "an event would be believed after a look at its object, and there is no look-up",
+            'Write one, as lookup.by_id = { path = "/payments/{idem.reference}" }',
         )
     for number, rule in enumerate(settings.outcome):
         if rule.says in rules.PROOFS and not rule.build(settings.object).recognises:

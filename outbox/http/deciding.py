@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, DatabaseError
 
-from idem.outbox import accept, installation
+from idem.outbox import accept, failures, installation
 from idem.outbox.database import AWAY, Database, records, within
 from idem.outbox.decisions import Decision, Limited
 from idem.outbox.errors import StoreUnavailable
-from idem.outbox.http.problems import ProblemError
+from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.prepare import Prepared
 
 RETRY_AFTER: Final = 2.0
@@ -99,8 +99,16 @@ def unavailable() -> ProblemError:
 
 
 async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_create: bool) -> Decision | Limited:
-    """One round trip, committed by itself."""
-    cursor = await records(connection).execute(ALONE, accept.parameters(prepared, may_create=may_create))
+    """One round trip, committed by itself. Raises ProblemError (`paused`)."""
+    try:
+        cursor = await records(connection).execute(ALONE, accept.parameters(prepared, may_create=may_create))
+    except DatabaseError as error:
+        if failures.paused(error) is None:
+            raise
+        # Who paused it, and why, is not for clients.
+        raise ProblemError(
+            "paused", "New requests for this operation are not taken now.", retry_after=PAUSED_RETRY_AFTER
+        ) from error
     return accept.decision(await cursor.fetchone())
 
 

@@ -12,6 +12,9 @@ from uuid import UUID
 from idem.outbox.operation import Answer
 from idem.outbox.problems import MEDIA_TYPE, PROBLEMS, Problem
 
+PAUSED_RETRY_AFTER = 60.0
+"""Seconds after which a client may try again where accept is paused: a person ends that, so not at once."""
+
 
 class ProblemError(Exception):
     """Ends a request with a problem. `retry_after` in seconds, `errors` are (JSON pointer, text) pairs."""

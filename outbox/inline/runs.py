@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
+from psycopg import DatabaseError
+
 from idem.outbox import claim as claims
-from idem.outbox import moves, reports, telemetry
+from idem.outbox import failures, moves, reports, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.backoff import backoff
 from idem.outbox.catalogue import Catalogue
@@ -19,7 +21,7 @@ from idem.outbox.daemon import Holds, Life, wait
 from idem.outbox.database import AWAY, Database, within
 from idem.outbox.decisions import Decision
 from idem.outbox.durations import text
-from idem.outbox.errors import ConfigError, StoreUnavailable
+from idem.outbox.errors import AcceptPaused, ConfigError, StoreUnavailable
 from idem.outbox.inline.begin import Beginning, Begun, begin
 from idem.outbox.inline.renewal import interval
 from idem.outbox.inline.run import Desk, Run
@@ -65,8 +67,8 @@ class InlineRuns:
         """Take the call upon this caller, in a transaction of its own that has committed when this returns.
 
         A `Run` is this caller's to make. Any other decision is not: somebody else makes it, or it has an answer, or
-        nobody knows how it ended. Raises StoreUnavailable where the database stayed away (no call was begun), and
-        ConfigError for an operation that is not inline.
+        nobody knows how it ended. Raises StoreUnavailable where the database stayed away, AcceptPaused where an
+        operator has paused it (no call was begun), and ConfigError for an operation that is not inline.
         """
         operation = prepared.operation
         if operation.kind != "inline":
@@ -79,6 +81,9 @@ class InlineRuns:
         sent: list[int] = []
         try:
             found = await self._begin(prepared, token, sent)
+        except AcceptPaused:
+            self._holds.let_go(token)
+            raise
         except BaseException:
             # Cancelled, or away for too long: what was sent may yet commit, and nobody makes that call.
             self._give_back(prepared, token, sent)
@@ -115,7 +120,7 @@ class InlineRuns:
         await self.close()
 
     async def _begin(self, prepared: Prepared, token: UUID, sent: list[int]) -> Beginning:
-        loop, failures = asyncio.get_running_loop(), 0
+        loop, failed = asyncio.get_running_loop(), 0
         until = loop.time() + self._begin_within
         while True:
             known = len(sent)
@@ -125,8 +130,8 @@ class InlineRuns:
                 if len(sent) > known and loop.time() < until:
                     # It may still commit. Once it has ended, the same token finds what it has claimed, or is new.
                     await self._find(prepared, token, sent[-1], until - loop.time())
-                failures += 1
-                pause = backoff(failures, base=0.2, cap=2.0)
+                failed += 1
+                pause = backoff(failed, base=0.2, cap=2.0)
                 if loop.time() + pause > until:
                     raise StoreUnavailable(
                         f"the database could not decide within {text(self._begin_within)}; no call was begun. Send "
@@ -137,7 +142,12 @@ class InlineRuns:
     async def _once(self, prepared: Prepared, token: UUID, sent: list[int]) -> Beginning:
         async with self._database.connection() as connection:
             sent.append(connection.info.backend_pid)
-            return await begin(connection, prepared, token=token, holder=self._life.id)
+            try:
+                return await begin(connection, prepared, token=token, holder=self._life.id)
+            except DatabaseError as error:
+                if (meant := failures.paused(error)) is None:
+                    raise
+                raise meant from error
 
     async def _find(self, prepared: Prepared, token: UUID, backend: int, patience: float) -> list[Row]:
         lane = LaneName(prepared.operation.provider, prepared.operation.account, "", "", ())
@@ -154,7 +164,7 @@ class InlineRuns:
     async def _end_what_nobody_makes(self, prepared: Prepared, token: UUID, backend: int) -> None:
         terms = Terms(prepared.provider.contract, prepared.operation)
         note = Seen(note="given back: the answer to the beginning was lost, and no call was made")
-        failures = 0
+        failed = 0
         try:
             patience = max(self._database.timeouts.statement, prepared.operation.lease)
             rows = await self._find(prepared, token, backend, patience)
@@ -166,8 +176,8 @@ class InlineRuns:
                         )
                     break
                 except AWAY:
-                    failures += 1
-                    await wait(self._stop, backoff(failures, base=0.2, cap=5.0))
+                    failed += 1
+                    await wait(self._stop, backoff(failed, base=0.2, cap=5.0))
         except Exception as error:  # its lease ends by itself
             telemetry.broken("inline", error, "giving back a run that nobody makes")
         finally:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from idem.outbox.contract import Contract
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Refused
@@ -48,32 +48,53 @@ class ErrorShape:
     """How the provider's own errors look. `shape` must exist in a body for it to count as the provider's.
 
     Without a shape nothing counts as the provider's: every 4xx may be a proxy's. `code`, `message` and `reference`
-    are where an error says so; they become the fields `code` and `message` of a refusal.
+    are where an error says so; they become the fields `code` and `message` of a refusal. The `more_…` are further
+    places, for providers whose errors look in several ways: the first that is there counts.
     """
 
     shape: Tokens | None = None
     code: Tokens | None = None
     message: Tokens | None = None
     reference: Tokens | None = None
+    more_shapes: tuple[Tokens, ...] = ()
+    more_codes: tuple[Tokens, ...] = ()
+    more_messages: tuple[Tokens, ...] = ()
 
     def fits(self, answer: Document) -> bool:
-        return self.shape is not None and answer.find(self.shape) is not MISSING
+        return _first(answer, self.shape, self.more_shapes) is not MISSING
+
+    def told(self, answer: Document) -> bool:
+        """Whether an error is told: its member is there and says something, as `"error": null` does not."""
+        found = (answer.find(each) for each in (self.shape, *self.more_shapes))
+        return any(value is not MISSING and value not in (None, "", [], {}) for value in found)
 
     def read_code(self, answer: Document) -> str | None:
-        return document.word(answer.find(self.code))
+        return document.word(_first(answer, self.code, self.more_codes))
 
-    def refusal(self, answer: Document, places: Places | None = None) -> Refused:
-        """The refusal in this answer; what the rule's places find wins over the error shape."""
+    def refusal(self, answer: Document, places: Places | None = None, view: Document | None = None) -> Refused:
+        """The refusal in this answer; what the rule's places find wins over the error shape.
+
+        `view`: what the rule has read, where that is an object inside the answer.
+        """
         fields = {
             name: value
-            for name, tokens in (("code", self.code), ("message", self.message))
-            if (value := answer.find(tokens)) is not MISSING
+            for name, value in (
+                ("code", _first(answer, self.code, self.more_codes)),
+                ("message", _first(answer, self.message, self.more_messages)),
+            )
+            if value is not MISSING
         }
         places = places or Places()
         if not answer.readable:
             return Refused(None)
-        reference = places.read_reference(answer.body) or document.reference(answer.find(self.reference))
-        return Refused(reference, places.read_status(answer.body), {**fields, **places.read_fields(answer.body)})
+        body = (view or answer).body
+        reference = places.read_reference(body) or document.reference(answer.find(self.reference))
+        return Refused(reference, places.read_status(body), {**fields, **places.read_fields(body)})
+
+
+def _first(answer: Document, tokens: Tokens | None, more: tuple[Tokens, ...]) -> Any:
+    found = (answer.find(each) for each in (tokens, *more))
+    return next((value for value in found if value is not MISSING), MISSING)
 
 
 def by_status(answer: Document, contract: Contract, errors: ErrorShape) -> tuple[Outcome, str]:

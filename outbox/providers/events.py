@@ -1,29 +1,40 @@
-"""What a verified event says: read by the same rules as an answer. No I/O."""
+"""What a verified delivery says: read by the same rules as an answer. No I/O."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from idem.outbox import pointer
-from idem.outbox.contract import Event
-from idem.outbox.outcomes import Proof, Refused
+from idem.outbox.outcomes import Refused
 from idem.outbox.pointer import MISSING, Tokens
-from idem.outbox.providers import document, rules
+from idem.outbox.providers import cutting, document, rules
 from idem.outbox.providers.document import UNREADABLE, Document
-from idem.outbox.providers.rules import Rule, Says
+from idem.outbox.providers.kinds import Kinds
+from idem.outbox.providers.mark import Mark
+from idem.outbox.providers.rules import Condition, Rule, Says
+from idem.outbox.webhook import Event
 
-AS_SHOWN = 200
+AS_SHOWN: Final = 200
 """The HTTP status under which the rules see the object of an event: as if a look-up had shown it."""
+
+
+UUID_FORM: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class EventReader:
-    """Where in an event to find what; every pointer begins at the body's top.
+    """Where in a delivery to find what. Every pointer begins at the body's top; for a batch all but `events` and
+    `when` begin at the item, or at what `inside` finds in it.
 
-    `key` is our provider key, `reference` the provider's own; `object` is what the outcome rules are about. `types`
-    are the wanted ones, a star at the end for all that begin so; none: every type is wanted.
+    `key` is our provider key (`more_keys`: further places of it, the mark's where none has one), `reference` the
+    provider's own; `object` is what the outcome rules are about. `types` are the wanted ones, a star at the end for all
+    that begin so; none: every type is wanted. `when` must hold of the body, or nothing in it is wanted (live and test
+    mode at one address). `events` is the list of a batch; without it the body is one event. `id_parts` follow `id`
+    where only several members together tell one event from another. `signed`: all of an item that its sender has
+    signed, and so all of it that is read; none: everything.
     """
 
     object: Tokens = ()
@@ -32,51 +43,109 @@ class EventReader:
     types: tuple[str, ...] = ()
     key: Tokens | None = None
     reference: Tokens | None = None
+    id_parts: tuple[Tokens, ...] = ()
+    when: tuple[Condition, ...] = ()
+    events: Tokens | None = None
+    inside: Tokens = ()
+    more_keys: tuple[Tokens, ...] = ()
+    signed: tuple[Tokens, ...] = ()
 
-    def read(self, body: bytes, outcome: Iterable[Rule]) -> Event | None:
-        """The event; None for a body that is no JSON. Never raises."""
+    def read(
+        self, body: bytes, outcome: Iterable[Rule], mark: Mark | None = None, kinds: Kinds | None = None
+    ) -> tuple[Event, ...] | None:
+        """The events, none of an empty batch; None for a body that is no JSON, or no batch where one is due.
+
+        Of a batch each has the body that says it alone. `mark`: what our own objects carry. Never raises.
+        """
         content = document.read_event(body)
         if content is UNREADABLE:
             return None
+        outcome = tuple(rule for rule in outcome if rule.says is not Says.ABSENT)
+        due = all(condition.holds(pointer.resolve(content, condition.at)) for condition in self.when)
+        if self.events is None:
+            return (self._event(content, outcome, mark, due, kinds),)
+        items = pointer.resolve(content, self.events)
+        if not isinstance(items, list):
+            return None
+        believed = [_only(item, self.signed) if self.signed else item for item in items]
+        read = [self._event(pointer.resolve(item, self.inside), outcome, mark, due, kinds) for item in believed]
+        parts = (body,) if len(items) == 1 else cutting.alone(body, self.events)
+        if parts is None:
+            return None
+        return tuple(replace(event, body=part) for event, part in zip(read, parts, strict=True))
+
+    def _event(
+        self, content: Any, outcome: tuple[Rule, ...], mark: Mark | None, due: bool, kinds: Kinds | None
+    ) -> Event:
         kind = document.word(_find(content, self.type))
         shown = pointer.resolve(content, self.object)
-        reference = document.reference(_find(content, self.reference))
-        said, note = _conclude(shown, reference, outcome)
-        return Event(
-            id=document.reference(_find(content, self.id)),
+        keys = self._keys(content, None if mark is None else mark.key(shown))
+        event = Event(
+            id=self._id(content),
             type=kind,
-            wanted=self._wants(kind),
-            key=document.word(_find(content, self.key)),
-            reference=reference if said is None else said.reference,
-            said=said,
-            note=note,
+            wanted=due and self._wants(kind),
+            key=keys[0] if keys else None,
+            more_keys=keys[1:],
+            reference=document.reference(_find(content, self.reference)),
+            ours=None if mark is None else mark.ours(shown),
+            kind=None if kinds is None else kinds.of(shown),
         )
+        event = _concluded(event, shown, outcome)
+        if event.later and mark is not None and mark.key_at is not None:
+            # Whoever asked for what came later: the object that it came to says whose it is.
+            event = replace(event, key=mark.key(shown), more_keys=())
+        return event
+
+    def _keys(self, content: Any, marked: str | None) -> tuple[str, ...]:
+        """What may be our key, each once; a UUID before anything else, because all of ours are."""
+        found = [document.word(_find(content, at)) for at in (self.key, *self.more_keys)]
+        keys = tuple(dict.fromkeys(key for key in found if key is not None)) or ((marked,) if marked else ())
+        return tuple(sorted(keys, key=lambda key: not UUID_FORM.fullmatch(key)))
+
+    def _id(self, content: Any) -> str | None:
+        pointers = self.id_parts if self.id is None else (self.id, *self.id_parts)
+        parts = [document.word(_find(content, each)) for each in pointers]
+        return None if not parts or None in parts else "/".join(part for part in parts if part is not None)
 
     def _wants(self, kind: str | None) -> bool:
-        return not self.types or any(
-            kind is not None and (kind.startswith(wanted[:-1]) if wanted.endswith("*") else kind == wanted)
-            for wanted in self.types
-        )
+        return rules.of_type(self.types, kind)
 
 
 def _find(content: Any, tokens: Tokens | None) -> Any:
     return MISSING if tokens is None else pointer.resolve(content, tokens)
 
 
-def _conclude(shown: Any, reference: str | None, outcome: Iterable[Rule]) -> tuple[Proof | None, str]:
+def _only(item: Any, places: Iterable[Tokens]) -> dict[str, Any]:
+    """The item with nothing in it but what stands at these places."""
+    kept: dict[str, Any] = {}
+    for *way, last in places:
+        found = pointer.resolve(item, (*way, last))
+        if found is not MISSING:
+            inner = kept
+            for token in way:
+                inner = inner.setdefault(token, {})
+            inner[last] = found
+    return kept
+
+
+def _concluded(event: Event, shown: Any, outcome: tuple[Rule, ...]) -> Event:
+    """The event with what the rules make of its object."""
     if shown is MISSING:
-        return None, "the event shows no object"
-    rule = rules.first((rule for rule in outcome if rule.says is not Says.ABSENT), Document(AS_SHOWN, {}, shown), True)
-    if rule is None or rule.says not in rules.PROOFS:
-        return None, "no rule takes the object for the end of anything"
+        return replace(event, bare=True, note="the event shows no object")
+    typed = (rule for rule in outcome if rules.of_type(rule.types, event.type))
+    rule = rules.first(typed, Document(AS_SHOWN, {}, shown), True)
+    if rule is None or (rule.says not in rules.PROOFS and rule.says is not Says.LATER_FACT):
+        return replace(event, note="no rule takes the object for the end of anything")
     if not rule.recognises:
         # It tells a good HTTP answer from a bad one; here there is only the object.
-        return None, "the rule demands nothing of the object"
-    places = rule.places
-    reference = places.read_reference(shown) or reference
+        return replace(event, note="the rule demands nothing of the object")
+    places, note = rule.places, f"a rule says {rule.says}"
+    reference = places.read_reference(shown) or event.reference
+    status, fields = places.read_status(shown), places.read_fields(shown)
+    if rule.says is Says.LATER_FACT:
+        return replace(event, later=True, reference=reference, status=status, fields=fields, note=note)
     if places.reference is not None and reference is None and rule.says is not Says.REFUSED:
-        return None, "the object has no reference"
-    status, fields, note = places.read_status(shown), places.read_fields(shown), f"a rule says {rule.says}"
+        return replace(event, note="the object has no reference")
     if rule.says is Says.REFUSED:
-        return Refused(reference, status, fields), note
-    return rules.exists(rule.says, reference, status, fields), note
+        return replace(event, reference=reference, said=Refused(reference, status, fields), note=note)
+    return replace(event, reference=reference, said=rules.exists(rule.says, reference, status, fields), note=note)

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
-from idem.outbox.contract import Account, Contract, Event, FrozenRequest, ProviderRequest, Question, Response, Webhook
+from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
 from idem.outbox.errors import Unrenderable
 from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
-from idem.outbox.providers import document, rules
+from idem.outbox.pointer import MISSING, Tokens
+from idem.outbox.provider import Page, Question
+from idem.outbox.providers import carrying, document, rules
+from idem.outbox.providers.account_question import AccountQuestion
+from idem.outbox.providers.cancelling import Cancel
 from idem.outbox.providers.defaults import ErrorShape, by_status, throttled
 from idem.outbox.providers.document import Document
+from idem.outbox.providers.event_looks import EventLookup
 from idem.outbox.providers.events import EventReader
-from idem.outbox.providers.looks import Lookup, agree, seen
+from idem.outbox.providers.forms import MEDIA_TYPES, Encoding, encoded
+from idem.outbox.providers.kinds import Kinds
+from idem.outbox.providers.listing import Listing
+from idem.outbox.providers.looks import Facts, Lookup, Way, agree, seen
+from idem.outbox.providers.mark import Mark
+from idem.outbox.providers.paging import BrokenList, begins
 from idem.outbox.providers.rules import Rule, Says
-from idem.outbox.providers.template import check_header, check_path, fill
+from idem.outbox.providers.template import check_path, fill
+from idem.outbox.webhook import Event, Webhook
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-
-HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-
-NOT_OURS_TO_SET: Final = frozenset(
-    {
-        "host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "keep-alive",
-        "proxy-connection", "accept-encoding",
-    }
-)  # fmt: skip
-"""Headers of the connection: a value of ours would break the framing, ask for a 417, or be refused when sending, where
-it would count as a mistake of the configuration and stop the lane for everybody."""
-
-CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
-"""Resolved when sending and never frozen."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,12 @@ class HttpProvider:
     """A provider over HTTP, made of its contract (`Provider` in `idem.outbox.contract`).
 
     `outcome` are the ordered rules, `errors` the provider's own error shape, `lookups` the ways to ask, best first.
-    `webhook` verifies its events, `events` says where things stand in them.
+    `webhook` verifies its events, `events` says where things stand in them. `encoding` is that of every body, `mark`
+    what every body carries of this deployment. `event_lookup` asks its list of events, after all others; `ledger` is
+    its list of everything, `cancels` its way to void what was sent under a key. `headers` (names in lower case) are
+    those of every request, unless an operation says another value. `inside`: where the object may stand in an answer
+    to a write, if that is not the object itself. `kinds` tell the object of a call from others that it made beside it.
+    `whose` asks for the account of the credentials.
     """
 
     contract: Contract
@@ -51,23 +51,38 @@ class HttpProvider:
     lookups: tuple[Lookup, ...] = ()
     webhook: Webhook | None = None
     events: EventReader = field(default_factory=EventReader)
+    encoding: Encoding = "json"
+    mark: Mark | None = None
+    event_lookup: EventLookup | None = None
+    ledger: Listing | None = None
+    cancels: Cancel | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    inside: tuple[Tokens, ...] = ()
+    kinds: Kinds | None = None
+    whose: AccountQuestion | None = None
 
     def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
-        """The bytes that will be sent: compact UTF-8 JSON, the key in its header or body field.
+        """The bytes that will be sent: compact UTF-8 JSON or a form, the key in its header or body field, the mark in
+        every body (a DELETE without one gets none).
 
         Raises Unrenderable: a method that writes nothing, a path or header that cannot be sent, a credential among
-        the headers, a value that JSON does not have, a body or header that has the key's place already.
+        the headers, a value that the encoding does not have, a body or header that has the place of the key or of the
+        mark already.
         """
         method = request.method.upper()
         if method not in WRITES:
             raise Unrenderable(f"the method {request.method} causes no effect: use one of {', '.join(sorted(WRITES))}")
         check_path(request.path)
-        headers = self._headers(request.headers, provider_key)
-        content = self._with_key(fill(request.json, provider_key), provider_key)
-        body = b"" if content is None else _encoded(content)
+        headers = carrying.headers(request.headers, self.contract.key, provider_key)
+        content = carrying.body(fill(request.json, provider_key), self.contract.key, provider_key)
+        # RFC 9110 9.3.5: a body of a DELETE has no meaning, and some refuse the request for it.
+        marked = self.mark is not None and self.mark.belongs(request.path)
+        if self.mark is not None and marked and (content is not None or method != "DELETE"):
+            content = self.mark.written(content, provider_key)
+        body = b"" if content is None else encoded(content, self.encoding)
         if content is not None:
-            headers.setdefault("content-type", "application/json")
-        headers.setdefault("accept", "application/json")
+            headers.setdefault("content-type", MEDIA_TYPES[self.encoding])
+        headers = {"accept": "application/json", **self.headers, **headers}
         return FrozenRequest(method, fill(request.path, provider_key), headers, body)
 
     def classify(self, response: Response) -> tuple[Outcome, Seen]:
@@ -87,38 +102,94 @@ class HttpProvider:
     def read_look(
         self, response: Response, question: Question, request: FrozenRequest | None = None
     ) -> tuple[Look, Seen]:
-        """What the response to a look-up says. `request` is the one of `questions` that was answered.
+        """What the response to a look-up says. `request` is the one of `questions` that was answered, or a page of it.
 
         Without it an answer that the look-ups would read differently is CouldNotAsk. Never raises.
         """
         try:
             answer = document.read(response)
-            asked = [lookup for lookup, made in self._questions(question) if request in (None, made)]
-            look, note = agree(
-                [lookup.read(answer, question, self.outcome, self.errors, self.contract) for lookup in asked]
-            )
-            copies = max((lookup.copies(answer, question) for lookup in asked), default=0)
+            asked = [(way, made) for way, made in self._questions(question) if request is None or begins(request, made)]
+            look, note = agree([self._reading(way, answer, question, request or made) for way, made in asked])
+            copies = max((way.copies(answer, question, self.outcome) for way, _ in asked), default=0)
             return look, replace(seen(answer, self.errors, note), copies=copies)
         except Exception as error:
-            return CouldNotAsk(), Seen(
-                response.status, type(error).__name__, "the answer could not be read", None, True
-            )
+            return CouldNotAsk(), _unread(response, error)
 
-    def read_event(self, body: bytes) -> Event | None:
-        """What a verified event says, by the rules of the answers; None for a body that is no JSON. Never raises."""
-        return self.events.read(body, self.outcome)
+    def next_page(self, response: Response, question: Question, request: FrozenRequest) -> FrozenRequest | None:
+        """The next page of a look-up's list, if one is needed. Never raises."""
+        try:
+            answer = document.read(response)
+            ways = [way for way, made in self._questions(question) if begins(request, made)]
+            pages = [way.following(answer, question, request, self._origins) for way in ways]
+            return next((page for page in pages if page is not None), None)
+        except Exception:
+            # `read_look` has met the same, and called it a question that failed.
+            return None
+
+    def cancel(self, question: Question) -> FrozenRequest | None:
+        """The request that cancels by key, if the contract has one. Never raises."""
+        try:
+            return None if self.cancels is None else self._with_headers(self.cancels.request(question, self.encoding))
+        except Unrenderable:
+            return None
+
+    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+        """What the answer to a cancel says. Never raises."""
+        try:
+            answer = document.read(response)
+            if self.cancels is None:
+                return CouldNotAsk(), seen(answer, self.errors, "this provider cancels nothing by key")
+            look, note = self.cancels.read(answer, question, self._facts)
+            return look, seen(answer, self.errors, note)
+        except Exception as error:
+            return CouldNotAsk(), _unread(response, error)
+
+    def listing(self, since: float, until: float) -> FrozenRequest | None:
+        """The first page of the provider's own list, if the contract has one. Raises Unrenderable."""
+        return None if self.ledger is None else self._with_headers(self.ledger.request(since, until))
+
+    def read_listing(self, response: Response, request: FrozenRequest) -> Page | None:
+        """The objects of a page of it. Never raises."""
+        try:
+            answer = document.read(response)
+            if self.ledger is None:
+                return None
+            return self.ledger.read(answer, request, self.outcome, self.mark, self._origins, self.kinds)
+        except Exception:
+            return None
+
+    def account_check(self) -> FrozenRequest | None:
+        """The question whose account the credentials are, if the contract has one."""
+        return None if self.whose is None else self._with_headers(self.whose.request())
+
+    def read_account(self, response: Response) -> str | None:
+        """What names the account in its answer. Never raises."""
+        return None if self.whose is None else self.whose.read(response)
+
+    def read_events(self, body: bytes) -> tuple[Event, ...] | None:
+        """What a verified delivery says, by the rules of the answers; None for a body that is no JSON. Never raises."""
+        return self.events.read(body, self.outcome, self.mark, self.kinds)
+
+    def kind(self, path: str) -> str | None:
+        """The kind of object that a call to this path is about; None: every kind counts."""
+        return None if self.kinds is None else self.kinds.of_path(path)
 
     def _outcome(self, answer: Document) -> tuple[Outcome, str]:
         if not answer.complete:
             return Ambiguous(), "the response was cut short"
+        views = (*self._objects(answer), answer)
         for rule in self.outcome:
-            if rule.matches(answer) and self._may_conclude(rule, answer):
-                return self._concluded(rule, answer)
+            view = next((each for each in views if rule.matches(each)), None)
+            if view is not None and self._may_conclude(rule, answer):
+                return self._concluded(rule, view, answer)
         return by_status(answer, self.contract, self.errors)
 
     def _may_conclude(self, rule: Rule, answer: Document) -> bool:
-        if rule.says is Says.ABSENT:
+        if rule.says in (Says.ABSENT, Says.LATER_FACT):
             return False
+        if rule.says is Says.AMBIGUOUS_CACHED:
+            # What a proxy says is stored nowhere, and a replay may still settle it.
+            return rule.recognises or rule.demands_header or self.errors.fits(answer)
         if rule.says not in rules.PROOFS:
             return True
         # A proxy's page must not look like the provider: no proof out of a body that is not JSON; and outside 2xx
@@ -126,71 +197,66 @@ class HttpProvider:
         shown = rule.recognises or (rule.says is Says.REFUSED and self.errors.fits(answer))
         return (answer.readable or answer.blank) and (answer.status in rules.SUCCESS or shown)
 
-    def _concluded(self, rule: Rule, answer: Document) -> tuple[Outcome, str]:
+    def _objects(self, answer: Document) -> list[Document]:
+        """The object in its envelope; rules read it first, and what is beside it (errors) after it."""
+        found = (answer.find(at) for at in self.inside)
+        return [replace(answer, body=thing) for thing in found if thing is not MISSING][:1]
+
+    def _concluded(self, rule: Rule, view: Document, answer: Document) -> tuple[Outcome, str]:
         places, note = rule.places, f"a rule says {rule.says}"
         match rule.says:
             case Says.REFUSED:
-                return self.errors.refusal(answer, places), note
+                return self.errors.refusal(answer, places, view), note
             case Says.NOT_EXECUTED_REQUEST:
                 return NotExecuted("request"), note
             case Says.NOT_EXECUTED_CONFIG:
                 return NotExecuted("config"), note
             case Says.NOT_EXECUTED_THROTTLED:
                 return throttled(answer, self.contract), note
-            case Says.AMBIGUOUS | Says.ABSENT:
+            case Says.AMBIGUOUS_CACHED:
+                return Ambiguous(cached=True), note
+            case Says.AMBIGUOUS | Says.ABSENT | Says.LATER_FACT:
                 return Ambiguous(), note
             case Says.FINAL | Says.ANSWER | Says.PENDING:
-                reference = places.read_reference(answer.body)
+                reference = places.read_reference(view.body)
                 if places.reference is not None and reference is None:
                     return Ambiguous(), "the answer lacks the reference that the contract promises"
-                status, fields = places.read_status(answer.body), places.read_fields(answer.body)
+                status, fields = places.read_status(view.body), places.read_fields(view.body)
                 return rules.exists(rule.says, reference, status, fields), note
 
-    def _questions(self, question: Question) -> list[tuple[Lookup, FrozenRequest]]:
-        made: list[tuple[Lookup, FrozenRequest]] = []
-        for lookup in self.lookups:
+    @property
+    def _origins(self) -> frozenset[str]:
+        return frozenset(account.origin for account in self.accounts.values())
+
+    @property
+    def _facts(self) -> Facts:
+        return Facts(self.outcome, self.errors, self.contract.retry_after_cap)
+
+    def _questions(self, question: Question) -> list[tuple[Way, FrozenRequest]]:
+        ways: tuple[Way | None, ...] = (*self.lookups, self.event_lookup)
+        made: list[tuple[Way, FrozenRequest]] = []
+        for way in ways:
             try:
-                request = lookup.request(question)
+                request = None if way is None else way.request(question)
             except Unrenderable:  # a reference that fits into no path
                 continue
-            if request is not None:
-                made.append((lookup, request))
+            if way is not None and request is not None:
+                made.append((way, self._with_headers(request)))
         return made
 
-    def _headers(self, given: Mapping[str, str], provider_key: str) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        for name, value in given.items():
-            lower = name.lower()
-            if not HEADER_NAME.fullmatch(name) or lower in NOT_OURS_TO_SET or lower in headers:
-                raise Unrenderable(f"the header {name!r} cannot be set, or is there twice")
-            if lower in CREDENTIALS:
-                raise Unrenderable(f"the header {name!r} is a credential: it belongs to the account, and is not frozen")
-            check_header(name, value)
-            headers[lower] = fill(value, provider_key)
-        rule = self.contract.key
-        if rule.carrier == "header" and rule.name is not None:
-            if rule.name.lower() in headers:
-                raise Unrenderable(f"the header {rule.name!r} carries the provider key and is set by idem alone")
-            headers[rule.name.lower()] = provider_key
-        return headers
+    def _with_headers(self, request: FrozenRequest) -> FrozenRequest:
+        return replace(request, headers={**request.headers, **self.headers})
 
-    def _with_key(self, content: Any, provider_key: str) -> Any:
-        rule = self.contract.key
-        if rule.carrier != "body" or rule.name is None:
-            return content
-        if not isinstance(content, dict):
-            raise Unrenderable(f"the provider key goes into the member {rule.name!r}, but the body is no object")
-        if content.get(rule.name, provider_key) != provider_key:
-            raise Unrenderable(f"the member {rule.name!r} carries the provider key and is set by idem alone")
-        return {**content, rule.name: provider_key}
+    def _reading(self, way: Way, answer: Document, question: Question, request: FrozenRequest) -> tuple[Look, str]:
+        look, note = way.read(answer, question, self._facts)
+        if isinstance(look, CouldNotAsk):
+            return look, note
+        try:
+            way.following(answer, question, request, self._origins)
+        except BrokenList as error:
+            return CouldNotAsk(), str(error)
+        return look, note
 
 
 def _unread(response: Response, error: Exception) -> Seen:
     return Seen(response.status, error=type(error).__name__, note="the answer could not be read", started=True)
-
-
-def _encoded(content: Any) -> bytes:
-    try:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
-    except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
-        raise Unrenderable(f"the body of the provider request is no JSON: {error}") from None

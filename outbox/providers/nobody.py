@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NoReturn
 
-from idem.outbox.contract import (
-    Account,
-    Contract,
-    Event,
-    FrozenRequest,
-    ProviderRequest,
-    Question,
-    Response,
-    Webhook,
-)
+from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
 from idem.outbox.errors import Unrenderable
 from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, Outcome, Seen
+from idem.outbox.provider import Question
+from idem.outbox.webhook import Event, Webhook
 
 NAME: Final = "nobody"
 """Reserved: no provider of a configuration may have this name."""
@@ -43,5 +36,29 @@ class Nobody:
     ) -> tuple[Look, Seen]:
         return CouldNotAsk(), Seen()
 
-    def read_event(self, body: bytes) -> Event | None:
+    def next_page(self, response: Response, question: Question, request: FrozenRequest) -> None:
+        return None
+
+    def cancel(self, question: Question) -> None:
+        return None
+
+    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+        return CouldNotAsk(), Seen()
+
+    def listing(self, since: float, until: float) -> None:
+        return None
+
+    def read_listing(self, response: Response, request: FrozenRequest) -> None:
+        return None
+
+    def account_check(self) -> None:
+        return None
+
+    def read_account(self, response: Response) -> None:
+        return None
+
+    def kind(self, path: str) -> None:
+        return None
+
+    def read_events(self, body: bytes) -> tuple[Event, ...] | None:
         return None

@@ -32,8 +32,12 @@ class Says(StrEnum):
     NOT_EXECUTED_CONFIG = "not_executed:config"
     NOT_EXECUTED_THROTTLED = "not_executed:throttled"
     AMBIGUOUS = "ambiguous"
+    AMBIGUOUS_CACHED = "ambiguous:cached"
+    """The provider has stored this failure under the key, so that a replay gets it again and again."""
     ABSENT = "absent"
     """Counts in look-ups only: the answer to a write cannot say it."""
+    LATER_FACT = "later_fact"
+    """Counts in events only: what became of an object that exists (refund, dispute, bounce), never a proof."""
 
 
 PROOFS: Final = frozenset({Says.FINAL, Says.ANSWER, Says.PENDING, Says.REFUSED})
@@ -110,13 +114,14 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One outcome rule."""
+    """One outcome rule. `types`: in events only, what their type must be, a star at the end for all that begin so."""
 
     says: Says
     status: StatusSet = SUCCESS
     body: tuple[Condition, ...] = ()
     headers: tuple[HeaderCondition, ...] = ()
     places: Places = Places()
+    types: tuple[str, ...] = ()
 
     def matches(self, document: Document, look: bool = False) -> bool:
         """Whether the rule is about this answer.
@@ -135,8 +140,13 @@ class Rule:
 
     @property
     def recognises(self) -> bool:
-        """Whether the rule demands something of the body, so that no proxy's page can match it."""
-        return any(condition.values or condition.exists for condition in self.body)
+        """Whether the rule demands something of the body or event, so that no proxy's page can match it."""
+        return bool(self.types) or any(condition.values or condition.exists for condition in self.body)
+
+    @property
+    def demands_header(self) -> bool:
+        """Whether the rule demands that a header is there."""
+        return any(condition.values or condition.exists for condition in self.headers)
 
 
 def exists(says: Says, reference: str | None, status: str | None, fields: Mapping[str, Any]) -> Succeeded | Pending:
@@ -144,6 +154,19 @@ def exists(says: Says, reference: str | None, status: str | None, fields: Mappin
     if says is Says.PENDING:
         return Pending(reference, status, fields)
     return Succeeded(reference, status, fields, interim=says is Says.ANSWER)
+
+
+def about_objects(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules by which an object that was asked for is read: without absences and what only events tell."""
+    return tuple(rule for rule in rules if rule.says not in (Says.ABSENT, Says.LATER_FACT))
+
+
+def of_type(wanted: Iterable[str], kind: str | None) -> bool:
+    """Whether the type of an event is among those that are wanted; none: every type is."""
+    wanted = tuple(wanted)
+    return not wanted or any(
+        kind is not None and (kind.startswith(each[:-1]) if each.endswith("*") else kind == each) for each in wanted
+    )
 
 
 def first(rules: Iterable[Rule], document: Document, look: bool = False) -> Rule | None:

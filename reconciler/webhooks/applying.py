@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import moves, telemetry
+from idem.outbox import generations, later, moves, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Evidence, Letter, StoredProof
 from idem.outbox.completion import is_open
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Seen, name
+from idem.outbox.outcomes import Pending, Refused, Seen, Succeeded, name
 from idem.outbox.proofs import apply, note, store
 from idem.outbox.terms import Terms
+from idem.reconciler.webhooks import hints
 from idem.reconciler.webhooks.delivery import Delivery
-from idem.reconciler.webhooks.matching import Match
+from idem.reconciler.webhooks.matching import Match, provider_key
 
 Verdict: TypeAlias = Literal[
-    "applied", "stored", "agrees", "later_fact", "conflict", "noted", "ignored", "unmatched", "deferred", "duplicate"
-]
+    "applied", "stored", "agrees", "later_fact", "conflict", "noted", "ignored", "unmatched", "deferred", "duplicate",
+    "hint", "early", "foreign", "unconfirmed",
+]  # fmt: skip
 """What became of an event.
 
 applied: it settled its call, or showed that the provider has accepted it. stored: as an unapplied proof, because of a
-live claim or a locked row. agrees, conflict: compared with a step that was done. later_fact: the key was complete when
-the object existed, and now that has failed. noted: it is evidence, and no proof.
-ignored: of a type that nobody wants. unmatched: about no call that we know yet. deferred: applying it failed, and is
-tried again. duplicate: known already.
+live claim or a locked row. agrees, conflict: compared with a step that was done. later_fact: told about an object that
+exists, or the key was complete when the object existed, and now that has failed. noted: it is evidence, and no proof.
+ignored: of a type that nobody wants, or about an object that its call made beside its own. unmatched: about no call
+that we know yet. deferred: applying it failed, and is tried again. duplicate: known already. hint: the provider is
+asked before it is believed; unconfirmed: and has nothing. early: a later fact that is told when its call has ended.
+foreign: about nothing of ours, as far as can be told.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A matched event with the answer, or the interim answer, that was rendered outside any transaction."""
+    """A matched event with the answer, or the interim answer, that was rendered outside any transaction.
+
+    `fetched`: what the provider has shown when it was asked about the event, which then says that. `recorded`: it is
+    evidence already. `beside`: it is about another object than the call's own, which the call has made beside it.
+    """
 
     delivery: Delivery
     match: Match
@@ -44,29 +52,54 @@ class Ready:
     answer: Answer | None = None
     letters: tuple[Letter, ...] = ()
     interim: Any = None
+    fetched: Seen | None = None
+    recorded: bool = False
+    beside: bool = False
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether the provider must be asked before it is believed."""
+        return self.fetched is None and not self.beside and hints.is_due(self.terms.contract, self.delivery.event)
 
     def proof(self, event_row: UUID) -> StoredProof | None:
         """What is stored or applied. It has the id of its event, so that a second try takes up the first one's."""
         said = self.delivery.event.said
-        if said is None or (self.answer is None and not is_open(said)):
+        if said is None or self.beside or (self.answer is None and not is_open(said)):
             return None
-        return StoredProof(event_row, "webhook", said, self.answer, interim=self.interim)
+        http_status = None if self.fetched is None else self.fetched.http_status
+        return StoredProof(event_row, "webhook", said, self.answer, http_status, interim=self.interim)
 
     def evidence(self) -> Evidence:
         event = self.delivery.event
         details = {"event": self.delivery.event_id, "type": event.type}
+        if event.later:
+            told = {**details, "status": event.status, "fields": dict(event.fields)}
+            return Evidence("webhook", "later_fact", None, Seen(note=event.note), event.reference, told)
+        if self.beside:
+            return Evidence("webhook", "webhook", None, Seen(note="another object of the same call"), None, details)
         outcome = None if event.said is None else name(event.said)
+        if self.fetched is not None:
+            return Evidence("webhook", "fetched", outcome, self.fetched, event.reference, details)
         return Evidence("webhook", "webhook", outcome, Seen(note=event.note), event.reference, details)
 
 
-async def ready(catalogue: Catalogue, renderer: Renderer, delivery: Delivery, match: Match) -> Ready:
-    """Render what the client will hear. An operation that is not known here renders nothing."""
+async def ready(
+    catalogue: Catalogue, renderer: Renderer, delivery: Delivery, match: Match, *, fetched: Seen | None = None
+) -> Ready:
+    """Render what the client will hear. An operation that is not known here renders nothing.
+
+    `fetched`: the event says what the provider has shown when it was asked.
+    """
     terms = catalogue.cautious(match.operation, delivery.provider)
-    said = delivery.event.said
-    if said is None or not terms.known:
-        return Ready(delivery, match, terms)
+    said, provider = delivery.event.said, catalogue.providers.get(delivery.provider)
+    wanted = None if provider is None else provider.kind(match.path)
+    beside = wanted is not None and not (delivery.event.later or delivery.event.bare) and delivery.event.kind != wanted
+    what = Ready(delivery, match, terms, fetched=fetched, beside=beside)
+    if said is None or beside or not terms.known or what.is_hint:
+        return what
     told = await renderer.render(terms.operation, said, match.intent_id)
-    return Ready(delivery, match, terms, told.answer, (told.letter,) if told.letter else (), told.interim)
+    letters = (told.letter,) if told.letter else ()
+    return replace(what, answer=told.answer, letters=letters, interim=told.interim)
 
 
 async def settle(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> tuple[Verdict, str | None]:
@@ -89,7 +122,25 @@ IS_STORED = "SELECT EXISTS (SELECT FROM idem.proofs WHERE id = %(id)s)"
 
 
 async def _apply(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
-    if what.delivery.event.said is None:
+    event = what.delivery.event
+    if event.later:
+        return await _tell(connection, event_row, what)
+    if what.beside:
+        await note(connection, what.match.row_id, what.evidence(), token=event_row)
+        return "ignored"
+    if what.is_hint or await _was_cancelled(connection, what):
+        if not await hints.is_old_news(connection, what.match.intent_id, event):
+            await hints.keep(connection, event_row, what.match.row_id, event)
+            return "hint"
+        await note(connection, what.match.row_id, what.evidence(), token=event_row)
+        return "agrees"
+    if event.said is None:
+        await note(connection, what.match.row_id, what.evidence(), token=event_row)
+        return "noted"
+    # Until here, so that a fault below leaves the hint where it is.
+    await hints.drop(connection, event_row)
+    key = provider_key(event.key) if isinstance(event.said, Refused) else None
+    if key is not None and await generations.is_void(connection, what.match.row_id, key):
         await note(connection, what.match.row_id, what.evidence(), token=event_row)
         return "noted"
     proof = what.proof(event_row)
@@ -106,9 +157,34 @@ async def _apply(connection: AsyncConnection[Any], event_row: UUID, what: Ready)
     return "stored" if stored and stored[0] else "unmatched"
 
 
+async def _was_cancelled(connection: AsyncConnection[Any], what: Ready) -> bool:
+    """Whether it says that something exists which we have told the provider to cancel. It may have happened before, and
+    come late: only the provider knows what stands now."""
+    key, said = provider_key(what.delivery.event.key), what.delivery.event.said
+    if what.fetched is not None or key is None or not isinstance(said, Succeeded | Pending):
+        return False
+    return await generations.is_cancelled(connection, what.match.row_id, key)
+
+
+async def _tell(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
+    event, match = what.delivery.event, what.match
+    told = await later.tell(
+        connection, match.row_id, match.intent_id, what.evidence(),
+        token=event_row, status=event.status, fields=event.fields, recorded=what.recorded,
+    )  # fmt: skip
+    match told:
+        case "told":
+            return "later_fact"
+        case "early":
+            return "early"
+        case "locked":
+            # What is recorded is not recorded once more.
+            return "early" if what.recorded else "deferred"
+
+
 async def _store_at_least(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> None:
     # No claim may meet a row of which we hold a proof that it does not see (hazard 53).
-    proof = what.proof(event_row)
+    proof = None if what.is_hint else what.proof(event_row)
     if proof is None:
         return
     try:

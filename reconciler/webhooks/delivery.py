@@ -1,15 +1,16 @@
-"""One delivery of an event, verified and read: whose it is, which event, what it says. No I/O."""
+"""One delivery of an event, or of several: verified and read. Whose it is, which event, what it says. No I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
+from idem.outbox import telemetry
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Event, Headers, Unverified
 from idem.outbox.errors import IdemError
 from idem.outbox.providers import nobody
 from idem.outbox.providers.document import VISIBLE
+from idem.outbox.webhook import Event, Headers, Signed, Unverified
 
 LONGEST_ID: Final = 255
 """Characters of an event's id: what tells it from others is never cut short."""
@@ -49,7 +50,10 @@ class NotReadable(NotTaken):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A verified delivery. `account` is the one whose secret has signed it; `event_id` is the same at each delivery."""
+    """A verified event. `account` is the one whose secret has signed it; `event_id` is the same at each delivery.
+
+    `body` is kept to read it again: of a batch a delivery of this event alone, or all of it and its `place` there.
+    """
 
     provider: str
     account: str
@@ -57,6 +61,7 @@ class Delivery:
     event: Event
     headers: Headers = ()
     body: bytes = field(default=b"", repr=False)
+    place: int = 0
 
 
 def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[str, tuple[bytes, ...]]:
@@ -73,11 +78,12 @@ def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[s
 
 def verified(
     catalogue: Catalogue, provider: str, account: str | None, headers: Headers, body: bytes, now: float
-) -> Delivery:
-    """Verify the bytes against every active secret of this address, then read them.
+) -> tuple[Delivery, ...]:
+    """Verify the bytes against every active secret of this address, then read the events: several of a batch.
 
     `account` None: those of all its accounts. `now`: POSIX seconds of the receipt, because a delivery that waits here
-    does not grow too old (IB-106). Raises NotTaken.
+    does not grow too old (IB-106). An event of a batch that has no id of its own could be told from no other, and is
+    left out; a delivery of which nothing could be kept is not readable. Raises NotTaken.
     """
     tried = endpoint(catalogue, provider, account)
     known = catalogue.providers[provider]
@@ -87,17 +93,36 @@ def verified(
     # Every secret is tried, whichever fits: how long it takes tells nobody whose it was.
     for name, keys in tried.items():
         try:
-            signer = name, known.webhook.scheme.verify(headers, body, keys, now)
+            signer = name, known.webhook.scheme.verify(Signed(headers, body, known.webhook.urls.get(name)), keys, now)
         except Unverified as error:
             failed = error
     if signer is None:
         raise NotVerified(failed.reason, str(failed))
-    event = known.read_event(body)
-    if event is None:
-        raise NotReadable("the body is no JSON")
-    event_id = event.id or signer[1]
-    if not event_id or not VISIBLE.fullmatch(event_id):
+    events = known.read_events(body)
+    if events is None:
+        raise NotReadable("the body is no JSON, or not the batch of events that is expected")
+    # The id in the headers is that of the whole delivery.
+    alone = signer[1] if len(events) == 1 else None
+    found: list[Delivery] = []
+    refused: NotReadable | None = None
+    for place, event in enumerate(events):
+        try:
+            event_id = _id(event.id or alone)
+        except NotReadable as error:
+            refused = error
+            if len(events) > 1:
+                telemetry.webhook_refused(provider, "no_id")
+            continue
+        kept, at = (body, place) if event.body is None else (event.body, 0)
+        found.append(Delivery(provider, signer[0], event_id, event, headers, kept, at))
+    if refused is not None and not found:
+        raise refused
+    return tuple(found)
+
+
+def _id(text: str | None) -> str:
+    if not text or not VISIBLE.fullmatch(text):
         raise NotReadable("the event has no id that could be kept")
-    if len(event_id) > LONGEST_ID:
+    if len(text) > LONGEST_ID:
         raise NotReadable(f"the event's id has more than {LONGEST_ID} characters")
-    return Delivery(provider, signer[0], event_id, event, headers, body)
+    return text

@@ -8,6 +8,7 @@ the commit, and for every event that is genuine: a provider switches off an endp
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.applications import Starlette
@@ -28,8 +29,10 @@ from idem.outbox.http.deciding import Store
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
 from idem.outbox.http.webhook_settings import EndpointSettings
+from idem.outbox.webhook import Reply
 from idem.reconciler.webhooks import ingest
 from idem.reconciler.webhooks.delivery import (
+    Delivery,
     NoSuchEndpoint,
     NotConfigured,
     NotReadable,
@@ -76,7 +79,7 @@ class _Desk:
         try:
             endpoint(self._catalogue, provider, account)
             body = await self._body(request)
-            delivery = verified(self._catalogue, provider, account, request.headers.raw, body, received)
+            deliveries = verified(self._catalogue, provider, account, request.headers.raw, body, received)
         except NotTaken as error:
             telemetry.webhook_refused(named, error.reason)
             raise _problem(error) from None
@@ -84,11 +87,22 @@ class _Desk:
             telemetry.webhook_refused(named, error.problem.code)
             raise
         try:
-            verdict = await ingest.take(self._store.run, self._catalogue, self._renderer, delivery)
+            verdicts = await ingest.take_all(self._store.run, self._catalogue, self._renderer, deliveries)
         except ProblemError as error:
             telemetry.webhook_refused(named, error.problem.code)
             raise
-        return Response(encoded({"event": delivery.event_id, "verdict": verdict}), media_type=JSON)
+        return self._reply(provider, deliveries, verdicts)
+
+    def _reply(self, provider: str, deliveries: Sequence[Delivery], verdicts: Sequence[str]) -> Response:
+        webhook = self._catalogue.providers[provider].webhook
+        wanted = Reply() if webhook is None else webhook.reply
+        if wanted.body is not None:
+            return Response(wanted.body, wanted.status, media_type=wanted.media_type)
+        told = [
+            {"event": delivery.event_id, "verdict": verdict}
+            for delivery, verdict in zip(deliveries, verdicts, strict=True)
+        ]
+        return Response(encoded(told[0] if len(told) == 1 else {"events": told}), wanted.status, media_type=JSON)
 
     async def _body(self, request: Request) -> bytes:
         reading.check_media_type(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -20,6 +20,9 @@ from idem.reconciler.webhooks.matching import match
 
 FIRST_TRY: Final = 1.0
 """Seconds after which the reconciler looks again at an event that could not be applied or matched."""
+
+OFTEN_ENOUGH: Final = 3600.0
+"""Seconds at most until it looks again at a later fact whose call has not ended."""
 
 LONGEST_TYPE: Final = 200
 
@@ -56,6 +59,16 @@ async def take(run: Run, catalogue: Catalogue, renderer: Renderer, delivery: Del
     return _told(delivery, await run(lambda connection: store(connection, delivery, what)))
 
 
+async def take_all(
+    run: Run, catalogue: Catalogue, renderer: Renderer, deliveries: Sequence[Delivery]
+) -> tuple[Verdict, ...]:
+    """The events of one delivery, one transaction each, in their order.
+
+    Raises what `run` raises: then the delivery is refused, comes again, and what was stored of it is a duplicate.
+    """
+    return tuple([await take(run, catalogue, renderer, delivery) for delivery in deliveries])
+
+
 async def ingest(database: Database, catalogue: Catalogue, renderer: Renderer, delivery: Delivery) -> Verdict:
     """The same for a caller who bounds nothing. Raises what an unreachable database raises."""
 
@@ -80,8 +93,8 @@ async def is_known(connection: AsyncConnection[Any], delivery: Delivery) -> bool
 
 
 INSERT_EVENT = """
-INSERT INTO idem.webhook_events (provider, account, event_id, type, reference, verdict)
-VALUES (%(provider)s, %(account)s, %(event)s, %(type)s, %(reference)s, %(verdict)s)
+INSERT INTO idem.webhook_events (provider, account, event_id, type, reference, verdict, place)
+VALUES (%(provider)s, %(account)s, %(event)s, %(type)s, %(reference)s, %(verdict)s, %(place)s)
     ON CONFLICT (provider, account, event_id) DO NOTHING RETURNING id
 """
 INSERT_BODY = """
@@ -94,9 +107,9 @@ UPDATE idem.webhook_events
        intent_id = %(intent)s,
        outbox_id = %(row)s,
        tries     = tries + CASE WHEN %(failed)s THEN 1 ELSE 0 END,
-       retry_at  = CASE WHEN %(verdict)s = 'unmatched' AND retry_at <= statement_timestamp() THEN retry_at
+       retry_at  = CASE WHEN %(verdict)s IN ('unmatched', 'foreign') AND retry_at <= statement_timestamp() THEN retry_at
                         ELSE statement_timestamp() + make_interval(secs => %(again)s) END
- WHERE id = %(id)s AND verdict IN ('unmatched', 'deferred')
+ WHERE id = %(id)s AND verdict IN ('unmatched', 'deferred', 'hint', 'early', 'foreign')
 """
 
 
@@ -111,6 +124,7 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
             "type": None if event.type is None else storable.text(event.type, LONGEST_TYPE),
             "reference": event.reference,
             "verdict": "unmatched" if event.wanted else "ignored",
+            "place": delivery.place,
         }
         inserted = await (await connection.execute(INSERT_EVENT, about)).fetchone()
         if inserted is None:
@@ -121,12 +135,29 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
         if not event.wanted:
             return "ignored"
         if what is None:
-            await decide(connection, row, "unmatched", None, again=FIRST_TRY)
-            return "unmatched"
+            # Another deployment's mark; and still it is tried once more, because we cannot see what is not committed.
+            foreign = event.ours is False
+            verdict: Verdict = "foreign" if foreign else "unmatched"
+            if foreign:
+                moves.tell(connection, lambda: telemetry.webhook_foreign(delivery.provider, delivery.account))
+            await decide(connection, row, verdict, None, again=FIRST_TRY)
+            return verdict
         verdict, error = await applying.settle(connection, row, what)
-        again = FIRST_TRY if verdict in ("deferred", "unmatched") else None
-        await decide(connection, row, verdict, what, again=again, failed=error is not None)
+        await decide(connection, row, verdict, what, again=due_again(verdict, 0.0), failed=error is not None)
         return verdict
+
+
+def due_again(verdict: Verdict, age: float) -> float | None:
+    """Seconds until the reconciler looks again at an event that is so old; None: it has found its end."""
+    match verdict:
+        case "hint":
+            return 0.0
+        case "deferred" | "unmatched":
+            return FIRST_TRY
+        case "early":
+            return min(max(FIRST_TRY, age / 4), OFTEN_ENOUGH)
+        case _:
+            return None
 
 
 async def decide(

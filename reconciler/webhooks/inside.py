@@ -33,12 +33,12 @@ async def take(
     body: bytes,
     account: str | None,
 ) -> str:
-    """Verify the bytes of a delivery and do what it says; what became of it.
+    """Verify the bytes of a delivery and do what it says; what became of it, of a batch in the order of its events.
 
     Raises NotTaken for what is not genuine, and what an unreachable database raises.
     """
-    delivery = verified(catalogue, provider, account, _raw(headers), body, time.time())
-    return await ingest(database, catalogue, renderer, delivery)
+    deliveries = verified(catalogue, provider, account, _raw(headers), body, time.time())
+    return ", ".join([await ingest(database, catalogue, renderer, delivery) for delivery in deliveries])
 
 
 def _raw(headers: Headers) -> Sequence[tuple[bytes, bytes]]:

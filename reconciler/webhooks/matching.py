@@ -8,22 +8,26 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.contract import Event
 from idem.outbox.database import records
+from idem.outbox.webhook import Event
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The call: its outbox row, which may have left, and its intent. A row is one step of its intent (hazard 57)."""
+    """The call: its outbox row, which may have left, and its intent. A row is one step of its intent (hazard 57).
+
+    `path`: of its request.
+    """
 
     row_id: UUID
     intent_id: UUID
     operation: str
+    path: str = ""
 
 
 # The key of an expired intent may be used anew after its tombstone: then the event's reference says which is meant.
 BY_KEY = """
-SELECT r.outbox_id AS row_id, r.intent_id, n.operation
+SELECT r.outbox_id AS row_id, r.intent_id, n.operation, r.path
   FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
  WHERE r.provider = %(provider)s AND r.account = %(account)s AND r.provider_key = %(key)s
  ORDER BY n.provider_reference IS NOT DISTINCT FROM %(reference)s DESC, r.outbox_id DESC
@@ -33,7 +37,7 @@ SELECT r.outbox_id AS row_id, r.intent_id, n.operation
 # The evidence says which step the reference belongs to: the intent has that of its last one. OFFSET keeps the planner
 # from reading every request of the account instead of those of the intent.
 BY_REFERENCE = """
-SELECT DISTINCT r.outbox_id AS row_id, r.intent_id, n.operation
+SELECT DISTINCT r.outbox_id AS row_id, r.intent_id, n.operation, r.path
   FROM idem.intents n
  CROSS JOIN LATERAL (SELECT q.* FROM idem.requests q WHERE q.intent_id = n.id OFFSET 0) r
  WHERE n.provider = %(provider)s AND n.account = %(account)s AND n.provider_reference = %(reference)s
@@ -51,17 +55,18 @@ async def match(connection: AsyncConnection[Any], provider: str, account: str, e
     """
     cursor = records(connection)
     about = {"provider": provider, "account": account, "reference": event.reference}
-    if (key := _uuid(event.key)) is not None:
-        found = await (await cursor.execute(BY_KEY, {**about, "key": key})).fetchone()
+    for key in map(provider_key, event.keys):
+        found = None if key is None else await (await cursor.execute(BY_KEY, {**about, "key": key})).fetchone()
         if found is not None:
-            return Match(found.row_id, found.intent_id, found.operation)
+            return Match(*found)
     if event.reference is None:
         return None
     several = await (await cursor.execute(BY_REFERENCE, about)).fetchall()
-    return Match(several[0].row_id, several[0].intent_id, several[0].operation) if len(several) == 1 else None
+    return Match(*several[0]) if len(several) == 1 else None
 
 
-def _uuid(text: str | None) -> UUID | None:
+def provider_key(text: str | None) -> UUID | None:
+    """What an event carries as our key, if it can be one: all of ours are UUIDs."""
     try:
         return None if text is None or len(text) > 45 else UUID(text)
     except ValueError:

@@ -7,19 +7,24 @@ answered, so that a test can compare what the provider did with what its client 
 from idem.testing.bank.bank import Bank
 from idem.testing.bank.errors import BankError, LogCorrupt, LogInUse, SettingsError
 from idem.testing.bank.faults import Fault, FaultName
-from idem.testing.bank.log import Log, Request, read_log
+from idem.testing.bank.log import Log, Request, Resend, read_log
 from idem.testing.bank.process import run
-from idem.testing.bank.records import Payment, Received, WebhookSent
+from idem.testing.bank.records import Changed, Payment, Received, WebhookSent
 from idem.testing.bank.script import Happening, Match, Script, Step, kill_pid_on_effect
-from idem.testing.bank.settings import Account, BankSettings, Replay, WebhookOrder
+from idem.testing.bank.settings import Account, Api, BankSettings, CancelByKey, Replay, WebhookOrder
 from idem.testing.bank.shape import Look, Said, Shape
-from idem.testing.bank.webhooks import signature
+from idem.testing.bank.signatures import signature, stripe_signature
+from idem.testing.bank.stripe.settings import StripeSettings
+from idem.testing.bank.stripe.views import stripe_events, stripe_objects
 
 __all__ = [
     "Account",
+    "Api",
     "Bank",
     "BankError",
     "BankSettings",
+    "CancelByKey",
+    "Changed",
     "Fault",
     "FaultName",
     "Happening",
@@ -32,15 +37,20 @@ __all__ = [
     "Received",
     "Replay",
     "Request",
+    "Resend",
     "Said",
     "Script",
     "SettingsError",
     "Shape",
     "Step",
+    "StripeSettings",
     "WebhookOrder",
     "WebhookSent",
     "kill_pid_on_effect",
     "read_log",
     "run",
     "signature",
+    "stripe_events",
+    "stripe_objects",
+    "stripe_signature",
 ]

@@ -30,11 +30,16 @@ def refusal(status: int, code: str, message: str, *, type: str = "invalid_reques
 
 
 def by_fault(name: str, seconds: float | None) -> Answer:
-    """The answer that a fault gives in place of the real one: `401`, `422`, `429`, `503`, `500`, `html_403`."""
+    """The answer that a fault gives in place of the real one: `401`, `409`, `422`, `429`, `lock_timeout`, `503`, `500`,
+    `html_403`."""
     wait = str(math.ceil(seconds or 0))
     match name:
         case "401":
             return unauthorized()
+        case "409":
+            return in_flight()
+        case "lock_timeout":
+            return refusal(429, "lock_timeout", "The object is in use.", type="rate_limit_error")
         case "422":
             return refusal(422, "invalid_request", "The request is not understood.")
         case "429":
@@ -48,6 +53,11 @@ def by_fault(name: str, seconds: float | None) -> Answer:
             return Answer(403, page, {"content-type": "text/html"})
         case _:
             raise AssertionError(name)
+
+
+def in_flight() -> Answer:
+    """The first request with this key has not ended."""
+    return refusal(409, "idempotency_key_in_use", "A request with this key is running.", type="idempotency_error")
 
 
 def unauthorized() -> Answer:

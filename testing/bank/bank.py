@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -16,10 +16,13 @@ from idem.testing.bank.hooks import Hooks
 from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.log import Log
 from idem.testing.bank.payments import Payments
-from idem.testing.bank.records import ClockShifted, Payment
+from idem.testing.bank.records import Changed, ClockShifted, Payment, Record, Remembered, Voided
 from idem.testing.bank.script import Callback, Event, Matcher, Script, Step
 from idem.testing.bank.server import Server
-from idem.testing.bank.settings import Account, BankSettings
+from idem.testing.bank.settings import Account, Api, BankSettings
+from idem.testing.bank.stripe.counter import StripeCounter
+from idem.testing.bank.stripe.register import Register
+from idem.testing.bank.stripe.views import stripe_events, stripe_objects
 from idem.testing.bank.teller import Teller
 from idem.testing.bank.webhooks import Webhooks
 
@@ -38,13 +41,24 @@ class Bank:
         self._cache = KeyCache(self._clock)
         self._script = Script()
         self._hooks = Hooks()
-        self._webhooks = Webhooks(self.settings, self._clock, self._ledger, self._book)
-        payments = Payments(self.settings, self._clock, self._ledger, self._book, self._cache)
+        self._register = Register()
+        self._payments = Payments(self.settings, self._clock, self._ledger, self._book, self._cache)
+        self._stripe = StripeCounter(self.settings, self._clock, self._ledger, self._register, self._cache)
+        self._webhooks = Webhooks(self.settings, self._clock, self._ledger, self._book, self._stripe.body)
         control = Control(self._ledger, self._script, self._shift)
         self._teller = Teller(
-            self.settings, self._clock, self._ledger, payments, self._webhooks, self._script, self._hooks, control
+            self.settings,
+            self._clock,
+            self._ledger,
+            self._payments,
+            self._stripe,
+            self._webhooks,
+            self._script,
+            self._hooks,
+            control,
         )
         self._server = Server(self._teller, idle_seconds=self.settings.idle_seconds, max_body=self.settings.max_body)
+        self._stripe_accounts = {each.name for each in self.settings.accounts if each.api is Api.STRIPE}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._port: int | None = None
         for rule in self.settings.script:
@@ -86,12 +100,28 @@ class Bank:
         self._script.add(match, steps)
 
     def add_account(self, account: Account) -> None:
-        """Serve one more account; events are sent only to those of the settings.
+        """Serve one more account, and send its events if it has a `webhook_url`.
 
         Raises:
             SettingsError: its name or token is taken.
         """
         self._teller.add_account(account)
+
+    def send_webhooks_to(self, url: str, *, account: str = "main") -> None:
+        """From now on send this account's events there, those that an earlier receiver did not take too.
+
+        Raises:
+            LookupError: there is no such account.
+        """
+        self._in_loop(lambda: self._webhooks.send_to(account, url))
+
+    def stripe_objects(self, kind: str, *, account: str | None = None) -> list[dict[str, Any]]:
+        """The objects of a kind (`payment_intent`) of Stripe-like accounts as they are now, oldest first."""
+        return stripe_objects(self.log, kind, account=account, at=self._clock.now())
+
+    def stripe_events(self, *, account: str | None = None) -> list[Changed]:
+        """The changes of Stripe-like accounts that have an event, until now, in their order."""
+        return stripe_events(self.log, account=account, at=self._clock.now())
 
     def forget_script(self) -> None:
         """Drop every step that no request has met yet."""
@@ -111,17 +141,7 @@ class Bank:
     def shift_clock(self, seconds: float) -> None:
         """Put the bank's clock forward, for this run and those that follow on the log: ends of retention, of lag and
         of pending come nearer. Stalls and pauses stay real."""
-        loop = self._loop
-        if loop is None:
-            raise RuntimeError("the bank is not open")
-        if _running() is loop:
-            self._shift(seconds)
-            return
-
-        async def shift() -> None:
-            self._shift(seconds)
-
-        asyncio.run_coroutine_threadsafe(shift(), loop).result(5)
+        self._in_loop(lambda: self._shift(seconds))
 
     @contextmanager
     def in_thread(self) -> Iterator[Self]:
@@ -172,11 +192,7 @@ class Bank:
         self._loop = asyncio.get_running_loop()
         self._ledger.open()
         for record in self._ledger.records:
-            if isinstance(record, Payment):
-                self._book.add(record)
-                self._cache.remember(record)
-            elif isinstance(record, ClockShifted):
-                self._clock.shifted = record.shifted
+            self._recall(record)
         self._teller.recall()
         try:
             await self._server.start(self.settings.host, self.settings.port)
@@ -202,6 +218,35 @@ class Bank:
     ) -> None:
         await self.stop()
         self._raise_failures(hidden=error is not None)
+
+    def _recall(self, record: Record) -> None:
+        """A line of an earlier run."""
+        match record:
+            case Payment(account=name) if name in self._stripe_accounts:
+                self._stripe.remember(record)
+            case Payment() | Voided():
+                self._payments.remember(record)
+            case Remembered():
+                self._cache.remember(record)
+            case Changed():
+                self._register.add(record)
+            case ClockShifted():
+                self._clock.shifted = record.shifted
+            case _:
+                pass
+
+    def _in_loop(self, work: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is None:
+            raise RuntimeError("the bank is not open")
+        if _running() is loop:
+            work()
+            return
+
+        async def done() -> None:
+            work()
+
+        asyncio.run_coroutine_threadsafe(done(), loop).result(5)
 
     def _shift(self, seconds: float) -> None:
         self._clock.shift(seconds)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from idem.testing.bank.clock import Clock
-from idem.testing.bank.records import Payment
+from idem.testing.bank.records import Payment, Voided
 from idem.testing.bank.settings import Account, Replay
 
 
@@ -18,6 +18,7 @@ class Book:
         self._by_key: dict[tuple[str, str], list[Payment]] = defaultdict(list)
         self._by_reference: dict[tuple[str, str], list[Payment]] = defaultdict(list)
         self._by_account: dict[str, list[Payment]] = defaultdict(list)
+        self._voided: dict[tuple[str, str], Voided] = {}
 
     def add(self, payment: Payment) -> None:
         self._by_id[payment.account, payment.id] = payment
@@ -27,8 +28,23 @@ class Book:
         if payment.reference is not None:
             self._by_reference[payment.account, payment.reference].append(payment)
 
+    def void(self, voided: Voided) -> None:
+        """A payment was called off, if it says which."""
+        if voided.payment is not None:
+            self._voided[voided.account, voided.payment] = voided
+
+    def voided(self, payment: Payment) -> Voided | None:
+        """The line that called it off."""
+        return self._voided.get((payment.account, payment.id))
+
     def get(self, account: Account, payment_id: str) -> Payment | None:
-        return self._by_id.get((account.name, payment_id))
+        """The payment, if it is there by now."""
+        payment = self._by_id.get((account.name, payment_id))
+        return payment if payment is not None and payment.at <= self._clock.now() else None
+
+    def under(self, account: Account, key: str) -> list[Payment]:
+        """All that was made under the key, and what is still to come by itself."""
+        return list(self._by_key.get((account.name, key), ()))
 
     def find(self, account: Account, *, key: str | None = None, reference: str | None = None) -> list[Payment]:
         """What look-ups show by now, oldest first; without key and reference: everything."""
@@ -44,21 +60,24 @@ class Book:
 
     def carrying(self, account: Account, words: Sequence[str]) -> list[Payment]:
         """The payments that have one of these words as their id or key, or somewhere in their order; oldest first."""
-        horizon = self._clock.now() - account.lookup_lag
+        now = self._clock.now()
+        horizon = now - account.lookup_lag
         asked = set(words)
         return [
             payment
             for payment in self._by_account.get(account.name, ())
-            if payment.id in asked
+            if (payment.id in asked and payment.at <= now)
             or (payment.at <= horizon and (payment.key in asked or not asked.isdisjoint(_texts(payment.details))))
         ]
 
     def shown(self, account: Account, payment: Payment, status: str | None = None) -> dict[str, Any]:
         """The payment as the API shows it, by default with its status of now."""
+        if status is None:
+            status = "canceled" if self.voided(payment) is not None else payment.status_at(self._clock.now())
         shown = {
             "id": payment.id,
             "object": "payment",
-            "status": status or payment.status_at(self._clock.now()),
+            "status": status,
             "amount": payment.amount,
             "currency": payment.currency,
             "reference": payment.reference,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from idem.testing.bank.clock import Clock
-from idem.testing.bank.records import Payment
+from idem.testing.bank.records import Remembered, Voided
 from idem.testing.bank.settings import Account, Replay
 
 
@@ -15,14 +15,15 @@ class Decision(Enum):
     REPLAY = auto()
     IN_FLIGHT = auto()
     MISMATCH = auto()
+    CANCELED = auto()
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The decision, with the payment that a replay answers for."""
+    """The decision, with the answer that a replay gets."""
 
     decision: Decision
-    payment: Payment | None = None
+    remembered: Remembered | None = None
 
 
 class KeyCache:
@@ -31,17 +32,24 @@ class KeyCache:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._executed: dict[tuple[str, str], Payment] = {}
+        self._executed: dict[tuple[str, str], Remembered] = {}
         self._in_flight: dict[tuple[str, str], str] = {}
+        self._tombstones: set[tuple[str, str]] = set()
 
-    def remember(self, payment: Payment) -> None:
-        """The payment was made under its key."""
-        if payment.key is not None:
-            self._executed[payment.account, payment.key] = payment
+    def remember(self, remembered: Remembered) -> None:
+        """The key was executed."""
+        self._executed[remembered.account, remembered.key] = remembered
+
+    def cancel(self, voided: Voided) -> None:
+        """The key was called off; with a tombstone, what comes under it later is refused."""
+        if voided.tombstone:
+            self._tombstones.add((voided.account, voided.key))
 
     def begin(self, account: Account, key: str, fingerprint: str) -> Decided:
         """Decide, and take the key in flight if it is to be executed; then `end` must follow."""
         place = (account.name, key)
+        if self.canceled(account, key):
+            return Decided(Decision.CANCELED)
         known = self._executed.get(place)
         if known is not None and not self._counts(account, known):
             known = None
@@ -50,15 +58,28 @@ class KeyCache:
         if place in self._in_flight:
             return Decided(Decision.IN_FLIGHT)
         if known is not None:
+            if account.replay is Replay.CURRENT and known.appears > self._clock.now():
+                return Decided(Decision.IN_FLIGHT)
             return Decided(Decision.REPLAY, known)
         self._in_flight[place] = fingerprint
         return Decided(Decision.EXECUTE)
+
+    def canceled(self, account: Account, key: str) -> bool:
+        """Whether the key has a tombstone: it may have got it while its request was in flight."""
+        return (account.name, key) in self._tombstones
 
     def end(self, account: Account, key: str) -> None:
         """The execution is over, whatever came of it."""
         self._in_flight.pop((account.name, key), None)
 
-    def _counts(self, account: Account, payment: Payment) -> bool:
-        if account.retention is not None and self._clock.now() >= payment.at + account.retention:
+    def _counts(self, account: Account, known: Remembered) -> bool:
+        if account.retention is not None and self._clock.now() >= known.at + account.retention:
             return False
-        return account.replay is not Replay.SUCCESS_ONLY or 200 <= payment.answer_status < 300
+        match account.replay:
+            case Replay.SUCCESS_ONLY:
+                return 200 <= known.status < 300
+            case Replay.CURRENT:
+                # There is nothing to show where nothing was made.
+                return known.payment is not None
+            case _:
+                return True

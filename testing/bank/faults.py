@@ -15,7 +15,13 @@ from idem.testing.bank.errors import SettingsError
 
 
 class FaultName(StrEnum):
-    """All that the bank can do wrong on order. Every name without `before` acts first."""
+    """All that the bank can do wrong on order. Every name without `before` acts first, but for those that answer in the
+    bank's place: 401, 409, 429, 503, and the two that keep a 500 under the key.
+
+    `500_cached`: nothing is done, and every replay gets that 500. `500_rolled_forward` (60): the same, but after its
+    seconds the effect appears by itself, seen by look-ups and events alone. `409_in_flight`: another request with this
+    key is running, says the bank. `429_lock_timeout`: as 429, with Stripe's code for it.
+    """
 
     ACT_THEN_DROP = "act_then_drop"
     ACT_THEN_RESET = "act_then_reset"
@@ -27,6 +33,10 @@ class FaultName(StrEnum):
     TOO_MANY_REQUESTS = "429"
     UNAVAILABLE = "503"
     ERROR_BEFORE_ACTING = "500_before_acting"
+    CACHED_ERROR = "500_cached"
+    ROLLED_FORWARD = "500_rolled_forward"
+    IN_FLIGHT = "409_in_flight"
+    LOCK_TIMEOUT = "429_lock_timeout"
     DRIP = "drip"
     BROKEN_BODY = "broken_body"
     CUT_BODY = "cut_body"
@@ -46,6 +56,8 @@ class Acts(Enum):
     NEVER = "never"
     AT_ONCE = "at once"
     LATE = "after the stall"
+    REMEMBERS = "not, but the key keeps the answer"
+    ROLLS_FORWARD = "the key keeps the answer, and the effect comes by itself after the fault's seconds"
 
 
 class Delivery(Enum):
@@ -82,6 +94,10 @@ PLANS: Mapping[FaultName, Plan] = {
     FaultName.TOO_MANY_REQUESTS: Plan(Acts.NEVER, answer="429", seconds=1.0),
     FaultName.UNAVAILABLE: Plan(Acts.NEVER, answer="503", seconds=1.0),
     FaultName.ERROR_BEFORE_ACTING: Plan(Acts.NEVER, answer="500"),
+    FaultName.CACHED_ERROR: Plan(Acts.REMEMBERS, answer="500"),
+    FaultName.ROLLED_FORWARD: Plan(Acts.ROLLS_FORWARD, answer="500", seconds=60.0),
+    FaultName.IN_FLIGHT: Plan(Acts.NEVER, answer="409"),
+    FaultName.LOCK_TIMEOUT: Plan(Acts.NEVER, answer="lock_timeout"),
     FaultName.DRIP: Plan(delivery=Delivery.DRIPPED, seconds=1.0),
     FaultName.BROKEN_BODY: Plan(answer="broken"),
     FaultName.CUT_BODY: Plan(delivery=Delivery.CUT),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from idem.testing.bank.ledger import read_records
-from idem.testing.bank.records import Answered, Payment, Received, Record, WebhookSent
+from idem.testing.bank.records import NOT_CHARGED, Answered, Changed, Payment, Received, Record, Voided, WebhookSent
+from idem.testing.bank.stripe.register import Register
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,21 @@ class Request:
     payment: str | None
     status: int | None
     answered_at: float | None
+    asks: str = "effect"
+
+
+@dataclass(frozen=True)
+class Resend:
+    """A send under a key that has been sent before. `age`: seconds after the first of them."""
+
+    later: Request
+    earlier: tuple[Request, ...]
+    age: float
+
+    @property
+    def after_an_effect(self) -> bool:
+        """Whether one of the earlier ones had acted."""
+        return any(each.effect == "made" for each in self.earlier)
 
 
 class Log:
@@ -41,6 +57,7 @@ class Log:
             _join(r, answers.get(r.id), made.get(r.id)) for r in self.records if isinstance(r, Received)
         )
         self.webhooks: Sequence[WebhookSent] = tuple(r for r in self.records if isinstance(r, WebhookSent))
+        self.changes: Sequence[Changed] = tuple(r for r in self.records if isinstance(r, Changed))
 
     def payments(
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
@@ -58,18 +75,30 @@ class Log:
     def effects(
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
     ) -> list[Payment]:
-        """The payments that moved money, or will: what must never be two for one intent."""
-        return [p for p in self.payments(account=account, key=key, reference=reference) if p.charged]
+        """The payments that moved money, or will: what must never be two for one intent.
+
+        Those that were called off are not among them; an object of a Stripe-like account counts as what becomes of it.
+        """
+        voided = {(r.account, r.payment) for r in self.records if isinstance(r, Voided)}
+        register = Register(self.changes)
+
+        def charged(payment: Payment) -> bool:
+            if (payment.account, payment.id) in voided:
+                return False
+            end = register.get(payment.account, payment.id)
+            return payment.charged if end is None else end.get("status") not in NOT_CHARGED
+
+        return [p for p in self.payments(account=account, key=key, reference=reference) if charged(p)]
 
     def sends(
         self, *, account: str | None = None, key: str | None = None, reference: str | None = None
     ) -> list[Request]:
-        """The POSTs that asked for a payment and came in whole, oldest first: first sends and replays alike."""
+        """The POSTs that asked for an effect and came in whole, oldest first: first sends and replays alike."""
         return [
             r
             for r in self.requests
             if r.method == "POST"
-            and r.path == "/payments"
+            and r.asks == "effect"
             and r.complete
             and (account is None or r.account == account)
             and (key is None or r.key == key)
@@ -83,6 +112,30 @@ class Log:
             if request.key is not None:
                 grouped[request.key].append(request)
         return dict(grouped)
+
+    def resends(self, *, account: str | None = None) -> list[Resend]:
+        """Every send under a key that this account has sent before, in their order: what a contract must allow."""
+        seen: dict[tuple[str | None, str], list[Request]] = defaultdict(list)
+        found = []
+        for send in self.sends(account=account):
+            if send.key is None:
+                continue
+            earlier = seen[send.account, send.key]
+            if earlier:
+                found.append(Resend(send, tuple(earlier), send.at - earlier[0].at))
+            earlier.append(send)
+        return found
+
+    def cancels(self, *, account: str | None = None, key: str | None = None) -> list[Request]:
+        """The requests that called a payment off by its key, oldest first."""
+        return [
+            r
+            for r in self.requests
+            if r.asks == "cancel"
+            and r.complete
+            and (account is None or r.account == account)
+            and (key is None or r.key == key)
+        ]
 
     def duplicates(self) -> dict[str, list[Payment]]:
         """The references that were charged more than once: empty, if all is well."""

@@ -1,5 +1,6 @@
 """A request, read: who asks, under which key, for what."""
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping
@@ -7,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from idem.testing.bank.settings import Account, BankSettings
+from idem.testing.bank.settings import Account, Api, BankSettings
+from idem.testing.bank.stripe.forms import form
 from idem.testing.bank.wire import Incoming
 
 FAULT_HEADER = "x-bank-fault"
 FAULT_MEMBER = "bank_fault"
+FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Order:
     reference: str | None
     fault: str | list[Any] | None
     body_sha256: str = field(repr=False)
+    asks: str = "effect"
 
     @property
     def fingerprint(self) -> str:
@@ -42,18 +46,26 @@ def read_order(incoming: Incoming, settings: BankSettings) -> Order:
     account = account_of(incoming.headers, settings)
     url = urlsplit(incoming.target)
     query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
-    params = _object(incoming.body)
+    stripe = account is not None and account.api is Api.STRIPE
+    params = _form(incoming.body) if stripe or _is_form(incoming.headers) else _object(incoming.body)
     key: str | None = None
+    asks = _asks(incoming.method, url.path, account)
     if account is not None:
         if account.key_header is not None:
             key = incoming.headers.get(account.key_header.lower())
-        if key is None and account.key_field is not None and params is not None:
+        if key is None and account.key_field is not None and params is not None and not stripe:
             key = _text(params.get(account.key_field))
     reference = _text((params or {}).get("reference"))
+    metadata = (params or {}).get("metadata")
+    metadata = metadata if stripe and isinstance(metadata, Mapping) else {}
+    if account is not None and stripe:
+        reference = next((text for name in account.stripe.reference if (text := _text(metadata.get(name)))), None)
+    if account is not None and account.cancel is not None and asks == "cancel":
+        key = _text((params or {}).get(account.cancel.member))
     if incoming.method == "GET":
         # A look-up has no key of its own: the log tells which one was asked about.
         key, reference = query.get("key"), query.get("reference")
-    fault = incoming.headers.get(FAULT_HEADER) or (params or {}).get(FAULT_MEMBER)
+    fault = incoming.headers.get(FAULT_HEADER) or (params or {}).get(FAULT_MEMBER) or metadata.get(FAULT_MEMBER)
     return Order(
         incoming,
         account,
@@ -64,17 +76,51 @@ def read_order(incoming: Incoming, settings: BankSettings) -> Order:
         reference,
         fault if isinstance(fault, (str, list)) or fault is None else [fault],
         hashlib.sha256(incoming.body).hexdigest(),
+        asks,
     )
 
 
 def account_of(headers: Mapping[str, str], settings: BankSettings) -> Account | None:
-    """The account of the bearer token; without `require_auth` the first one serves everyone else."""
+    """The account of the bearer token, or of the user's name of Basic; without `require_auth` the first one serves
+    everyone else."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
+    if scheme.lower() == "basic":
+        token = _user(token)
+    if scheme.lower() in ("bearer", "basic"):
         for account in settings.accounts:
             if account.token == token.strip():
                 return account
     return None if settings.require_auth else settings.accounts[0]
+
+
+def _asks(method: str, path: str, account: Account | None) -> str:
+    if method in ("GET", "HEAD"):
+        return "look"
+    own = account is None or account.api is Api.OWN
+    if own and account is not None and account.cancel is not None and (method, path) == ("POST", account.cancel.path):
+        return "cancel"
+    if own and (account is None or account.shape is None) and path.strip("/") != "payments":
+        # Nothing that the bank's own API does.
+        return "nothing"
+    return "effect"
+
+
+def _user(token: str) -> str:
+    try:
+        return base64.b64decode(token, validate=True).decode().partition(":")[0]
+    except ValueError:
+        return ""
+
+
+def _is_form(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
+
+
+def _form(body: bytes) -> Mapping[str, Any] | None:
+    try:
+        return form(body.decode())
+    except ValueError:
+        return None
 
 
 def _object(body: bytes) -> Mapping[str, Any] | None:

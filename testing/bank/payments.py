@@ -2,18 +2,19 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
-from idem.testing.bank.answers import Answer, by_fault, encoded, refusal
+from idem.testing.bank.answers import Answer, by_fault, encoded, in_flight, refusal
 from idem.testing.bank.book import Book
 from idem.testing.bank.cache import Decision, KeyCache
+from idem.testing.bank.cancelling import Cancelling
 from idem.testing.bank.clock import Clock
 from idem.testing.bank.faults import NO_FAULT, Acts, Fault
 from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.order import FAULT_MEMBER, Order
-from idem.testing.bank.records import Payment
+from idem.testing.bank.records import Changed, Payment, Remembered, Voided
 from idem.testing.bank.settings import Account, BankSettings, Replay
 from idem.testing.bank.shape import Look, Shape, answered
 
@@ -21,7 +22,10 @@ LIMIT = 100
 LIMIT_MAX = 1000
 KEY_MAX = 255
 
-Acted = Callable[[Payment], Awaitable[None]]
+_KEEP_A_500 = (Acts.REMEMBERS, Acts.ROLLS_FORWARD)
+
+Acted = Callable[[Payment | None, Sequence[Changed | Voided]], Coroutine[Any, Any, None]]
+"""Told when an effect stands in the log: the payment that it is about, and what else was written of it."""
 
 
 class Payments:
@@ -33,10 +37,23 @@ class Payments:
         self._ledger = ledger
         self._book = book
         self._cache = cache
+        self._cancelling = Cancelling(clock, ledger, book, cache)
+
+    def remember(self, record: Payment | Voided) -> None:
+        """A line of the log of an earlier run."""
+        if isinstance(record, Voided):
+            self._cancelling.remember(record)
+            return
+        self._book.add(record)
+        if record.key is not None:
+            self._cache.remember(Remembered.of(record))
 
     async def serve(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
         """Work on request `number`; `acted` is awaited when an effect stands in the log and nothing is answered yet."""
         late = fault is not None and fault.plan.acts is Acts.LATE
+        if order.asks == "cancel":
+            await self._stall(fault if late else None)
+            return await self._canceled(order, account, number, acted)
         if account.shape is not None:
             if order.incoming.method != "GET":
                 return await self._create(order, account, number, fault, acted)
@@ -71,12 +88,12 @@ class Payments:
                     400, "idempotency_key_reused", "This key was used for another request.", type="idempotency_error"
                 )
             case Decision.IN_FLIGHT:
-                return refusal(
-                    409, "idempotency_key_in_use", "A request with this key is running.", type="idempotency_error"
-                )
+                return in_flight()
+            case Decision.CANCELED:
+                return _called_off()
             case Decision.REPLAY:
-                assert decided.payment is not None
-                return self._replayed(account, decided.payment)
+                assert decided.remembered is not None
+                return self._replayed(account, decided.remembered)
             case Decision.EXECUTE:
                 try:
                     return await self._execute(order, account, number, fault, acted)
@@ -85,19 +102,44 @@ class Payments:
 
     async def _execute(self, order: Order, account: Account, number: int, fault: Fault | None, acted: Acted) -> Answer:
         await self._stall(fault if fault is not None and fault.plan.acts is Acts.LATE else None)
-        payment = self._drawn_up(order, account, number, fault)
+        if order.key is not None and self._cache.canceled(account, order.key):
+            return _called_off()
+        plan = fault.plan if fault is not None else NO_FAULT
+        payment = None if plan.acts is Acts.REMEMBERS else self._drawn_up(order, account, number, fault)
+        keeps = order.key is not None and account.replay is not Replay.NONE
+        remembered = self._kept(order, account, number, payment) if keeps and plan.acts in _KEEP_A_500 else None
         # The line is the effect, and it carries the answer for replays: no crash can come between the two.
-        self._ledger.write(payment)
+        self._ledger.write(*([payment] if payment else []), *([remembered] if remembered else []))
         await self._ledger.sync()
-        self._book.add(payment)
-        self._cache.remember(payment)
-        await acted(payment)
+        if payment is not None:
+            self.remember(payment)
+        if remembered is not None:
+            self._cache.remember(remembered)
+        if payment is None:
+            return by_fault("500", None)
+        await acted(payment, ())
         return Answer(payment.answer_status, payment.answer_body.encode(), {}, "made", payment.id)
+
+    def _kept(self, order: Order, account: Account, number: int, payment: Payment | None) -> Remembered:
+        """The 500 that the key keeps, whatever becomes of the payment."""
+        now, answer = self._clock.now(), by_fault("500", None)
+        made, appears = (None, now) if payment is None else (payment.id, payment.at)
+        return Remembered(
+            number, now, account.name, order.key or "", order.fingerprint, answer.status, answer.body.decode(), made,
+            appears,
+        )  # fmt: skip
+
+    async def _canceled(self, order: Order, account: Account, number: int, acted: Acted) -> Answer:
+        answer, ended = await self._cancelling.serve(order, account, number)
+        for payment, line in ended:
+            await acted(payment, [line])
+        return answer
 
     def _drawn_up(self, order: Order, account: Account, number: int, fault: Fault | None) -> Payment:
         params = dict(order.params or {})
         plan = fault.plan if fault is not None else NO_FAULT
-        now = self._clock.now()
+        late = fault is not None and plan.acts is Acts.ROLLS_FORWARD
+        now = self._clock.now() + ((fault.time or 0.0) if fault is not None and late else 0.0)
         pending = self._settings.pending_seconds if fault is None or fault.time is None else fault.time
         # An order of another shape is kept whole, whatever its members mean there.
         reserved = {FAULT_MEMBER, account.key_field}
@@ -133,16 +175,12 @@ class Payments:
             return Answer(402, encoded({"error": error, **shown}), {}, "replayed", payment.id)
         return Answer(status, encoded(shown), {}, "replayed", payment.id)
 
-    def _replayed(self, account: Account, payment: Payment) -> Answer:
-        if account.replay is Replay.CURRENT:
+    def _replayed(self, account: Account, known: Remembered) -> Answer:
+        if account.replay is Replay.CURRENT and known.payment is not None:
+            payment = self._book.get(account, known.payment)
+            assert payment is not None
             return self._own_answer(account, payment, 200)
-        return Answer(
-            payment.answer_status,
-            payment.answer_body.encode(),
-            {"idempotent-replayed": "true"},
-            "replayed",
-            payment.id,
-        )
+        return Answer(known.status, known.body.encode(), {"idempotent-replayed": "true"}, "replayed", known.payment)
 
     def _looked(self, order: Order, account: Account, shape: Shape) -> Answer:
         asked = shape.asked(order.incoming.target)
@@ -180,6 +218,10 @@ class Payments:
     async def _stall(self, fault: Fault | None) -> None:
         if fault is not None:
             await asyncio.sleep(self._settings.stall_seconds if fault.time is None else fault.time)
+
+
+def _called_off() -> Answer:
+    return refusal(409, "payment_canceled", "The payment of this key was called off.")
 
 
 def _wrong(order: Order) -> Answer | None:

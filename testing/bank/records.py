@@ -12,7 +12,8 @@ class Received:
     """A request, as it came in. `complete` False: the line was cut, or the bytes were no HTTP; nothing was done.
 
     `nth`: how often this account has now sent this key. `fault`: what was to go wrong. `key` and `reference` are as
-    sent, also where the account ignores keys.
+    sent, also where the account ignores keys. `asks`: for an effect, for the end of one (`cancel`, by its key), for an
+    answer and no more (`look`), or for `nothing` that there is.
     """
 
     kind: ClassVar[str] = "request"
@@ -28,6 +29,11 @@ class Received:
     nth: int
     fault: str | None
     complete: bool = True
+    asks: str = "effect"
+
+
+# The statuses in which no money moves: the bank's own, and those of a Stripe-like account.
+NOT_CHARGED = frozenset({"declined", "failed", "canceled", "requires_payment_method", "requires_confirmation"})
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Payment:
     """An effect: this line *is* the payment. With it goes the answer that a replay of its key will get.
 
     `status` is as made; from `settles_at` on it is `becomes`. `details` are the members of the request's body.
+    `at` lies ahead where a cached 500 is rolled forward: until then nothing shows it. Of a Stripe-like account it
+    counts an object made by a POST; what becomes of that is told by its changes.
     """
 
     kind: ClassVar[str] = "payment"
@@ -57,14 +65,81 @@ class Payment:
 
     @property
     def charged(self) -> bool:
-        """Whether money moves: everything but what was declined, at once or in the end."""
-        return (self.becomes or self.status) != "declined"
+        """Whether money moves: everything but what was declined, at once or in the end. (That it was called off later
+        stands in other lines: see `Log.effects`.)"""
+        return (self.becomes or self.status) not in NOT_CHARGED
 
     def status_at(self, moment: float) -> str:
         """The status at that moment."""
         if self.becomes is not None and self.settles_at is not None and moment >= self.settles_at:
             return self.becomes
         return self.status
+
+
+@dataclass(frozen=True)
+class Voided:
+    """A payment was called off by its key. `payment` None: there was none; with `tombstone`, none can come any more."""
+
+    kind: ClassVar[str] = "void"
+
+    request: int
+    at: float
+    account: str
+    key: str
+    payment: str | None
+    tombstone: bool
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The answer that a key gets again, where no line of a payment of the bank's own says it.
+
+    `payment`: what was made, if anything; `appears`: when that is there.
+    """
+
+    kind: ClassVar[str] = "key"
+
+    request: int
+    at: float
+    account: str
+    key: str
+    fingerprint: str
+    status: int
+    body: str
+    payment: str | None
+    appears: float
+
+    @classmethod
+    def of(cls, payment: "Payment") -> "Remembered":
+        """What the line of a payment says of its key, which it must have."""
+        assert payment.key is not None
+        return cls(
+            payment.request, payment.at, payment.account, payment.key, payment.fingerprint, payment.answer_status,
+            payment.answer_body, payment.id, payment.at,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A change of an object of a Stripe-like account, and its event if it has a `type`. `id` is the event's.
+
+    `at` may lie ahead: then it comes by itself (`automatic`), unless a change that `voids` is written before, of an
+    object with the same `root`. `patch`: the members with their new values. `key`: what the event names.
+    """
+
+    kind: ClassVar[str] = "change"
+
+    id: str
+    at: float
+    request: int
+    account: str
+    key: str | None
+    type: str | None
+    object: str
+    patch: dict[str, Any]
+    root: str
+    voids: bool
+    automatic: bool
 
 
 @dataclass(frozen=True)
@@ -107,8 +182,10 @@ class ClockShifted:
     shifted: float
 
 
-Record = Received | Payment | Answered | WebhookSent | ClockShifted
-_CLASSES: dict[str, type[Record]] = {cls.kind: cls for cls in (Received, Payment, Answered, WebhookSent, ClockShifted)}
+Record = Received | Payment | Voided | Remembered | Changed | Answered | WebhookSent | ClockShifted
+_CLASSES: dict[str, type[Record]] = {
+    cls.kind: cls for cls in (Received, Payment, Voided, Remembered, Changed, Answered, WebhookSent, ClockShifted)
+}
 
 
 def to_line(record: Record) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from idem.testing.bank.errors import SettingsError
 from idem.testing.bank.faults import EVERYDAY_FAULTS, Fault
 from idem.testing.bank.shape import Shape
+from idem.testing.bank.stripe.settings import StripeSettings
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -32,11 +33,20 @@ class Replay(StrEnum):
     """Keys are ignored: every POST executes (as a card terminal, or most mail providers)."""
 
 
+class Api(StrEnum):
+    """What an account's API looks like."""
+
+    OWN = "own"
+    """The bank's own payments API, or that of the account's `shape`."""
+    STRIPE = "stripe"
+    """Stripe's: see `idem.testing.bank.stripe`."""
+
+
 def _told(error: ErrorDetails) -> str:
     place = ".".join(map(str, error["loc"])) or "settings"
     if error["type"] != "unexpected_keyword_argument":
         return f"{place}: {error['msg']}"
-    known = {f.name for cls in (BankSettings, Account, WebhookOrder) for f in fields(cls)}
+    known = {f.name for cls in (BankSettings, Account, WebhookOrder, CancelByKey, StripeSettings) for f in fields(cls)}
     near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
     return f"{place}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
 
@@ -50,11 +60,14 @@ def _rate(value: float | None, name: str) -> None:
     _require(value is None or 0 <= value <= 1, f"{name} must lie between 0 and 1")
 
 
-def _replay(value: str) -> Replay:
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def _word(words: type[_Word], name: str, value: str) -> _Word:
     try:
-        return Replay(value)
+        return words(value)
     except ValueError:
-        raise SettingsError(f"replay {value!r} is none of {', '.join(Replay)}") from None
+        raise SettingsError(f"{name} {value!r} is none of {', '.join(words)}") from None
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,20 @@ class WebhookOrder:
 
 
 @dataclass(frozen=True)
+class CancelByKey:
+    """`POST path` with the key of a payment in the body's `member`: the payment is called off if there is one; the
+    answer is 200 either way (as Square has it). `tombstones`: a request with this key that comes later, or is still
+    being worked on, is refused too.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    path: str = "/payments/cancel"
+    member: str = "key"
+    tombstones: bool = False
+
+
+@dataclass(frozen=True)
 class Account:
     """One customer of the bank; the bearer token selects it. Keys and payments of two accounts never meet.
 
@@ -86,7 +113,10 @@ class Account:
     `lookup_lag`: seconds after which a payment appears in lists and look-ups; by its id it is there at once.
     `key_header`, `key_field`: where the key is carried; the header wins, None switches one off.
     `fault_rate`: overrides the bank's rate for this account.
-    `shape`: how the API looks to this account; None: the bank's own payments API, strict about what it is sent.
+    `webhook_secret`: what events are signed with, and while it is being changed also with the `old_webhook_secrets`.
+    `api`: what the API looks like; `stripe` has the settings of a Stripe-like one. There `key_field` is not read.
+    `shape`: how the bank's own API looks to this account; None: payments, strict about what it is sent.
+    `cancel`: the way to call a payment off by its key, in the bank's own API or a `shape`; None: there is none.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -103,30 +133,35 @@ class Account:
     webhook_secret: str = field(default="whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0IG9mIDMyIGJ5dGVz", repr=False)
     webhook: WebhookOrder = field(default_factory=WebhookOrder)
     shape: Shape | None = None
+    api: Api = Api.OWN
+    stripe: StripeSettings = field(default_factory=StripeSettings)
+    cancel: CancelByKey | None = field(default_factory=CancelByKey)
+    old_webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "replay", _replay(self.replay))
+        object.__setattr__(self, "replay", _word(Replay, "replay", self.replay))
+        object.__setattr__(self, "api", _word(Api, "api", self.api))
+        _require(self.api is Api.OWN or self.shape is None, f"account {self.name}: a shape is for the bank's own API")
         _require(bool(self.name) and ":" not in self.name, "an account needs a name, without ':'")
         _require(bool(self.token), f"account {self.name}: the token is empty")
         _require(self.retention is None or self.retention >= 0, f"account {self.name}: retention is negative")
         _require(self.lookup_lag >= 0, f"account {self.name}: lookup_lag is negative")
-        _require(
-            self.webhook_secret.startswith("whsec_"), f"account {self.name}: webhook_secret must begin with whsec_"
-        )
+        for secret in (self.webhook_secret, *self.old_webhook_secrets):
+            _require(secret.startswith("whsec_"), f"account {self.name}: a webhook secret must begin with whsec_")
         _rate(self.fault_rate, f"account {self.name}: fault_rate")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `name:token[:replay[:retention[:lag]]]`, as the command line has it.
+        """Read `name:token[:replay[:retention[:lag[:api]]]]`, as the command line has it.
 
-        Retention and lag are seconds or end in s, m, h or d; retention `forever` never ends.
+        Retention and lag are seconds or end in s, m, h or d; retention `forever` never ends; api is `own` or `stripe`.
 
         Raises:
             SettingsError: the text has another form.
         """
         parts = text.split(":")
-        if not 2 <= len(parts) <= 5:
-            raise SettingsError(f"account {text!r}: expected name:token[:replay[:retention[:lag]]]")
+        if not 2 <= len(parts) <= 6:
+            raise SettingsError(f"account {text!r}: expected name:token[:replay[:retention[:lag[:api]]]]")
         given: dict[str, Any] = {"name": parts[0], "token": parts[1]}
         if len(parts) > 2 and parts[2]:
             given["replay"] = parts[2]
@@ -134,6 +169,8 @@ class Account:
             given["retention"] = None if parts[3] == "forever" else seconds(parts[3])
         if len(parts) > 4 and parts[4]:
             given["lookup_lag"] = seconds(parts[4])
+        if len(parts) > 5 and parts[5]:
+            given["api"] = parts[5]
         return cls(**given)
 
 

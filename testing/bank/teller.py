@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from idem.testing.bank.answers import Answer, by_fault, refusal, unauthorized
@@ -14,9 +15,10 @@ from idem.testing.bank.hooks import Hooks
 from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.order import Order, read_order
 from idem.testing.bank.payments import Payments
-from idem.testing.bank.records import Answered, Payment, Received
+from idem.testing.bank.records import Answered, Changed, Payment, Received, Voided
 from idem.testing.bank.script import Event, Happening, Script, Step
-from idem.testing.bank.settings import Account, BankSettings
+from idem.testing.bank.settings import Account, Api, BankSettings
+from idem.testing.bank.stripe.counter import StripeCounter
 from idem.testing.bank.webhooks import Webhooks
 from idem.testing.bank.wire import Incoming, Reply
 
@@ -30,6 +32,7 @@ class Teller:
         clock: Clock,
         ledger: Ledger,
         payments: Payments,
+        stripe: StripeCounter,
         webhooks: Webhooks,
         script: Script,
         hooks: Hooks,
@@ -39,6 +42,7 @@ class Teller:
         self._clock = clock
         self._ledger = ledger
         self._payments = payments
+        self._stripe = stripe
         self._webhooks = webhooks
         self._script = script
         self._hooks = hooks
@@ -53,6 +57,7 @@ class Teller:
             SettingsError: its name or token is taken.
         """
         self._settings = replace(self._settings, accounts=(*self._settings.accounts, account))
+        self._webhooks.add_account(account)
 
     def recall(self) -> None:
         """Go on counting where the log ends."""
@@ -86,7 +91,9 @@ class Teller:
         await self._happened("received", request, step)
         await asyncio.sleep(self._settings.latency)
         answer = refused or await self._answer(order, request, step)
-        if order.account is not None and order.account.shape is not None:
+        if self._speaks_stripe(order):
+            answer = self._stripe.dressed(answer, request, order)
+        elif order.account is not None and order.account.shape is not None:
             answer = order.account.shape.dressed(answer)
         return await self._reply(request, step, answer)
 
@@ -108,8 +115,15 @@ class Teller:
             body_sha256=order.body_sha256,
             nth=0,
             fault=None,
+            asks=order.asks,
         )
         return replace(request, nth=self._sent[_identity(request)] + 1)
+
+    def _speaks_stripe(self, order: Order) -> bool:
+        """Where no account has the token, the path tells whose API it was."""
+        if order.account is not None:
+            return order.account.api is Api.STRIPE
+        return order.path.startswith("/v1/") and any(each.api is Api.STRIPE for each in self._settings.accounts)
 
     def _choose(self, order: Order, account: Account, request: Received) -> Step:
         """The request's own wish, else the script, else chance. A script's step is used up only if it is played."""
@@ -131,15 +145,19 @@ class Teller:
             # A dropped line has no answer; what stands here for it is never sent.
             return by_fault(plan.answer or "503", step.fault.time if step.fault else None)
 
-        async def acted(payment: Payment) -> None:
+        async def acted(payment: Payment | None, more: Sequence[Changed | Voided]) -> None:
             await self._happened("acted", request, step, payment)
-            self._webhooks.announce(payment, step.webhook)
+            for line in more:
+                self._webhooks.announce_line(line, step.webhook)
+            if payment is not None and not more:
+                self._webhooks.announce(payment, step.webhook)
 
         assert order.account is not None
-        answer = await self._payments.serve(order, order.account, request.id, step.fault, acted)
+        counter = self._stripe if order.account.api is Api.STRIPE else self._payments
+        answer = await counter.serve(order, order.account, request.id, step.fault, acted)
         if answer.status < 400 or answer.effect is not None:
             match plan.answer:
-                case "500":
+                case "500" if answer.status != 500:
                     return replace(by_fault("500", None), effect=answer.effect, payment=answer.payment)
                 case "broken":
                     return replace(answer, body=answer.body[: len(answer.body) // 2])
@@ -168,6 +186,6 @@ class Teller:
 
 def _identity(request: Received) -> tuple[str, ...]:
     """What makes two requests sendings of the same thing: the key, else the reference, else the very bytes."""
-    if request.method != "POST":
+    if request.method != "POST" or request.asks == "cancel":
         return (request.account or "", request.method, request.path)
     return (request.account or "", request.method, request.key or request.reference or request.body_sha256)

@@ -1,15 +1,14 @@
-"""The sender of events, signed as Standard Webhooks has it; twice, late or out of order where it is told to."""
+"""The sender of events; twice, late or out of order where it is told to."""
 
 import asyncio
-import base64
-import binascii
-import hashlib
-import hmac
+import itertools
 import math
+import time
 from collections import defaultdict
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,10 +16,10 @@ import httpx
 from idem.testing.bank.answers import encoded
 from idem.testing.bank.book import Book
 from idem.testing.bank.clock import Clock
-from idem.testing.bank.errors import SettingsError
 from idem.testing.bank.ledger import Ledger
-from idem.testing.bank.records import Payment, WebhookSent
-from idem.testing.bank.settings import Account, BankSettings, WebhookOrder
+from idem.testing.bank.records import Changed, Payment, Voided, WebhookSent
+from idem.testing.bank.settings import Account, Api, BankSettings, WebhookOrder
+from idem.testing.bank.signatures import headers
 
 # Seconds before each further try of a delivery that was not answered 2xx.
 RETRIES = (0.5, 2.0, 8.0, 30.0)
@@ -28,37 +27,68 @@ RETRIES = (0.5, 2.0, 8.0, 30.0)
 
 @dataclass(frozen=True)
 class _Event:
+    """`body` is asked when the event is due; None: it has been called off."""
+
     id: str
     type: str
     at: float
-    account: Account
-    payment: Payment
-    body: bytes
+    account: str
+    payment: str
+    body: Callable[[], bytes | None]
+    number: int = 0
 
 
 class Webhooks:
-    """Announces what becomes of payments, to the accounts that have a `webhook_url`."""
+    """Announces what becomes of payments, to the accounts that have a `webhook_url`. `stripe` gives the event of a
+    change of a Stripe-like account."""
 
-    def __init__(self, settings: BankSettings, clock: Clock, ledger: Ledger, book: Book) -> None:
-        self._accounts = {account.name: account for account in settings.accounts if account.webhook_url is not None}
+    def __init__(
+        self,
+        settings: BankSettings,
+        clock: Clock,
+        ledger: Ledger,
+        book: Book,
+        stripe: Callable[[Account, Changed], bytes | None],
+    ) -> None:
+        self._accounts = {account.name: account for account in settings.accounts}
         self._clock = clock
         self._ledger = ledger
         self._book = book
+        self._stripe = stripe
+        self._open = False
+        self._numbers = itertools.count(1)
         self._client: httpx.AsyncClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._held: defaultdict[str, list[_Event]] = defaultdict(list)
+        self._held: defaultdict[str, list[tuple[_Event, bytes]]] = defaultdict(list)
+
+    def add_account(self, account: Account) -> None:
+        """Send the events of one more account."""
+        self._accounts[account.name] = account
+
+    def send_to(self, name: str, url: str) -> None:
+        """Send the events of an account there from now on; if they went nowhere before, those that were too.
+
+        Raises:
+            LookupError: there is no such account.
+        """
+        if name not in self._accounts:
+            raise LookupError(f"the bank has no account {name!r}; it has {', '.join(self._accounts)}")
+        before = self._accounts[name].webhook_url
+        self._accounts[name] = replace(self._accounts[name], webhook_url=url)
+        if before is None:
+            self._catch_up({name})
 
     def start(self) -> None:
         """Begin, with what an earlier run of the bank has not delivered."""
-        if not self._accounts:
-            return
-        self._client = httpx.AsyncClient(timeout=10, trust_env=False)
-        done = {r.id for r in self._ledger.records if isinstance(r, WebhookSent) and _accepted(r.status)}
-        for payment in [r for r in self._ledger.records if isinstance(r, Payment)]:
-            self.announce(payment, None, done)
+        self._open = True
+        if any(account.webhook_url for account in self._accounts.values()):
+            # To load the certificates takes longer than some tests have.
+            self._client = httpx.AsyncClient(timeout=10, trust_env=False)
+        self._catch_up(set(self._accounts))
 
     async def stop(self) -> None:
         """End; what is not delivered yet is so at the next start, if the bank has a log."""
+        self._open = False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -70,82 +100,104 @@ class Webhooks:
     ) -> None:
         """Send the events of a payment, each when it is due; `done` are ids that need no sending any more."""
         account = self._accounts.get(payment.account)
-        if account is None or self._client is None:
+        if account is None or account.api is Api.STRIPE:
             return
         moments = [(payment.status, payment.at)]
         if payment.becomes is not None and payment.settles_at is not None:
             moments.append((payment.becomes, payment.settles_at))
         for status, at in moments:
-            event = self._event(account, payment, status, at)
-            if event.id not in done:
-                self._start(self._send(event, order or account.webhook))
+            self._announce(self._event(account, payment, status, at), order, done)
+
+    def announce_line(
+        self, line: Changed | Voided, order: WebhookOrder | None, done: set[str] | frozenset[str] = frozenset()
+    ) -> None:
+        """The same, of a payment that was called off, or of a change of a Stripe-like account."""
+        account = self._accounts.get(line.account)
+        if account is None:
+            return
+        if isinstance(line, Voided):
+            payment = self._book.get(account, line.payment or "")
+            if payment is not None:
+                self._announce(self._event(account, payment, "canceled", line.at), order, done)
+        elif line.type is not None and account.api is Api.STRIPE:
+            body = partial(self._stripe, account, line)
+            self._announce(_Event(line.id, line.type, line.at, line.account, line.object, body), order, done)
+
+    def _catch_up(self, names: set[str]) -> None:
+        if not any(self._accounts[name].webhook_url for name in names):
+            return
+        done = {r.id for r in self._ledger.records if isinstance(r, WebhookSent) and _accepted(r.status)}
+        for record in list(self._ledger.records):
+            if isinstance(record, Payment) and record.account in names:
+                self.announce(record, None, done)
+            elif isinstance(record, Changed | Voided) and record.account in names:
+                self.announce_line(record, None, done)
+
+    def _announce(self, event: _Event, order: WebhookOrder | None, done: set[str] | frozenset[str]) -> None:
+        account = self._accounts[event.account]
+        if self._open and account.webhook_url is not None and event.id not in done:
+            numbered = replace(event, number=next(self._numbers))
+            self._start(self._send(numbered, order or account.webhook))
 
     def _event(self, account: Account, payment: Payment, status: str, at: float) -> _Event:
         kind = f"payment.{status}"
-        content = {
-            "type": kind,
-            "timestamp": datetime.fromtimestamp(at, UTC).isoformat(),
-            "data": self._book.shown(account, payment, status),
-        }
-        return _Event(f"evt_{payment.id.removeprefix('pay_')}_{status}", kind, at, account, payment, encoded(content))
+
+        def body() -> bytes | None:
+            voided = self._book.voided(payment)
+            if voided is not None and at > voided.at:
+                return None
+            shown = self._book.shown(account, payment, status)
+            if account.shape is not None:
+                shown = account.shape.shown(shown, payment.details)
+            moment = datetime.fromtimestamp(at, UTC).isoformat()
+            return encoded({"type": kind, "timestamp": moment, "data": shown})
+
+        return _Event(f"evt_{payment.id.removeprefix('pay_')}_{status}", kind, at, account.name, payment.id, body)
 
     async def _send(self, event: _Event, order: WebhookOrder) -> None:
         await self._clock.until(event.at + order.delay)
-        held = self._held[event.account.name]
-        held.extend([event] * order.copies)
+        body = event.body()
+        if body is None:
+            return
+        held = self._held[event.account]
+        held.extend([(event, body)] * order.copies)
         if len(held) < order.hold * order.copies:
             await asyncio.sleep(order.hold_seconds)
-        batch = held[::-1] if order.hold > 1 else held[:]
+        # What is due at the same moment comes out of its sleep in any order.
+        batch = sorted(held, key=lambda one: (one[0].at, one[0].number), reverse=order.hold > 1)
         held.clear()
         for one in batch:
             # One after the other, or the network would shuffle them once more.
-            if not await self._deliver(one):
-                self._start(self._retry(one))
+            if not await self._deliver(*one):
+                self._start(self._retry(*one))
 
-    async def _retry(self, event: _Event) -> None:
+    async def _retry(self, event: _Event, body: bytes) -> None:
         for pause in RETRIES:
             await asyncio.sleep(pause)
-            if await self._deliver(event):
+            if await self._deliver(event, body):
                 return
 
-    async def _deliver(self, event: _Event) -> bool:
-        assert self._client is not None
-        assert event.account.webhook_url is not None
-        timestamp = math.floor(self._clock.now())
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": event.id,
-            "webhook-timestamp": str(timestamp),
-            "webhook-signature": signature(event.account.webhook_secret, event.id, timestamp, event.body),
-        }
+    async def _deliver(self, event: _Event, body: bytes) -> bool:
+        account = self._accounts[event.account]
+        assert account.webhook_url is not None
+        if self._client is None:
+            self._client = httpx.AsyncClient(timeout=10, trust_env=False)
+        # Of the real clock, whatever the bank pretends: the receiver compares it with its own.
+        signed = headers(account, event.id, math.floor(time.time()), body)
         try:
-            response = await self._client.post(event.account.webhook_url, content=event.body, headers=headers)
+            response = await self._client.post(
+                account.webhook_url, content=body, headers={"content-type": "application/json", **signed}
+            )
             status = response.status_code
         except httpx.HTTPError:
             status = None
-        self._ledger.write(
-            WebhookSent(event.id, self._clock.now(), event.account.name, event.type, event.payment.id, status)
-        )
+        self._ledger.write(WebhookSent(event.id, self._clock.now(), event.account, event.type, event.payment, status))
         return _accepted(status)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def signature(secret: str, id: str, timestamp: int, body: bytes) -> str:
-    """The `webhook-signature` of a delivery: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`.
-
-    Raises:
-        SettingsError: the secret is not `whsec_` and base64.
-    """
-    try:
-        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    except binascii.Error as error:
-        raise SettingsError("a webhook secret is whsec_ followed by base64") from error
-    signed = b".".join((id.encode(), str(timestamp).encode(), body))
-    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 def _accepted(status: int | None) -> bool:

@@ -15,13 +15,14 @@ from idem.outbox import claim as claims
 from idem.outbox import clock, reports
 from idem.outbox.answers import Renderer
 from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.contract import Question, Response
+from idem.outbox.contract import Response
 from idem.outbox.lane_worker import lane_names
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, Outcome, Pending, Proof, Refused, Seen, Succeeded
 from idem.outbox.proofs import apply
+from idem.outbox.provider import Question
 from idem.outbox.reports import Report
-from idem.reconciler import asking, due
+from idem.reconciler import asking, due, settling
 
 
 def stored(proof: Proof) -> StoredProof:
@@ -63,7 +64,7 @@ async def answered(spine: Spine, taken: due.Taken, look: Any, seen: Seen | None 
     renderer = Renderer()
     found = asking.Answered("look", look, seen or Seen(200), sent=False)
     try:
-        became, _ = await asking.settle(
+        became, _ = await settling.settle(
             spine.database, renderer, taken, found, spine.catalogue.require(taken.operation)
         )
     finally:

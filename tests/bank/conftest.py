@@ -5,9 +5,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +129,42 @@ def bank_process(tmp_path: Path) -> Iterator[Callable[[BankSettings], tuple[subp
     for process in started:
         process.kill()
         process.communicate()
+
+
+class Receiver:
+    """Takes webhooks, answers with the next of `statuses` (204 when they are used up), keeps what it got."""
+
+    def __init__(self):
+        self.got = []
+        self.statuses = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.got.append((time.monotonic(), dict(self.headers), body))
+                self.send_response(receiver.statuses.pop(0) if receiver.statuses else 204)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hooks"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def wait(self, count, seconds=6.0):
+        end = time.monotonic() + seconds
+        while len(self.got) < count:
+            assert time.monotonic() < end, f"only {len(self.got)} webhooks of {count}"
+            time.sleep(0.02)
+        return [json.loads(body) for _, _, body in self.got]
+
+
+@pytest.fixture
+def receiver():
+    it = Receiver()
+    yield it
+    it.server.shutdown()
+    it.server.server_close()

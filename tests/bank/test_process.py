@@ -1,7 +1,9 @@
 """The bank as a process, its settings, and many at its counter at once."""
 
 import asyncio
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +12,17 @@ import time
 import httpx
 import pytest
 
-from idem.testing.bank import Account, Bank, BankSettings, Replay, SettingsError, WebhookOrder, read_log
+from idem.testing.bank import (
+    Account,
+    Bank,
+    BankSettings,
+    CancelByKey,
+    Replay,
+    SettingsError,
+    StripeSettings,
+    WebhookOrder,
+    read_log,
+)
 
 
 def test_a_process_says_its_url_and_ends_cleanly_at_sigterm(bank_process, pay, log_path):
@@ -71,6 +83,9 @@ def test_settings_read_back_as_they_are_written(tmp_path):
         accounts=(
             Account("a", "t", Replay.CURRENT, None, 3.5, webhook_url="http://h/", webhook=WebhookOrder(2, 1.0, 3)),
             Account.parse("b:u:none:7d:15m"),
+            Account("c", "v", api="stripe", stripe=StripeSettings(events_lag=2.0), old_webhook_secrets=("whsec_old",)),
+            Account("d", "w", cancel=CancelByKey("/void", tombstones=True)),
+            Account("e", "x", cancel=None),
         ),
         faults={"429:3": 2.0},
         script=({"match": {"nth": 1}, "faults": ["503"]},),
@@ -83,9 +98,12 @@ def test_an_account_on_the_command_line():
     assert Account.parse("a:t") == Account("a", "t")
     assert Account.parse("a:t:success_only:24h:2.5") == Account("a", "t", Replay.SUCCESS_ONLY, 86400.0, 2.5)
     assert Account.parse("a:t::forever:") == Account("a", "t", retention=None)
+    assert Account.parse("a:sk_test_1:stored:24h::stripe") == Account("a", "sk_test_1", api="stripe")
 
 
-@pytest.mark.parametrize("text", ["", "a", "a:", ":t", "a:t:sometimes", "a:t:none:soon", "a:t:none:1:2:3"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "a:", ":t", "a:t:sometimes", "a:t:none:soon", "a:t:none:1:2:3", "a:t:none:1:2:own:4"]
+)
 def test_an_account_that_is_none(text):
     with pytest.raises(SettingsError):
         Account.parse(text)
@@ -104,6 +122,21 @@ def test_an_account_that_is_none(text):
 def test_settings_that_make_no_sense(given):
     with pytest.raises(SettingsError):
         BankSettings(**given)
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        ({"api": "strip"}, "api: Input should be 'own' or 'stripe'"),
+        ({"api": "stripe", "shape": {"says": {}, "errors": {}}}, "a shape is for the bank's own API"),
+        ({"api": "stripe", "stripe": {"events_lag": -1}}, "events_lag must be 0 or more"),
+        ({"api": "stripe", "stripe": {"event_lag": 1}}, "did you mean events_lag?"),
+        ({"old_webhook_secrets": ["x"]}, "must begin with whsec_"),
+    ],
+)
+def test_accounts_that_make_no_sense(account, said):
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        BankSettings.from_json(json.dumps({"accounts": [account]}))
 
 
 def test_a_script_in_the_settings_is_checked_at_once():

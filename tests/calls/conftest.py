@@ -21,7 +21,7 @@ import pytest
 from idem.outbox import clock
 from idem.outbox.call import call
 from idem.outbox.client import ssl_context, stock_client
-from idem.outbox.contract import Account, Contract, FrozenRequest, Question, Response
+from idem.outbox.contract import Account, Contract, FrozenRequest, Response
 from idem.outbox.outcomes import (
     Absent,
     Ambiguous,
@@ -32,6 +32,7 @@ from idem.outbox.outcomes import (
     Seen,
     Succeeded,
 )
+from idem.outbox.provider import Question
 from idem.outbox.resolve import Resolver
 
 CONTEXT = ssl_context()
@@ -159,6 +160,7 @@ async def dial() -> AsyncIterator[Callable[..., Awaitable[Any]]]:
         *,
         contract: Contract = CONTRACT,
         credentials: dict[str, str] | None = None,
+        account: Account | None = None,
         client: httpx.AsyncClient | None = None,
         lease: float = 60.0,
         tls: ssl.SSLContext | None = None,
@@ -168,7 +170,8 @@ async def dial() -> AsyncIterator[Callable[..., Awaitable[Any]]]:
             client = stock_client(tls or CONTEXT, contract)
         clients.append(client)
         given = {"margin": 0.5, "start": lambda: True, "mark_start": None, "resolver": resolver, **more}
-        account = Account("main", origin, credentials or {"Authorization": "Bearer sk_secret"})
+        if account is None:
+            account = Account("main", origin, credentials or {"Authorization": "Bearer sk_secret"})
         return await call(client, account, request, contract=contract, lease_ends=clock.boottime() + lease, **given)
 
     yield make
@@ -228,6 +231,9 @@ class Bank:
         if response.status == 201:
             return Succeeded("p-1"), Seen()
         return CouldNotAsk(), Seen()
+
+    def next_page(self, response: Response, question: Question, request: FrozenRequest) -> FrozenRequest | None:
+        return None
 
 
 @pytest.fixture

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from idem.outbox import clock
-from idem.outbox.contract import Account, Contract, FrozenRequest, Question
+from idem.outbox.contract import Account, Contract, FrozenRequest
 from idem.outbox.errors import ConfigError
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Succeeded
+from idem.outbox.provider import Question
 
 QUESTION = Question("key-1", None, False)
 
@@ -172,7 +174,8 @@ async def test_a_cancelled_slot_loses_no_row_and_does_not_blame_the_provider(
 async def test_a_provider_that_hangs_does_not_slow_another_lane(serve: Any, bank: Any, behaviour: Any) -> None:
     """IB-042."""
     hanging, healthy = await serve(behaviour.drinks), await serve(behaviour.answers)
-    slow, quick = opened(bank(hanging.origin), slots=20), opened(bank(healthy.origin), slots=2)
+    patient = replace(bank("").contract, connect_timeout=2.0)
+    slow, quick = opened(bank(hanging.origin), slots=20), opened(bank(healthy.origin, contract=patient), slots=2)
     stuck = [
         asyncio.create_task(slow.send(n, behaviour.POST, lease_ends=lease(), start=lambda: True)) for n in range(40)
     ]
@@ -232,6 +235,8 @@ async def test_a_question_about_a_dead_provider_closes_no_breaker_and_one_that_i
     await behaviour.until(lambda: lane.room() > 0)
     assert (await lane.ask(Question("key-2", None, False), lease_ends=lease()))[0] == Absent()
     assert lane.breaker.closings == 1
+    assert lane.room() == 1
+    await lane.ask(Question("key-3", None, False), lease_ends=lease())
     assert lane.room() == 2
     await lane.close()
 

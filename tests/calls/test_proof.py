@@ -176,7 +176,11 @@ async def test_an_exhausted_pool_is_not_sent(dial: Any, serve: Any, behaviour: A
     assert isinstance(await holding, Lost)
 
 
-@pytest.mark.parametrize(("reply", "kind"), [(b"HTTP/1.1 502 Bad\r\nContent-Length: 0\r\n\r\n", NotSent), (b"", Lost)])
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [(b"HTTP/1.1 502 Bad\r\nContent-Length: 0\r\n\r\n", NotSent), (b"", Lost)],
+    ids=["CONNECT answered 502", "CONNECT answered by FIN"],
+)
 async def test_a_proxy_that_refuses_to_connect_is_not_sent(dial: Any, serve: Any, reply: bytes, kind: type) -> None:
     """CONNECT is not our request; a proxy that closes instead is lost by its class."""
 

@@ -76,6 +76,7 @@ async def silent(wire: Any) -> None:
 @pytest.mark.parametrize(
     ("handler", "error"),
     [(garbage, "ConnectError"), (closes, "ConnectError"), (resets, "ConnectError"), (silent, "ConnectTimeout")],
+    ids=["TLS garbage", "FIN in handshake", "RST in handshake", "TLS server silent"],
 )
 async def test_a_tls_handshake_that_fails_is_not_sent(dial: Any, serve: Any, handler: Any, error: str) -> None:
     server = await serve(handler)
@@ -95,7 +96,9 @@ async def test_an_untrusted_certificate_is_not_sent(dial: Any, serve: Any, behav
 
 
 @pytest.mark.parametrize(
-    ("version", "kind"), [(ssl.TLSVersion.TLSv1_2, NotSent), (ssl.TLSVersion.TLSv1_3, Lost)], ids=["1.2", "1.3"]
+    ("version", "kind"),
+    [(ssl.TLSVersion.TLSv1_2, NotSent), (ssl.TLSVersion.TLSv1_3, Lost)],
+    ids=["mTLS, no client cert, TLS 1.2", "mTLS, no client cert, TLS 1.3"],
 )
 async def test_a_missing_client_certificate_is_proven_with_tls_1_2_only(
     dial: Any, serve: Any, behaviour: Any, certificate: Any, version: Any, kind: type
@@ -154,6 +157,15 @@ POST = FrozenRequest("POST", "/payments", {"Idempotency-Key": "k-1"}, b'{"amount
         (never_answers, POST, 1, {"ReadTimeout", "TimeoutError"}),
         (never_reads, BIG, 0, {"WriteTimeout", "TimeoutError"}),
     ],
+    ids=[
+        "full request read, then FIN",
+        "full request read, then RST",
+        "RST before reading, small body",
+        "RST before reading, 30 MB body",
+        "garbage status line",
+        "no response",
+        "peer never reads, 30 MB",
+    ],
 )
 async def test_bytes_that_may_have_left_are_lost(
     dial: Any, serve: Any, handler: Any, request_: FrozenRequest, full: int, errors: set[str]
@@ -206,6 +218,14 @@ async def redirects_nowhere(wire: Any) -> None:
         (speaks_brotli, 201),
         (talks_too_much, 201),
         (redirects_nowhere, 307),
+    ],
+    ids=[
+        "201 head, truncated body",
+        "201 head, body stalls",
+        "201, invalid gzip",
+        "201, a coding that we do not read",
+        "201, a body without an end",
+        "307 to no address",
     ],
 )
 async def test_a_status_is_kept_whatever_becomes_of_the_body(dial: Any, serve: Any, handler: Any, status: int) -> None:

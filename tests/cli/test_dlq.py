@@ -167,7 +167,7 @@ async def test_closing_and_discarding(desk: Desk) -> None:
     completed = await desk.cli("dlq", "resolve", conflict, "--as", "completed", "--reference", "p", *WHY, "--yes")
     refused(completed, "not for a dead letter `conflict` of a completed intent", "Possible now: resolve --as closed")
     refused(await desk.cli("dlq", "discard", conflict, *WHY, "--yes"), "Possible now: resolve --as closed")
-    refused(await desk.cli("dlq", "resolve", stray, "--as", "closed", *WHY, "--yes"), "Possible now: discard")
+    refused(await desk.cli("dlq", "resolve", stray, "--as", "closed", *WHY, "--yes"), "Possible now: redrive, discard")
     assert (await desk.cli("dlq", "resolve", conflict, "--as", "closed", *WHY, "--yes")).code == 0
     assert (await desk.cli("dlq", "discard", stray, *WHY, "--yes", "--json")).data["action"] == "discarded"
     assert (await desk.cli("dlq", "list", "--json")).data["dead_letters"] == []

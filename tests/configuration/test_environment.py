@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import get_args
 
@@ -21,12 +22,13 @@ PROVIDER = """
 key = { carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }
 errors = { shape = "/error/code" }
 outcome = [{ says = "final" }]
+verified = "TODAY"
 accounts.main = { origin = "https://bank.example", authorization = %s }
 [operations.pay]
 provider = "bank"
 path = "/payments"
 params = { type = "object" }
-"""
+""".replace("TODAY", str(date.today()))
 
 
 @pytest.fixture

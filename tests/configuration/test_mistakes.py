@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 from idem.outbox.configuration import explain, load
 from idem.outbox.errors import ConfigError
 
-PROVIDER = """
+PROVIDER = f"""
 [providers.bank]
-key = { carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }
-errors = { shape = "/error/code" }
-outcome = [{ says = "final", when = { "/status" = "succeeded" } }]
-accounts.main = { origin = "https://bank.example" }
+verified = "{date.today()}"
+key = {{ carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }}
+errors = {{ shape = "/error/code" }}
+outcome = [{{ says = "final", when = {{ "/status" = "succeeded" }} }}]
+accounts.main = {{ origin = "https://bank.example" }}
 """
 OPERATION = """
 [operations.pay]
@@ -71,6 +73,8 @@ MISTAKES = [
     ("[database]\nurl_from = { env = 'NO_URL' }", "database.url_from", "NO_URL is not set"),
 ]
 
+VERIFIED = f'verified = "{date.today()}"'
+
 PROVIDER_MISTAKES = [
     ('retention = "24h"', 'retention = "24h", margins = "1h"', "providers.bank.key.margins", "Did you mean margin?"),
     ('retention = "24h"', 'retention = "24h", margin = "5m"', "providers.bank.key.margin", "at least 17m"),
@@ -95,19 +99,10 @@ PROVIDER_MISTAKES = [
     ('accounts.main = { origin = "https://bank.example" }', "", "providers.bank.accounts", "no account"),
     ("[providers.bank]", '[providers.bank]\nschedule = ["1m"]', "providers.bank.schedule", "Add a later time"),
     ("[providers.bank]", '[providers.bank]\nflight_limit = "1s"', "providers.bank.flight_limit", "own deadline"),
-    ("[providers.bank]", '[providers.bank]\nverified = "x"', "providers.bank.verified", "2026-11-28"),
-    (
-        "[providers.bank]",
-        '[providers.bank]\non_unsettleable = "assume_done"',
-        "providers.bank.on_unsettleable",
-        'error: "assume_done" is not available yet: use "operator"',
-    ),
-    (
-        "[providers.bank]",
-        '[providers.bank]\non_unsettleable = "assume_not_done"',
-        "providers.bank.on_unsettleable",
-        'error: "assume_not_done" is not available yet: use "operator"',
-    ),
+    (VERIFIED, 'verified = "x"', "providers.bank.verified", "2026-11-28"),
+    (VERIFIED, "", "providers.bank.verified", "warning: nothing says when"),
+    (VERIFIED, f'verified = "{date.today() - timedelta(days=367)}"', "providers.bank.verified", "367 days ago"),
+    (VERIFIED, f'verified = "{date.today() + timedelta(days=9)}"', "providers.bank.verified", "error: 20"),
     ("[providers.bank]", '[providers."my bank"]', "providers.my bank", "no usable name"),
     (
         "[providers.bank]",
@@ -127,6 +122,43 @@ PROVIDER_MISTAKES = [
         "operations.pay.body",
         "the call would be made again",
     ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\nlookup.by_id = { path = { p_ = "/p/{idem.key}" } }',
+        "providers.bank.lookup",
+        "not available here",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\nlookup.by_events = { path = "/e?t={idem.sent_at}", match = "/key" }',
+        "providers.bank.lookup.by_events.types",
+        "copies of the object",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\nlist = { path = "/p?t={idem.since}" }',
+        "providers.bank.list",
+        "exclusive = true",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\nlist = { path = "/p?t={idem.since}", page = { style = "cursr" } }',
+        "providers.bank.list.page.style",
+        "'cursor'",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\ncancel_by_key = { path = "/c" }',
+        "providers.bank.cancel_by_key",
+        "put {idem.key} into",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\ncancel_by_key = { path = "/c/{idem.key}", body = { a = 1979-05-27 } }',
+        "providers.bank.cancel_by_key",
+        "JSON",
+    ),
+    ("[providers.bank]", '[providers.bank]\nsettle = ["cancel_by_key"]', "providers.bank.settle", "cannot settle"),
     (
         'says = "final", when',
         'says = "not_executed:request", status = [503] }, { says = "final", when',
@@ -221,7 +253,7 @@ def test_no_operation_is_another_mistake_than_a_broken_one(write: Path) -> None:
 def test_the_line_is_named(write: Path) -> None:
     write.write_text('environment = "Prod!"\n\n[worker]\nslots = 4\nbatch = 0\n' + SOUND.replace("final", "finale"))
     lines = {finding.where: finding.line for finding in explain(write, {}) if finding.level == "error"}
-    assert lines == {"environment": 1, "worker.batch": 5, "providers.bank.outcome.0.says": 10}
+    assert lines == {"environment": 1, "worker.batch": 5, "providers.bank.outcome.0.says": 11}
     write.write_text(
         "[providers.bank]\n[[providers.bank.outcome]]\nsays = 'final'\n[[providers.bank.outcome]]\nsays = 'x'\n"
         "[operations.\"a.b\"]\nprovider = 'bank'\n"

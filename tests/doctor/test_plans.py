@@ -17,7 +17,7 @@ from schema import backlog
 from schema.databases import new_database
 
 import idem.cli.doctor
-from idem.cli.doctor import people, queue, refused, webhooks
+from idem.cli.doctor import accounts, people, queue, refused, webhooks
 
 LEDGERS = backlog.HOT - {"outbox"}
 MOST = max(queue.MOST, refused.MOST)
@@ -25,7 +25,7 @@ MOST = max(queue.MOST, refused.MOST)
 PARAMETERS: dict[str, Any] = {
     "window": 7200.0, "most": MOST, "sample": refused.SAMPLE, "misses": refused.MISSES, "newest": people.NEWEST,
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
-    "columns": [""], "transactions": 1, "timeout": "5s", "lock": "2s",
+    "columns": [""], "transactions": 1, "timeout": "5s", "lock": "2s", "recent": accounts.RECENT,
 }  # fmt: skip
 
 

@@ -36,11 +36,9 @@ async def until(found: Any, seconds: float = 20) -> None:
 
 async def registered(house: House) -> None:
     """The handler exists, as after its first deployment."""
-    process = start(house)
-    await until(lambda: house.run("SELECT 1 FROM idem.event_handlers"))
-    process.terminate()
-    await asyncio.to_thread(process.join, 10)
-    assert process.exitcode == 0
+    async with house.runner(house.handlers(kill_handler.count, name="count")) as runner:
+        assert await runner.run_once() == 0
+    assert house.run("SELECT 1 FROM idem.event_handlers")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])

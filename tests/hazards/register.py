@@ -51,6 +51,9 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             (SETTLING, "test_hazard_4_a_refusal_of_our_credentials_settles_nothing"),
             (SETTLING, "test_hazard_4_a_401_on_a_replay_proves_nothing_about_the_first_attempt"),
             (SETTLING, "test_hazard_4_a_refusal_by_its_status_alone_settles_no_replay"),
+            ("tests/providers/test_meanings.py", "test_hazard_4_a_code_counts_in_the_providers_own_error_shape_alone"),
+            ("tests/stripe/test_settling.py", "test_hazard_4_a_decline_is_an_answer_and_names_its_payment"),
+            ("tests/stripe/test_settling.py", "test_hazard_4_a_decline_whose_answer_was_lost"),
         ),
     ),
     5: (
@@ -74,6 +77,11 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             (SETTLING, "test_hazard_7_no_replay_outside_the_retention_guard"),
             (SETTLING, "test_hazard_7_a_floor_lowered_in_the_configuration_holds_at_once"),
             (SETTLING, "test_hazard_7_days_of_not_reaching_it_do_not_use_up_the_window"),
+            ("tests/settling/test_pins.py", "test_the_retention_guard_holds_after_a_redrive"),
+            ("tests/settling/test_order.py", "test_a_replay_that_comes_second_obeys_the_retention_guard"),
+            ("tests/stripe/test_settling.py", "test_hazard_7_after_the_window_nothing_is_sent_and_the_events_settle"),
+            ("tests/stripe/test_settling.py", "test_hazard_7_what_was_never_there_is_not_sent_anew_by_a_replay"),
+            ("tests/matrix/test_contracts.py", "test_no_replay_comes_near_the_end_of_the_retention"),
         ),
     ),
     8: (
@@ -81,14 +89,37 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (SETTLING, "test_hazard_8_credentials_of_another_account_prove_no_absence"),
             (SETTLING, "test_hazard_8_a_row_of_another_origin_is_left_alone"),
+            ("tests/settling/test_pins.py", "test_a_redrive_goes_to_the_account_it_was_accepted_for_or_nowhere"),
+            (
+                "tests/settling/test_cancel.py",
+                "test_the_credentials_of_another_account_cancel_nothing_and_are_not_believed",
+            ),
+            ("tests/settling/test_account_check.py", "test_under_another_accounts_credentials_nothing_is_called"),
+            ("tests/settling/test_account_check.py", "test_the_first_start_stores_and_the_next_finds_the_same"),
+            ("tests/settling/test_account_check.py", "test_an_outage_at_the_start_holds_up_nobody"),
+            ("tests/settling/test_account_check.py", "test_a_call_that_has_its_claim_already_is_given_back"),
         ),
     ),
-    9: ("the reconciler's replay is a send, but has no claim", ((RACES, "test_two_reconcilers_take_a_row_once"),)),
+    9: (
+        "the reconciler's replay is a send, but has no claim",
+        (
+            (RACES, "test_two_reconcilers_take_a_row_once"),
+            ("tests/settling/test_order.py", "test_where_a_replay_could_execute_there_is_none"),
+            ("tests/matrix/test_sabotage.py", "test_a_reconciler_that_replays_where_a_replay_could_execute"),
+        ),
+    ),
     10: (
         "the provider key is burned",
         (
             (SETTLING, "test_hazard_10_a_redrive_keeps_the_key_and_the_bytes"),
             (SETTLING, "test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_more"),
+            ("tests/settling/test_cached.py", "test_the_redrive_takes_a_new_key_and_the_old_one_is_still_known"),
+            ("tests/settling/test_cached.py", "test_nothing_is_rendered_while_something_sent_may_still_act"),
+            ("tests/settling/test_cancel.py", "test_a_reconciler_that_dies_with_its_cancel_leaves_the_key_burned"),
+            ("tests/settling/test_echo.py", "test_the_event_of_the_cancelled_object_refuses_nothing"),
+            ("tests/stripe/test_settling.py", "test_hazard_10_a_cached_500_ends_the_replays_and_its_events_settle"),
+            ("tests/stripe/test_settling.py", "test_hazard_10_a_cached_500_without_an_effect_is_never_sent_again"),
+            ("tests/matrix/test_contracts.py", "test_what_is_cancelled_by_key_is_made_anew_once"),
         ),
     ),
     11: (
@@ -107,9 +138,13 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             (SETTLING, "test_hazard_14_pending_for_too_long_tells_an_operator_and_polling_goes_on"),
             (FLOW, "test_hazard_14_the_customer_is_sent_on_while_the_end_is_awaited"),
             (AWAITING, "test_hazard_14_an_interim_answer_does_not_move_the_limit"),
+            ("tests/settling/test_pending.py", "test_a_payout_that_takes_five_days"),
         ),
     ),
-    15: ("a silent loss", ((SETTLING, "test_hazard_15_a_verdict_without_a_redrive_tells_somebody"),)),
+    15: (
+        "a silent loss",
+        ((SETTLING, "test_hazard_15_a_verdict_without_a_redrive_tells_somebody"),),
+    ),
     16: (
         "a polling client makes waiting rows unknown",
         ((SETTLING, "test_hazard_16_a_polling_client_does_not_make_a_waiting_row_unknown"),),
@@ -119,6 +154,19 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (SETTLING, "test_hazard_17_two_payments_under_one_reference_are_seen"),
             (RACES, "test_contradicting_late_proofs_open_a_dead_letter_and_change_nothing"),
+            ("tests/webhooks/test_later.py", "test_hazard_17_a_refund_is_told_and_changes_nothing"),
+            ("tests/stripe/test_localstripe.py", "test_a_bad_line_and_a_killed_worker_make_no_second_payment"),
+            ("tests/stripe/test_settling.py", "test_one_call_that_made_several_kinds_is_one_effect"),
+            ("tests/ledger/test_classes.py", "test_hazard_17_a_payment_that_a_person_said_had_not_happened"),
+            ("tests/ledger/test_classes.py", "test_hazard_17_a_payment_of_an_intent_that_was_cancelled"),
+        ),
+    ),
+    18: (
+        "webhooks: whose, and how final",
+        (
+            (APPLYING, "test_hazard_18_another_accounts_secret_touches_nothing"),
+            ("tests/schemes/test_every_scheme.py", "test_a_genuine_delivery_is_taken_under_any_of_several_secrets"),
+            ("tests/stripe/test_events.py", "test_hazard_18_the_charge_beside_a_payment_settles_nothing"),
         ),
     ),
     19: (
@@ -129,7 +177,10 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             ("tests/accept/test_decisions.py", "test_hazard_19_the_reaper_between_insert_and_select"),
         ),
     ),
-    20: ("one bad row stops a whole batch", ((RACES, "test_hazard_20_one_bad_row_does_not_stop_a_batch"),)),
+    20: (
+        "one bad row stops a whole batch",
+        ((RACES, "test_hazard_20_one_bad_row_does_not_stop_a_batch"),),
+    ),
     21: (
         "the answer to COMMIT is lost",
         (
@@ -171,14 +222,22 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (("tests/sweeper/test_retention.py", "test_a_key_past_its_time_becomes_a_tombstone_and_then_goes"),),
     ),
     26: (
-        "no total deadline (asynchronous calls; synchronous providers come later)",
-        (("tests/calls/test_deadline.py", "test_a_server_that_drips_is_cut_off_and_lost"),),
+        "no total deadline",
+        (
+            ("tests/calls/test_deadline.py", "test_a_server_that_drips_is_cut_off_and_lost"),
+            ("tests/sending/test_overrunning.py", "test_slots_that_hang_claim_nothing_more"),
+            ("tests/sending/test_overrunning.py", "test_an_asynchronous_one_is_ended_at_its_deadline"),
+        ),
     ),
     27: (
         "a schedule too short, or eaten by an outage",
         (
             (SETTLING, "test_hazard_27_what_could_not_be_asked_counts_as_nothing"),
             (SETTLING, "test_hazard_27_a_cached_failure_uses_up_the_schedule_and_ends_with_an_operator"),
+            ("tests/settling/test_late.py", "test_an_absence_after_a_5xx_is_no_verdict"),
+            ("tests/protection/test_outage.py", "test_an_outage_across_the_end_of_the_replay_window"),
+            ("tests/stripe/test_settling.py", "test_hazard_27_what_is_rolled_forward_is_found_among_the_events"),
+            ("tests/matrix/test_replaying.py", "test_one_effect_all_settled_and_nothing_forbidden"),
         ),
     ),
     28: (
@@ -207,7 +266,10 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             (WORKER, "test_sigterm_finishes_what_runs_and_claims_nothing_more"),
         ),
     ),
-    33: ("rolling deploys", ((SETTLING, "test_hazard_33_a_newer_format_is_left_to_a_newer_worker"),)),
+    33: (
+        "rolling deploys",
+        ((SETTLING, "test_hazard_33_a_newer_format_is_left_to_a_newer_worker"),),
+    ),
     34: (
         "SQL producers: who renders, who canonicalises",
         (
@@ -216,7 +278,10 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             ("tests/producers/test_kills.py", "test_a_killed_worker_leaves_it_to_be_rendered_or_to_be_sent"),
         ),
     ),
-    35: ("whose bytes are the stored answer", ((SETTLING, "test_hazard_35_the_same_answer_whoever_settled"),)),
+    35: (
+        "whose bytes are the stored answer",
+        ((SETTLING, "test_hazard_35_the_same_answer_whoever_settled"),),
+    ),
     36: (
         "rows that the HTTP table lacked",
         (
@@ -238,6 +303,33 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             (API_CONTENT, "test_hazard_38_card_data_is_refused_before_it_is_stored"),
             (API_CONTENT, "test_a_key_that_looks_personal_is_counted_and_never_shown"),
             (PRODUCERS, "test_hazard_38_card_data_is_refused_before_anything_is_stored"),
+        ),
+    ),
+    39: (
+        "no replay and no look-up (a mail, a text message)",
+        (
+            ("tests/settling/test_standing_orders.py", "test_assume_done_when_nothing_sent_can_act_any_more"),
+            ("tests/settling/test_standing_orders.py", "test_assume_not_done_redrives_as_the_operation_says"),
+            ("tests/settling/test_standing_orders.py", "test_a_refusal_after_an_assumption_is_a_conflict"),
+            ("tests/sending/test_send.py", "test_the_standing_order_decides_for_a_mail_and_is_on_record"),
+            ("tests/matrix/test_contracts.py", "test_where_nothing_can_be_asked_nothing_is_sent_again"),
+        ),
+    ),
+    40: (
+        "ledger check and unmatched webhooks drown in foreign traffic",
+        (
+            ("tests/accept/test_marks.py", "test_hazard_40_what_is_frozen_carries_deployment_and_key"),
+            (
+                "tests/accept/test_marks.py",
+                "test_hazard_40_an_application_of_another_environment_accepts_nothing_that_it_would_mark_wrongly",
+            ),
+            ("tests/providers/test_mark.py", "test_hazard_40_an_object_is_ours_only_by_our_mark"),
+            ("tests/webhooks/test_unmatched.py", "test_hazard_40_foreign_traffic_calls_nobody"),
+            ("tests/webhooks/test_unmatched.py", "test_hazard_40_the_mark_decides_whose_it_is"),
+            ("tests/webhooks/test_unmatched.py", "test_hazard_40_an_exclusive_account_has_no_foreign_events"),
+            ("tests/webhooks/test_batches.py", "test_hazard_40_a_test_event_is_never_a_live_one"),
+            ("tests/ledger/test_classes.py", "test_hazard_40_without_a_mark_only_an_account_of_our_own_shows_theirs"),
+            ("tests/ledger/test_walk.py", "test_a_walk_beside_live_traffic_finds_nothing"),
         ),
     ),
     42: (
@@ -284,6 +376,10 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (SETTLING, "test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim"),
             (SETTLING, "test_hazard_48_a_paused_lane_claims_and_asks_nothing"),
+            ("tests/protection/test_probe.py", "test_a_provider_without_keys_is_asked_before_it_is_paid"),
+            ("tests/protection/test_rate.py", "test_a_fleet_keeps_its_rate_and_uses_it"),
+            ("tests/protection/test_pause.py", "test_paused_calls_leave_look_ups_and_send_no_replay"),
+            ("tests/shares/test_limits.py", "test_hazard_48_of_a_paused_lane_no_row_is_read"),
         ),
     ),
     49: (
@@ -292,7 +388,10 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     ),
     50: (
         "small things: intent and key move together; one open row, one open entry",
-        ((TRANSITIONS, "test_hazard_50_an_intent_moves_as_its_key_does"),),
+        (
+            (TRANSITIONS, "test_hazard_50_an_intent_moves_as_its_key_does"),
+            ("tests/protection/test_concurrency.py", "test_who_asks_has_its_share_and_no_more"),
+        ),
     ),
     51: (
         "cancelled, and executed afterwards",
@@ -314,6 +413,8 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (RACES, "test_a_stored_proof_beats_the_claim"),
             (INLINE, "test_hazard_53_a_row_at_rest_with_an_unapplied_proof_is_not_taken_up"),
+            ("tests/webhooks/test_hints.py", "test_hazard_53_a_hint_keeps_a_queued_call_from_being_sent"),
+            ("tests/webhooks/test_hints.py", "test_hazard_53_a_hint_stands_against_retry_redrive_and_cancel"),
         ),
     ),
     54: (
@@ -323,9 +424,25 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             (INLINE_KILLS, "test_hazard_54_a_caller_that_lives_and_has_let_go_is_known_to_be_done"),
         ),
     ),
+    55: (
+        "a synchronous provider goes on sending after its call was reported",
+        (
+            (
+                "tests/sending/test_overrunning.py",
+                "test_its_claim_is_left_to_the_sweeper_and_its_late_result_is_a_proof",
+            ),
+            ("tests/sending/test_overrunning.py", "test_slots_that_hang_claim_nothing_more"),
+            ("tests/sending/test_overrunning.py", "test_an_asynchronous_one_is_ended_at_its_deadline"),
+            ("tests/provider_conformance/test_function.py", "test_a_function_that_ignores_its_deadline_is_caught"),
+        ),
+    ),
     56: (
         "two retries of a finished key at once",
         (("tests/accept/test_races.py", "test_hazard_56_two_retries_of_a_completed_key_both_get_the_answer"),),
+    ),
+    57: (
+        "a proof must name its step",
+        (("tests/webhooks/test_rules.py", "test_hazard_57_an_earlier_key_of_the_same_call_is_its_own"),),
     ),
     58: (
         "`on_settled` hears what is not at rest, in any order",
@@ -350,21 +467,37 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         "the outbox row has a list of statuses, not of transitions",
         ((TRANSITIONS, "test_hazard_61_exactly_the_listed_outbox_transitions_succeed"),),
     ),
-    62: ("nothing is ever exhausted", ((SETTLING, "test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts"),)),
+    62: (
+        "nothing is ever exhausted",
+        (
+            (SETTLING, "test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts"),
+            ("tests/protection/test_outage.py", "test_an_outage_across_the_end_of_the_replay_window"),
+        ),
+    ),
     63: (
         "one tenant can stop a lane",
-        (("tests/calls/test_breaker.py", "test_one_row_with_a_wrong_configuration_never_stops_a_lane"),),
+        (
+            ("tests/calls/test_breaker.py", "test_one_row_with_a_wrong_configuration_never_stops_a_lane"),
+            (
+                "tests/protection/test_probe.py",
+                "test_refused_credentials_are_tried_with_a_row_because_a_look_says_nothing_about_them",
+            ),
+        ),
     ),
     64: (
         "hung names stop every lane",
         (
             ("tests/calls/test_resolve.py", "test_hung_dns_in_one_lane_does_not_delay_another"),
             ("tests/calls/test_resolve.py", "test_the_default_executor_is_used_for_nothing"),
+            ("tests/sending/test_send.py", "test_a_hung_name_in_one_lane_holds_up_no_other"),
         ),
     ),
     65: (
         "`answer` is user code before an immutable write",
-        ((SETTLING, "test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_the_effect"),),
+        (
+            (SETTLING, "test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_the_effect"),
+            ("tests/sending/test_contract.py", "test_a_worker_without_the_code_leaves_the_row_alone"),
+        ),
     ),
     66: (
         "`reserve` on a key at rest",
@@ -386,6 +519,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (SETTLING, "test_hazards_14_68_absent_for_what_the_provider_had_accepted_is_a_conflict"),
             (AWAITING, "test_hazard_68_not_found_after_an_interim_answer_is_a_conflict"),
+            ("tests/matrix/test_replaying.py", "test_one_effect_all_settled_and_nothing_forbidden"),
         ),
     ),
     69: (
@@ -405,7 +539,10 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     ),
     72: (
         "two workers count 39 of 40",
-        ((SETTLING, "test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim"),),
+        (
+            (SETTLING, "test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim"),
+            ("tests/shares/test_limits.py", "test_hazard_72_two_claims_at_once_never_exceed_an_exact_limit"),
+        ),
     ),
     74: (
         "the version of a key that may be gone",
@@ -413,6 +550,11 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     ),
     75: (
         "small things (SET CONSTRAINTS between reserve and submit)",
-        ((RESERVE, "test_hazard_75_set_constraints_makes_the_check_at_once"),),
+        (
+            (RESERVE, "test_hazard_75_set_constraints_makes_the_check_at_once"),
+            ("tests/schemes/test_scheme_settings.py", "test_hazard_75_two_accounts_with_one_secret_are_refused"),
+            ("tests/schemes/test_scheme_settings.py", "test_hazard_75_one_text_under_two_schemes_is_one_secret"),
+            ("tests/ledger/test_classes.py", "test_hazard_75_a_second_object_under_one_key_is_seen"),
+        ),
     ),
 }

@@ -9,8 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 HAZARDS = runpy.run_path(str(Path(__file__).with_name("register.py")))["HAZARDS"]
 DUE = {
-    *range(1, 12), *range(14, 18), *range(19, 30), 31, 32, 33, 34, 35, 36, 37, 38, *range(42, 48), *range(48, 55), 56,
-    *range(58, 72), 72, 74, 75,
+    *range(1, 12), *range(14, 30), *range(31, 41), *range(42, 73), 74, 75,
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from races_help import claim_one
 from idem.outbox import ages, clock, generations
 from idem.outbox import claim as claims
 from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.contract import Limits
 from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Replay
 from idem.outbox.errors import Refusal
 from idem.outbox.lane_worker import lane_names
@@ -318,7 +319,8 @@ async def test_hazard_35_the_same_answer_whoever_settled(spine: Spine) -> None:
 
 async def test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim(spine: Spine) -> None:
     provider = spine.catalogue.providers["keyed"]
-    limited = dataclasses.replace(provider, contract=dataclasses.replace(KEYED, concurrency=3))  # type: ignore[type-var]
+    contract = dataclasses.replace(KEYED, limits=Limits(concurrency=3))
+    limited = dataclasses.replace(provider, contract=contract)  # type: ignore[type-var]
     spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": limited})
     for n in range(8):
         spine.accepted(f"k{n}")

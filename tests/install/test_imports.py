@@ -54,8 +54,8 @@ def test_nothing_of_the_daemons_is_loaded_where_it_is_installed(beside: Callable
     daemon = beside(*PROJECT["optional-dependencies"]["daemon"], *PROJECT["optional-dependencies"]["fastapi"])
     statements = [f"from idem import {name}" for name in sorted(idem.__all__)]
     heavy = {
-        "alembic", "apscheduler", "fastapi", "h11", "httpx", "prometheus_client", "psycopg", "psycopg_pool", "rich",
-        "starlette", "structlog", "typer", "uvicorn",
+        "alembic", "apscheduler", "cryptography", "fastapi", "h11", "httpx", "prometheus_client", "psycopg",
+        "psycopg_pool", "rich", "starlette", "structlog", "typer", "uvicorn",
     }  # fmt: skip
     assert loaded(daemon, *statements) & heavy == set()
 

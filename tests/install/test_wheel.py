@@ -33,7 +33,7 @@ def test_the_wheel_has_every_file_of_every_package_and_nothing_else(wheel: Path)
     # Of use to whoever writes a migration of ours, in the repository.
     assert sources - there == {"idem/migrations/script.py.mako"}
     assert there <= sources
-    assert {Path(name).suffix for name in there} >= {".py", ".sql", ".json"}
+    assert {Path(name).suffix for name in there} >= {".py", ".sql", ".json", ".toml"}
     assert not [name for name in there if "tests" in Path(name).parts]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ accounts.main = { origin = "https://bank.example" }
 provider = "bank"
 path = "/payments"
 params = { type = "object" }
-"""
+""".replace("[providers.bank]\n", f'[providers.bank]\nverified = "{date.today()}"\n')
 ENV = {"SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 ANSWER = '    { says = "answer", when = { "/status" = "requires_action" } },\n'
 PENDING = '    { says = "pending", when = { "/status" = "processing" } },\n'

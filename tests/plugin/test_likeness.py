@@ -11,8 +11,9 @@ import pytest
 from fix_spine import BY_ID, ERRORS, KEYED, KEYLESS, OUTCOME, lookup
 
 from idem.outbox import pointer
-from idem.outbox.contract import Account, FrozenRequest, KeyRule, ProviderRequest, Question, Response
+from idem.outbox.contract import Account, FrozenRequest, KeyRule, ProviderRequest, Response
 from idem.outbox.outcomes import Absent, Ambiguous, Look, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.outbox.provider import Question
 from idem.outbox.providers.defaults import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.looks import Lookup

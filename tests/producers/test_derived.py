@@ -59,7 +59,7 @@ SELECT idem.fingerprint(%s, CASE WHEN cardinality(%s::text[]) > 0
 """
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(operation=words, params=values, left_out=pointers)
 @example("pay", None, [])
 @example("pay", {}, [])
@@ -74,7 +74,7 @@ def test_hazard_70_the_fingerprint_is_python_s(
     assert found == keys.fingerprint(operation, without(params, tuple(left_out)))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     secret=st.binary(min_size=1, max_size=100), tenant=words, operation=words, key=words,
     step=st.integers(1, 30000), generation=st.integers(1, 30000),
@@ -97,7 +97,7 @@ def test_hmac_is_that_of_the_standard(connection: Connection, key: bytes, messag
     assert one(connection, "SELECT idem.hmac_sha256(%s, %s)", key, message) == hmac.digest(key, message, "sha256")
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(text=st.one_of(
     st.text(st.characters(min_codepoint=0x20, max_codepoint=0x80), max_size=6),
     st.text('"\\,; \t\nab', max_size=6),
@@ -137,7 +137,7 @@ suspects = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(params=suspects)
 @example({"cvc": ""})
 @example({"cvc": {"cvc": "1"}})

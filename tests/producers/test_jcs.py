@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from idem.outbox.canonical import MAX_BYTES, MAX_DEPTH, canonical, parse
 from idem.outbox.errors import BodyInvalid
 
-EXAMPLES = int(os.environ.get("IDEM_JCS_EXAMPLES", "1000"))
+EXAMPLES = int(os.environ.get("IDEM_JCS_EXAMPLES", "300"))
 Jcs: TypeAlias = Callable[[str], str | None]
 
 TRY = """

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
 
-from idem.outbox.contract import Contract, KeyRule, LookupRule
+from idem.outbox.contract import CancelRule, Contract, EventRule, KeyRule, Limits, LookupRule
 from idem.outbox.providers.contracts import check, completed
 
 STORED = KeyRule("header", "Idempotency-Key", "stored", retention=86400, margin=1020)
@@ -38,7 +39,7 @@ def test_a_sound_contract_has_no_findings() -> None:
         ({"pending_schedule": (0, 5)}, ("error", "pending_schedule")),
         ({"pending_limit": 0.0}, ("error", "pending_limit")),
         ({"retry_after_cap": 0.0}, ("error", "retry_after_cap")),
-        ({"concurrency": 0}, ("error", "concurrency")),
+        ({"limits": Limits(concurrency=0)}, ("error", "limits.concurrency")),
         ({"verified": "last spring"}, ("error", "verified")),
         ({"key": replace(STORED, margin=1019)}, ("error", "key.margin")),
         ({"key": replace(STORED, retention=0)}, ("error", "key.retention")),
@@ -50,7 +51,17 @@ def test_a_sound_contract_has_no_findings() -> None:
         ({"key": KeyRule("none")}, ("warning", "start_mark")),
         ({"lookup": LookupRule(by_key=True, horizon=-1)}, ("error", "lookup.horizon")),
         ({"lookup": LookupRule(by_key=True, agree=0)}, ("error", "lookup.agree")),
-        ({"on_unsettleable": "assume_done"}, ("warning", "on_unsettleable")),
+        ({"on_unsettleable": "assume_done"}, ("error", "on_unsettleable")),
+        ({"on_unsettleable": "assume_not_done"}, ("error", "on_unsettleable")),
+        ({"retention_max": 86399.0}, ("error", "retention_max")),
+        ({"schedule": (90000,)}, ("error", "schedule")),
+        ({"event": EventRule(redelivery=-1)}, ("error", "webhook.redelivery")),
+        ({"order": ("replay", "replay")}, ("error", "settle")),
+        ({"order": ("cancel_by_key", "lookup")}, ("error", "settle")),
+        ({"order": ("lookup",), "lookup": LookupRule()}, ("error", "settle")),
+        ({"order": ("replay",), "key": replace(STORED, replay="success_only")}, ("error", "settle")),
+        ({"order": ("replay",), "key": replace(STORED, replay="none")}, ("error", "settle")),
+        ({"late_effects": True, "key": replace(STORED, replay="none")}, ("warning", "late_effects")),
     ],
 )
 def test_each_mistake_is_found(changes: dict[str, Any], expected: tuple[str, str]) -> None:
@@ -61,7 +72,9 @@ def test_without_anything_to_settle_with_it_must_be_said_what_happens() -> None:
     mail = completed(Contract("mail"))
     assert found(mail, said_unsettleable=False) == [("error", "on_unsettleable")]
     assert found(mail, said_unsettleable=True) == []
-    assert found(mail, said_unsettleable=False, events=True) == []
+    told = replace(mail, schedule=(*mail.schedule, 4 * 86400))
+    assert found(told, said_unsettleable=False, events=True) == []
+    assert found(replace(mail, cancel=CancelRule()), said_unsettleable=False) == []
     by_id = replace(mail, lookup=LookupRule(by_id=True))
     assert found(by_id, said_unsettleable=False) == [("error", "on_unsettleable")]
     only_2xx = replace(mail, key=KeyRule("header", "X", "success_only", 86400, 1020))
@@ -87,3 +100,55 @@ def test_a_finding_says_where_what_and_what_to_do() -> None:
         "deadline: a call may take 1m, but its lease ends after 1m. "
         "Make it shorter than worker.lease, or worker.lease longer"
     )
+
+
+def test_a_cancel_beside_events_needs_a_look() -> None:
+    told = replace(SOUND, cancel=CancelRule(), lookup=LookupRule())
+    assert ("error", "cancel_by_key") in found(told, events=True)
+    assert ("error", "cancel_by_key") not in found(told)
+    assert ("error", "cancel_by_key") not in found(replace(told, lookup=LookupRule(by_id=True)), events=True)
+
+
+def test_a_schedule_reaches_past_the_last_redelivery_where_events_alone_can_settle() -> None:
+    told = completed(Contract("mail"))
+    assert found(told, events=True) == [("error", "schedule")]
+    assert found(replace(told, event=EventRule(redelivery=86399)), events=True) == []
+    assert found(replace(told, lookup=LookupRule(by_reference=True)), events=True) == []
+    assert found(replace(SOUND, lookup=LookupRule()), events=True) == []
+
+
+@pytest.mark.parametrize("order", ["assume_done", "assume_not_done"])
+def test_a_standing_order_stands_only_where_no_value_is_at_risk(order: Any) -> None:
+    mail = replace(completed(Contract("mail")), on_unsettleable=order)
+    assert found(mail) == [("error", "on_unsettleable")]
+    assert found(replace(mail, value_at_risk="none")) == []
+    assert found(replace(SOUND, value_at_risk="none")) == []
+
+
+def test_every_way_to_settle_that_there_is_may_stand_in_the_order() -> None:
+    every = replace(SOUND, cancel=CancelRule(tombstones=True), order=("cancel_by_key", "lookup", "replay"))
+    assert found(every) == []
+    by_id = replace(SOUND, lookup=LookupRule(by_id=True), order=("lookup",))
+    assert found(by_id) == []
+
+
+@pytest.mark.parametrize(
+    ("verified", "expected"),
+    [
+        (None, [("warning", "verified")]),
+        ("2026-11-28", []),
+        ("2026-11-29", []),
+        ("2026-11-30", [("error", "verified")]),
+        ("2027-01-01", [("error", "verified")]),
+        ("2025-11-28", []),
+        ("2025-11-27", [("warning", "verified")]),
+        ("28.11.2026", [("error", "verified")]),
+    ],
+)
+def test_facts_are_believed_for_a_year_and_never_before_they_were_checked(
+    verified: str | None, expected: list[tuple[str, str]]
+) -> None:
+    """A day ahead is no future: where it was written it may be tomorrow already."""
+    assert found(replace(SOUND, verified=verified), today=date(2026, 11, 28)) == expected
+    about = found(replace(SOUND, verified=verified), today=date(2026, 11, 28), believed=400 * 86400)
+    assert about == (expected if verified != "2025-11-27" else [])

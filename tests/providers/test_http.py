@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from providers.fix_bank import LOOKUPS, answered, bank, error
 
-from idem.outbox.contract import FrozenRequest, KeyRule, Provider, ProviderRequest, Question, Response
+from idem.outbox.contract import FrozenRequest, KeyRule, ProviderRequest, Response
 from idem.outbox.errors import Unrenderable
 from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
+from idem.outbox.provider import Provider, Question
 from idem.outbox.providers.looks import Lookup
 from idem.outbox.providers.rules import Condition, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, KeyText, compile_text
@@ -100,11 +101,13 @@ def test_questions_are_best_first_and_only_what_can_be_asked() -> None:
     by_reference = f"/payments?reference={KEY}"
     assert [asked.path for asked in BANK.questions(UNKNOWN)] == [by_reference]
     assert [asked.path for asked in BANK.questions(AWAITING)] == ["/payments/pay_1", by_reference]
-    assert [asked.path for asked in BANK.questions(replace(AWAITING, reference="a/../b?"))] == [
-        "/payments/a%2F..%2Fb%3F",
+    assert [asked.path for asked in BANK.questions(replace(AWAITING, reference="a/b?"))] == [
+        "/payments/a%2Fb%3F",
         by_reference,
     ]
-    assert [asked.path for asked in BANK.questions(replace(AWAITING, reference=".."))] == [by_reference]
+    for other_address in ("..", "a/../b"):
+        asked = BANK.questions(replace(AWAITING, reference=other_address))
+        assert [each.path for each in asked] == [by_reference]
     assert bank(lookups=()).questions(AWAITING) == ()
     assert all(asked.method == "GET" and asked.body == b"" for asked in BANK.questions(AWAITING))
 

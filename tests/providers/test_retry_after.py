@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from providers.fix_bank import answered, bank, error
 
+from idem.outbox.outcomes import Ambiguous, NotExecuted
 from idem.outbox.providers.defaults import retry_after
 
 NOW = 784111777.0
@@ -48,3 +52,14 @@ def test_a_date_is_compared_with_the_answers_own_clock() -> None:
 def test_nothing_parks_a_row_or_raises(text: str) -> None:
     seconds = retry_after({"retry-after": text, "date": text}, 3600)
     assert seconds is None or 0 <= seconds <= 3600
+
+
+@pytest.mark.parametrize("asked", ["120", "Sun, 06 Nov 1994 08:51:37 GMT"])
+def test_it_excuses_nobody_but_a_limiter_that_stands_before_execution(asked: str) -> None:
+    """A 503 with it may come from a proxy that has handed the request on."""
+    throttles = replace(bank().contract, throttles_before_execution=True)
+    headers = {"Retry-After": asked, "Date": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    for body in (b"", error()):
+        assert bank(contract=throttles).classify(answered(503, body, **headers))[0] == Ambiguous()
+        assert bank(contract=throttles).classify(answered(429, body, **headers))[0] == NotExecuted("throttled", 120.0)
+        assert bank().classify(answered(429, body, **headers))[0] == Ambiguous()

@@ -21,7 +21,7 @@ from idem.outbox.outcomes import Absent, Ambiguous, Outcome, Refused, Seen, Succ
 from idem.outbox.proofs import apply, change_one
 from idem.outbox.reports import Report
 from idem.outbox.terms import Terms
-from idem.reconciler import asking, due, stored
+from idem.reconciler import asking, due, settling, stored
 
 ROUNDS = 25
 
@@ -259,7 +259,7 @@ async def test_a_verdict_never_beats_a_proof_that_is_stored(spine: Spine) -> Non
         assert await prove(spine, taken.id, wait=False) == "stored"
 
     found = asking.Answered("look", Absent(), Seen(200), sent=False)
-    await asking.settle(spine.database, Renderer(), taken, found, terms(spine, "keyless"))
+    await settling.settle(spine.database, Renderer(), taken, found, terms(spine, "keyless"))
     assert (await spine.key(intent))["state"] == "completed"
 
 

@@ -69,10 +69,13 @@ SELECT public.id(n, 1), public.id(n, 2), 1, 0, public.id(n, 4), 'accept', 'accep
 INSERT INTO idem.events (id, aggregateid, number, type, payload, created_at)
 SELECT public.id(n, 16 + number), public.id(n, 1), number, 'completed', '{}', public.made(n)
   FROM generate_series(96000, 130000) AS n, generate_series(1, 3) AS number;
-INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id, received_at, reference, retry_at)
+INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id, outbox_id, received_at, reference,
+                                 retry_at)
 SELECT public.id(n, 5), 'p' || n % 5, 'a' || n % 2, 'evt_' || n,
-       CASE WHEN n <= 40000 THEN 'unmatched' ELSE 'applied' END, public.id(n, 1), public.made(n), 'pay_' || n,
-       CASE WHEN n <= 40000 THEN now() + CASE WHEN n <= 31000 THEN -1 ELSE 1 END * (n % 1000) * interval '1 s' END
+       CASE WHEN n <= 38000 THEN 'unmatched' WHEN n <= 40000 THEN 'hint' ELSE 'applied' END, public.id(n, 1),
+       public.id(n, 2), public.made(n), 'pay_' || n,
+       CASE WHEN n <= 40000
+            THEN now() + CASE WHEN n <= 31000 OR n > 38000 THEN -1 ELSE 1 END * (n % 1000) * interval '1 s' END
   FROM generate_series(30001, 130000) AS n;
 INSERT INTO idem.dead_letters (id, intent_id, reason, resolved_at, resolution, resolved_by)
 SELECT public.id(n, 6), public.id(n, 1), CASE WHEN n <= 25000 THEN 'rejected' ELSE 'conflict' END,
@@ -104,7 +107,7 @@ SELECT w.id, '{}', '\\x7b7d', w.received_at FROM idem.webhook_events w;
 QUEUE = """
 INSERT INTO idem.outbox (id, intent_id, available_at, start_before, status_since, redrive_at, claim_token, claimed_by,
                          claimed_at, claimed_until, first_sent_at, quiet_after, provider_key, attempt, replay_window,
-                         status, operation, provider, account, origin, ordering_key)
+                         status, operation, provider, account, origin, ordering_key, tenant_id)
 SELECT public.id(n, 2), public.id(n, 1),
        now() + CASE WHEN n > 50000 AND n %% 4 > 0 OR n %% 97 = 0 THEN -1 ELSE 1 END * (1 + n %% 1000) * interval '1 s',
        now() + CASE WHEN n > 50000 AND n %% 40 = 3 THEN -1 ELSE 1 END * (1 + n %% 1000) * interval '1 minute',
@@ -117,7 +120,8 @@ SELECT public.id(n, 2), public.id(n, 1),
        CASE WHEN s = 'claimed' THEN now() + CASE WHEN live THEN 1 ELSE -1 END * interval '1 hour' END,
        CASE WHEN s IN ('claimed', 'unknown', 'awaiting') THEN now() - interval '1 minute' END,
        CASE WHEN s = 'unknown' THEN now() END, public.id(n, 3), 1, 86400,
-       s, 'pay', 'p' || n %% 5, 'a' || n %% 2, 'https://bank.test', CASE WHEN s = 'waiting' THEN 'order ' || n %% 50 END
+       s, 'pay', 'p' || n %% 5, 'a' || n %% 2, 'https://bank.test',
+       CASE WHEN s = 'waiting' THEN 'order ' || n %% 50 END, 't' || n %% 7
   FROM (SELECT n, n <= 94000 AS live,
                CASE WHEN n <= 25000 THEN 'held' WHEN n <= 47000 THEN 'unknown' WHEN n <= 50000 THEN 'awaiting'
                     WHEN n <= 90000 THEN 'pending' WHEN n <= 96000 THEN 'claimed' WHEN n <= 99000 THEN 'waiting'

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -25,7 +25,8 @@ def empty_database(server: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def roles(server: str) -> Iterator[tuple[str, str, str]]:
     """Three ordinary roles: owner, daemon, producer."""
-    names = tuple(f"idem_{kind}_{os.getpid()}" for kind in ("owner", "daemon", "producer"))
+    # Another folder that imports this fixture has roles of its own.
+    names = tuple(f"idem_{kind}_{uuid4().hex[:12]}" for kind in ("owner", "daemon", "producer"))
     with psycopg.connect(server, autocommit=True) as admin:
         for name in names:
             admin.execute(f"CREATE ROLE {name} NOSUPERUSER NOCREATEDB NOCREATEROLE")

@@ -52,6 +52,8 @@ def explain(connection: psycopg.Connection[Any], statement: str, parameters: Map
     types = f"({', '.join(map(_type, values))})" if values else ""
     run: Any = connection.execute
     run("SET LOCAL plan_cache_mode = force_generic_plan")
+    for costly in ("enable_seqscan", "enable_bitmapscan", "jit"):
+        run(f"SET LOCAL {costly} = off")
     run("DEALLOCATE ALL")
     run(f"PREPARE hot {types} AS {text.replace('%%', '%')}")
     arguments = sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, values))) if values else sql.SQL("")

@@ -25,7 +25,27 @@ PACKAGES = ("outbox", "reconciler", "sweeper")
 LOOKING = frozenset({"idem.outbox.ages", "idem.outbox.listing", "idem.outbox.database", "idem.outbox.standing"})
 """Modules whose statements are for the eyes of a person or of metrics, and settings of a session."""
 SMALL = frozenset(
-    {"SETTINGS", "TERMINATE", "BACKEND_LIVES", "IDENTITY", "KNOWN", "KNOWN_LOCKED", "ADOPT", "BEAT", "END"}
+    {
+        "SETTINGS",
+        "TERMINATE",
+        "BACKEND_LIVES",
+        "IDENTITY",
+        "KNOWN",
+        "KNOWN_LOCKED",
+        "ADOPT",
+        "BEAT",
+        "END",
+        "FLEET",
+        "PAUSES",
+        "LANES_OF",
+        "LOCK_LANES",
+        "WRITE_LANE",
+        "KEEP_CHANGE",
+        "WAKE",
+        "SEE_ACCOUNT",
+        "KNOWN_ACCOUNT",
+        "PROVIDERS",
+    }
 )
 """Statements that touch no hot table."""
 CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE"})
@@ -61,7 +81,10 @@ def _constants(module: str) -> dict[str, str]:
 Values = Mapping[str, Any]
 LANE = {"provider": "p0", "account": "a0", "origin": "https://bank.test", "operations": ["pay", "ship"],
         "formats": [1], "environment": "test"}  # fmt: skip
-HOLD = {"token": uuid4(), "holder": "w", "lease": 30.0, "limit": BATCH}
+HOLD = {
+    "token": uuid4(), "holder": "w", "lease": 30.0, "limit": BATCH, "turns": 100, "after": "t3", "asking": 1000,
+    "keep": 1, "spare": False,
+}  # fmt: skip
 LONG_AGO = datetime.now(UTC) - timedelta(days=5)
 
 
@@ -110,7 +133,8 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     }  # fmt: skip
     event = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'unmatched' ORDER BY id LIMIT 1")[0]
     hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
-            "reference": "pay_110000", "verdict": "unmatched"}  # fmt: skip
+            "reference": "pay_110000", "verdict": "unmatched", "place": 0}  # fmt: skip
+    hint = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'hint' ORDER BY id LIMIT 1")[0]
     frozen = [
         {
             "id": str(row_id),
@@ -128,6 +152,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     by_name: dict[str, Values] = {
         "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
+        "claim.LOCK_LANE": LANE, "claim.ADD_LANE": LANE,
         "claim.OWN_CLAIMS": {"token": TOKEN, **LANE},
         "begin.BEGIN": asked | {"token": uuid4(), "holder": "inline-1", "lease": 60.0},
         "renewal.RENEW": {"id": claimed[0], "token": TOKEN, "attempt": 1, "lease": 60.0, "renew_for": 900.0},
@@ -137,28 +162,52 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.BURY": proven,
         "proofs.CORRECT": proven, "proofs.DROP": {"id": proof}, "proofs.NOTE": proven,
         "proofs.LATER": {**proven, "intent": old[0]},
+        "reports.REMEMBER_ERROR": {"id": row},
         "reports.IS_WRITTEN": {**proven, "row": row, "intent": intent},
-        "rendering.PICK": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
+        "unfrozen.PICK": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                            "origins": ["https://bank.test"], "environment": "test", "limit": BATCH},
-        "rendering.WAITS": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
+        "unfrozen.WAITS": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                             "origins": ["https://bank.test"]},
         "rendering.FREEZE": {"frozen": json.dumps(frozen)},
         "recovery.QUEUED": {"after": UUID(int=0), "limit": 500}, "recovery.DOUBT_STARTS": {},
         "recovery.QUARANTINED": {"after": UUID(int=0), "limit": 500},
-        "due.TAKE": {**LANE, **HOLD, "replays": True, "window": 86200.0, "quiet": 180.0},
+        "due.TAKE": {**LANE, **HOLD, "replays": True, "first": True, "window": 86200.0, "quiet": 180.0, "looks": True,
+                     "concurrency": 2000, "asking": 1000},
+        "attempts.BEGIN_REPLAY": {"id": row, "attempt": 1, "token": uuid4(), "window": 86200.0},
+        "attempts.BEGIN_CANCEL": {"id": row, "attempt": 1, "token": uuid4(), "tombstones": False},
         "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},
+        "pausing.HASTEN_PAUSED": {**LANE}, "pausing.ADD_LANE": {**LANE},
         "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)},
         "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay"]},
         "again.TAKE": {"providers": ["p0", "p1"], "limit": BATCH, "lease": 60.0},
-        "again.STILL_WAITS": {"id": event, "verdict": "unmatched", "tries": 0},
-        "again.FAILED": {"id": event, "again": 4.0}, "again.CLOSE": {"id": event, "how": "applied"},
-        "again.BURY_EVENT": {**proven, "id": event},
+        "waiting.STILL_WAITS": {"id": event, "verdict": "unmatched", "tries": 0},
+        "waiting.FAILED": {"id": event, "again": 4.0}, "waiting.BURY_EVENT": {**proven, "id": event},
+        "unmatched.CLOSE": {"id": event, "how": "applied"},
+        "unmatched.BURY_UNMATCHED": {**proven, "id": event, "reason": "unmatched_webhook"},
+        "asked.TAKE_HINTS": {**LANE, "limit": BATCH, "lease": 60.0},
+        "asked.PUT_OFF": {"id": hint, "tries": 1, "again": 4.0, "counts": True, "absents": 1},
+        "asked.HINT_ENDED": {"id": hint, "verdict": "agrees"},
+        "hints.KEEP": {"id": uuid4(), "row": row, "reference": "pay_x"}, "hints.DROP": {"id": proof},
+        "hints.ENDED_WITH": {"intent": old[0]},
+        "later.STANDS": {"intent": old[0]}, "later.LOCK_ROWS": {"intent": old[0]},
+        "later.IS_LOCKED": {"intent": old[0], "ours": []},
+        "later.TELL": {"intent": old[0], "reference": "pay_x", "status": "refunded", "fields": "{}", "details": "{}"},
+        "letters.TRY_EVENT": {"event": event}, "letters.NOTE_TRY": {"letter": letter, "details": "{}"},
         "ingest.IS_KNOWN": hook, "ingest.INSERT_EVENT": {**hook, "event": "evt_new"},
         "ingest.INSERT_BODY": {"id": uuid4(), "headers": "{}", "body": b"{}"},
         "ingest.DECIDE": {"id": event, "verdict": "applied", "intent": intent, "row": row, "failed": False,
                           "again": None},
         "matching.BY_KEY": {**hook, "key": uuid4()}, "matching.BY_REFERENCE": {**hook, "reference": "pay_110000"},
         "applying.IS_STORED": {"id": proof},
+        "calls.FIND": {**LANE, "keys": [uuid4() for _ in range(BATCH)], "limit": 10,
+                       "references": [f"pay_{110_000 + 10 * n}" for n in range(BATCH)]},
+        "calls.DESCRIBE": {"intents": old},
+        "calls.ENDED": {**LANE, "at": LONG_AGO - timedelta(days=400), "after": UUID(int=0), "limit": BATCH,
+                        "until": datetime.now(UTC).timestamp()},
+        "window.WINDOW": {"at": LONG_AGO, "ago": 0.0, "horizon": 60.0},
+        "discrepancies.KNOWN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "reference": "pay_1"},
+        "discrepancies.STATE": {"intent": old[0]},
+        "discrepancies.OPEN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "details": "{}"},
         "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
         "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0},
@@ -168,14 +217,17 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "history.DELETE_EVIDENCE": {"intents": old},
         "history.DELETE_WEBHOOK_EVENTS": {"batch": BATCH, "age": 86400.0 * 200},
         "history.DELETE_WEBHOOK_BODIES": {"batch": BATCH, "age": 86400.0 * 200},
-        "control.NEWEST": {"provider": "p0", "account": "a0", "horizon": 60.0},
+        "known.NEWEST": {"provider": "p0", "account": "a0", "horizon": 60.0},
         "generations.WANTED": {"id": row}, "generations.FREEZE": {**rekeyed, "id": row},
+        "generations.IS_VOID": {"row": row, "key": uuid4()},
+        "generations.IS_CANCELLED": {"row": row, "key": uuid4()},
+        "generations.IS_UNDONE": {"row": row, "attempt": 1},
         "generations.REKEY": {**rekeyed, "id": at_rest},
         "letters.LETTER": {"letter": letter}, "letters.LOCK_INTENT": {"intent": intent},
         "letters.RESOLVE": {"letter": letter, "how": "discarded", "by": "anna", "note": "seen"},
         "letters.EVIDENCE": {"intent": intent, "kind": "letter_closed", "details": "{}"},
-        "operator.FACTS": {"id": row}, "operator.ROW_OF_INTENT": {"intent": intent},
-        "operator.STATE": {"intent": intent}, "operator.OPERATION": {"intent": intent},
+        "holding.FACTS": {"id": row}, "holding.ROW_OF_INTENT": {"intent": intent},
+        "holding.STATE": {"intent": intent}, "operator.OPERATION": {"intent": intent},
         "history.DELETE_DAEMONS": {"batch": BATCH, "age": 3600.0},
         "tokens.CREATE": {"digest": b"h" * 32, "tenant": "t1", "label": "l", "by": "anna"},
         "tokens.TOKENS": {"tenant": "t1", "id": uuid4(), "revoked": False, "limit": BATCH},

@@ -49,6 +49,9 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
       for s in ("pending", "waiting", "unfrozen", "held")),
     *(("redrive_waits_in_held", O, row_columns(s) | {"redrive_at": NOW})
       for s in ("pending", "waiting", "unfrozen", "claimed", "unknown", "awaiting")),
+    *(("burned_key_is_not_queued", O, row_columns(s) | {"key_burned": True})
+      for s in ("pending", "waiting", "claimed")),
+    ("cancelled_key_is_burned", O, {"cancel_sent": True}),
     ("waiting_row_has_order", O, {"status": "waiting", "ordering_key": None}),
     *(("counters_do_not_go_below_zero", O, {counter: -1})
       for counter in ("attempt", "looks", "absents", "misses", "redrives", "sweeps", "replay_window")),
@@ -67,7 +70,9 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_by": "somebody"}),
     ("webhook_verdict_is_known", "webhook_events", {"verdict": "lost"}),
     ("only_a_waiting_event_is_tried_again", "webhook_events", {"verdict": "applied", "retry_at": NOW}),
-    ("lanes_concurrency_check", "lanes", {"concurrency": 0}),
+    ("what_can_be_paused", "lane_changes", {"what": "everything"}),
+    ("a_change_says_why", "lane_changes", {"reason": ""}),
+    ("a_change_says_why", "lane_changes", {"changed_by": ""}),
     ("daemons_ended_how_check", "daemons", {"ended_how": "kaput"}),
     ("api_tokens_token_sha256_check", "api_tokens", {"token_sha256": b"a token in clear"}),
     *(("only_a_revoked_token_says_why", "api_tokens", {column: "x"}) for column in ("revoked_by", "revoked_reason")),
@@ -93,7 +98,11 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("dead_letters_pkey", "dead_letters", {"reason": "discrepancy"}),
     ("one_open_dead_letter_an_intent_and_reason", "dead_letters", {"id": OTHER}),
     ("one_open_dead_letter_a_subject_and_reason", "dead_letters", {"id": OTHER}),
+    ("one_dead_letter_an_unmatched_event", "dead_letters", {"id": OTHER}),
+    ("one_dead_letter_a_discrepancy", "dead_letters", {"id": OTHER}),
     ("lanes_pkey", "lanes", {}),
+    ("lane_changes_pkey", "lane_changes", {}),
+    ("account_identities_pkey", "account_identities", {}),
     ("daemons_pkey", "daemons", {}),
     ("api_tokens_pkey", "api_tokens", {"id": OTHER}),
     ("one_token_an_id", "api_tokens", {"token_sha256": b"i" * 32}),
@@ -146,6 +155,12 @@ def test_unique(rolled_back: Connection, name: str, table: str, other: dict[str,
     first: dict[str, Any] = {}
     if name == "one_open_dead_letter_a_subject_and_reason":
         first = {"intent_id": None, "subject": "bank: pay_1"}
+    if name == "one_dead_letter_a_discrepancy":
+        resolved = {"resolved_at": NOW, "resolution": "discarded", "resolved_by": "anna"}
+        first = {"intent_id": None, "subject": "theirs_only bank/main pay_1", "reason": "discrepancy"} | resolved
+    if name == "one_dead_letter_an_unmatched_event":
+        resolved = {"resolved_at": NOW, "resolution": "discarded", "resolved_by": "anna"}
+        first = {"intent_id": None, "webhook_event_id": shapes.ROW, "reason": "unmatched_webhook"} | resolved
     shapes.plant(rolled_back, table, **{table: first})
     with pytest.raises(psycopg.errors.UniqueViolation) as caught:
         shapes.plant(rolled_back, table, **{table: first | other})

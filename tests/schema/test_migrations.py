@@ -109,9 +109,9 @@ def test_an_upgrade_that_has_nothing_to_do_keeps_the_installation(db_url: str) -
 @pytest.fixture
 def next_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A migration of tomorrow that takes the strong lock of each table."""
-    tmp_path.joinpath("0004_tomorrow.py").write_text(
+    tmp_path.joinpath("0005_tomorrow.py").write_text(
         "from alembic import op\n"
-        "revision, down_revision, branch_labels, depends_on = '0004', '0003', None, None\n"
+        "revision, down_revision, branch_labels, depends_on = '0005', '0004', None, None\n"
         "def upgrade():\n"
         "    for table in ('intents', 'idempotency_keys', 'outbox', 'requests', 'evidence'):\n"
         "        op.execute(f'ALTER TABLE idem.{table} ADD COLUMN tomorrow integer')\n"
@@ -143,7 +143,7 @@ def test_ib_157_an_upgrade_behind_a_long_reader_gives_up_whole(db_url: str, next
         with psycopg.connect(db_url) as api:
             assert api.execute("SET lock_timeout = '5s'") is not None
             assert api.execute(f"SELECT count(*) FROM idem.{table}").fetchone() == (0,)
-    assert runner.upgrade(db_url, environment=ENVIRONMENT).current == "0004"
+    assert runner.upgrade(db_url, environment=ENVIRONMENT).current == "0005"
 
 
 WAITING_FOR_OUTBOX = """
@@ -174,7 +174,7 @@ def test_ib_160_an_upgrade_that_is_a_deadlocks_victim_runs_again(db_url: str, ne
     first_lock.wait()
     done = runner.upgrade(db_url, environment=ENVIRONMENT, lock_timeout=60)
     thread.join()
-    assert done.current == "0004"
+    assert done.current == "0005"
 
 
 def test_a_database_of_a_newer_version_is_left_alone(db_url: str) -> None:

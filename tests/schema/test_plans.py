@@ -123,7 +123,7 @@ def test_ib_052_rows_that_cannot_be_claimed_cost_the_claim_nothing(installed: In
     """50,000 at rest, 50,000 unknown and all of them overdue; the claim of the ten due rows touches some hundred
     pages, of the thousands that the table has."""
     claim = hot_statements.statements()["claim.CLAIM"]
-    lane = {**hot_statements.LANE, **hot_statements.HOLD, "concurrency": 50}
+    lane = {**hot_statements.LANE, **hot_statements.HOLD, "concurrency": 50, "asking": 5}
     with psycopg.connect(installed.superuser_url) as opened:
         opened.execute("SET session_replication_role = replica")
         opened.execute("ALTER TABLE idem.outbox SET (autovacuum_enabled = off)")

@@ -10,6 +10,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def reader(tmp_path: Path, new_database: str, server: str) -> Iterator[Reader]:
         "127.0.0.1:8600": f"127.0.0.1:{banks}",
         "--port 8000": f"--port {theirs}",
         "--port 8600": f"--port {banks}",
+        'verified = "2026-11-28"': f'verified = "{datetime.now(UTC).date()}"',
     }
     made = Reader(folder, replaced, IDEM_TEST_DATABASE_URL=server)
     yield made

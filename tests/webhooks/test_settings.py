@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ KEY = 'key = { carrier = "header", name = "idempotency-key", replay = "stored", 
 BASE = f"""
 environment = "test"
 [providers.bank]
-{KEY}errors = {{ shape = "/error/code" }}
+{KEY}verified = "{date.today()}"
+errors = {{ shape = "/error/code" }}
 object = {{ reference = "/id", status = "/status" }}
 outcome = [{{ says = "final", when = {{ "/status" = "succeeded" }} }}]
 [providers.bank.accounts.main]
@@ -118,7 +120,7 @@ def test_a_secret_of_the_provider_belongs_to_nobody_among_several(tmp_path: Path
         ((HAS_SECRETS,), "providers.bank.accounts.main.webhook", "nothing says how"),
         ((WEBHOOK.replace("key", "kee"), HAS_SECRETS), "providers.bank.webhook.kee", "no such setting"),
         ((WEBHOOK.replace("/data", "data"), HAS_SECRETS), "providers.bank.webhook.key", "no JSON pointer"),
-        ((WEBHOOK + 'scheme = "stripe"\n', HAS_SECRETS), "providers.bank.webhook.scheme", "must be one of"),
+        ((WEBHOOK + 'scheme = "strip"\n', HAS_SECRETS), "providers.bank.webhook.scheme", "must be one of"),
         ((WEBHOOK + 'types = ["pay*ment"]\n', HAS_SECRETS), "providers.bank.webhook.types", "no type of events"),
         ((WEBHOOK + 'secrets = ["whsec_abc"]\n',), "providers.bank.webhook.secrets.0", "never stands in idem.toml"),
         (("[webhooks]\nport = 70000\n",), "webhooks.port", "less than or equal to 65535"),

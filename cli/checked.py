@@ -1,0 +1,134 @@
+"""What a ledger check found, and a discrepancy with both of its sides, as a person reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import typer
+
+from idem.cli.output import say, table, text
+
+if TYPE_CHECKING:
+    from idem.reconciler.ledger.discrepancies import Opened
+    from idem.reconciler.ledger.report import Checked, LaneReport
+
+SHOWN = 100
+"""Discrepancies that a table shows; all of them are dead letters, and in the JSON."""
+
+
+def show(seen: Checked) -> None:
+    """Print a ledger check: one line an account, then each discrepancy, and what follows from it."""
+    typer.echo()
+    names = (
+        "objects",
+        "matched",
+        "settled now",
+        "ours only",
+        "theirs only",
+        "foreign",
+        "open",
+        "decided",
+        "not compared",
+    )
+    table(
+        ["account", "list", *names],
+        [[f"{lane.provider}/{lane.account}", _walked(lane), *_numbers(lane)] for lane in seen.lanes],
+        empty="no account to compare: this configuration has no operation that calls a provider",
+    )
+    if settled := [(lane, each) for lane in seen.lanes for each in lane.settled]:
+        typer.echo()
+        table(
+            ["settled now", "was", "there", "reference"],
+            [[UUID(each["intent"]), each["was"], each["outcome"], each["reference"]] for _, each in settled[:SHOWN]],
+            empty="",
+        )
+    found = [(found.details(), entry) for lane in seen.lanes for found, entry in lane.found]
+    if found:
+        typer.echo()
+        table(
+            ["discrepancy", "account", "reference", "here", "there", "intent", "dead letter"],
+            [
+                [each["class"], f"{each['provider']}/{each['account']}", each["reference"] or each["provider_key"],
+                 _here(each), _there(each), UUID(each["here"]["intent"]) if each["here"] else None, _entry(entry)]
+                for each, entry in found[:SHOWN]
+            ],
+            empty="",
+        )  # fmt: skip
+        if len(found) > SHOWN:
+            say(f"{len(found) - SHOWN} more: --json shows all")
+    _conclude(seen)
+
+
+def _entry(entry: Opened | None) -> UUID | str | None:
+    if entry is None or entry.resolution is None:
+        return None if entry is None else entry.letter
+    return f"decided: {entry.resolution}"
+
+
+def _conclude(seen: Checked) -> None:
+    if seen.dry_run:
+        say("nothing was written (--dry-run)")
+    if seen.discrepancies:
+        say(f"{seen.discrepancies} discrepancies: `idem dlq list --reason-code discrepancy`, then `idem dlq show`")
+    if not seen.complete:
+        say("NOT COMPLETE: what was not compared may differ; run it again when the cause above is gone")
+    elif not any(lane.walked == "complete" for lane in seen.lanes):
+        say("nothing was compared: no provider here can be listed")
+    elif seen.clean:
+        say("clean: both sides say the same")
+
+
+def _walked(lane: LaneReport) -> str:
+    match lane.walked:
+        case "complete":
+            return "complete"
+        case "incomplete":
+            return f"NOT COMPLETE: {lane.why}"
+        case "not_listed":
+            return "cannot be listed"
+
+
+def _numbers(lane: LaneReport) -> list[object]:
+    if lane.walked == "not_listed":
+        return [None] * 9
+    names = ("matched", "settled_now", "ours_only", "theirs_only", "foreign", "open", "decided", "not_compared")
+    return [lane.objects, *(lane.counts[name] for name in names)]
+
+
+def _here(each: dict[str, Any]) -> str:
+    return "nothing" if each["here"] is None else _side(each, "here", each["here"]["outcome"] or each["here"]["state"])
+
+
+def _there(each: dict[str, Any]) -> str:
+    if each["there"] is None:
+        return "nothing"
+    return _side(each, "there", each["there"]["outcome"] or each["there"]["status"])
+
+
+def _side(each: dict[str, Any], side: str, outcome: str | None) -> str:
+    words = [f"{d['what']} {text(d[side])}" for d in each["differs"] if d["what"] != "outcome"]
+    return ", ".join([outcome or "there", *words])
+
+
+def show_discrepancy(details: dict[str, Any]) -> None:
+    """Print what both sides say of one discrepancy, and what to do about it."""
+    here, there = details.get("here") or {}, details.get("there") or {}
+    rows = [
+        ["reference", here.get("reference"), there.get("reference")],
+        ["outcome", here.get("outcome") or here.get("state"), there.get("outcome")],
+        ["status", None, there.get("status")],
+        ["time", here.get("settled_at"), there.get("created")],
+    ]
+    ours, theirs = here.get("fields") or {}, there.get("fields") or {}
+    rows += [[name, ours.get(name), theirs.get(name)] for name in sorted({*ours, *theirs})]
+    typer.echo()
+    table(
+        ["", "here", "there"],
+        [row for row in rows if row[1] is not None or row[2] is not None],
+        empty="neither side shows anything",
+    )
+    typer.echo()
+    if details.get("ours_by"):
+        typer.echo(f"it is taken for ours because {details['ours_by']}")
+    typer.echo(f"next: {details['next']}")

@@ -1,0 +1,178 @@
+"""`idem pause` and `idem resume`: stop what goes to one provider, or what comes in for it, and take that back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from idem.cli import opening
+from idem.cli.options import By, Config, Json, Why, examples, who
+from idem.cli.output import as_json, say
+from idem.outbox.errors import Refusal
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from idem.outbox.pausing import What
+
+PAUSE_EXAMPLES = examples(
+    'idem pause bank --reason "their maintenance, ticket 4711"',
+    'idem pause bank --account eu --what calls --reason "wrong credentials"',
+    'idem pause bank --what calls,looks,accept --reason "contract ends"',
+)
+RESUME_EXAMPLES = examples(
+    'idem resume bank --reason "maintenance is over"', 'idem resume bank --what accept --reason "queue is short again"'
+)
+
+Provider = Annotated[str, typer.Argument(help="The provider's name in the configuration.", show_default=False)]
+OneAccount = Annotated[
+    str | None, typer.Option("--account", metavar="NAME", help="This account alone; default all of the provider.")
+]
+ITS = "calls (first sends, replays, cancels), looks (look-ups), accept (new intents), with commas between"
+
+
+def pause(
+    provider: Provider,
+    reason: Why,
+    config: Config = None,
+    account: OneAccount = None,
+    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to pause: {ITS}.")] = "calls,looks",
+    by: By = None,
+    as_data: Json = False,
+) -> None:
+    """Stop calling a provider until `idem resume`, through every restart. Calls under way end as they end.
+
+    What is queued waits and loses nothing but time: replay windows and `start_within` run on. Accepting goes on, unless
+    --what names accept: then new requests get 503 `paused`, and retries of known keys are answered as ever.
+    """
+    asyncio.run(_pause(_Wish(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
+
+
+def resume(
+    provider: Provider,
+    reason: Why,
+    config: Config = None,
+    account: OneAccount = None,
+    what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")] = "calls,looks,accept",
+    by: By = None,
+    as_data: Json = False,
+) -> None:
+    """Take back a pause: workers wake at once, and what waited goes out at the pace of the lane's limits."""
+    asyncio.run(_resume(_Wish(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    config: Path | None
+    provider: str
+    account: str | None
+    what: Sequence[What]
+    by: str
+    reason: str
+    as_data: bool
+
+    @property
+    def lanes(self) -> str:
+        from idem.outbox.pausing import EVERY_ACCOUNT
+
+        return self.account or EVERY_ACCOUNT
+
+    def writing(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        return opening.writing(self.config, opening.environment(self.config)[0])
+
+
+def _one(account: str | None) -> str | None:
+    # An empty variable in a script must not widen this to all of them.
+    if account == "":
+        raise typer.BadParameter(
+            "it is empty: name an account, or leave it out for all of them", param_hint="--account"
+        )
+    return account
+
+
+def _chosen(what: str) -> list[What]:
+    from idem.outbox.pausing import EVERYTHING
+
+    named = {each.strip() for each in what.split(",") if each.strip()}
+    if unknown := sorted(named - set(EVERYTHING)):
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is nothing that can be paused: write {', '.join(EVERYTHING)}", param_hint="--what"
+        )
+    if not named:
+        raise typer.BadParameter(f"it names nothing: write {', '.join(EVERYTHING)}", param_hint="--what")
+    return [each for each in EVERYTHING if each in named]
+
+
+async def _pause(wish: _Wish) -> None:
+    from idem.outbox import pausing
+
+    provider, account, what = wish.provider, wish.account, wish.what
+    async with wish.writing() as connection:
+        await _known(wish.config, connection, provider, account)
+        fresh = await pausing.pause(connection, provider, wish.lanes, what, by=wish.by, reason=wish.reason)
+        lanes = await pausing.lanes(connection, provider)
+    if wish.as_data:
+        as_json({"provider": provider, "account": account, "changed": fresh, "lanes": lanes})
+        return
+    lane = f"provider {provider}, {f'account {account}' if account else 'all accounts'}"
+    if not fresh:
+        say(f"{lane}: {_are(what)} paused already, nothing was changed: `idem status` shows by whom")
+        return
+    say(f"{lane}: {_are(fresh)} paused now, until `idem resume {provider}{f' --account {account}' if account else ''}`")
+    if "accept" not in what:
+        say("new intents are accepted and wait; --what accept refuses them")
+
+
+async def _resume(wish: _Wish) -> None:
+    from idem.outbox import pausing
+
+    provider, account = wish.provider, wish.account
+    async with wish.writing() as connection:
+        done = await pausing.resume(connection, provider, wish.lanes, wish.what, by=wish.by, reason=wish.reason)
+        lanes = await pausing.lanes(connection, provider)
+        if not done and not lanes:
+            # Perhaps it has another name; but what is gone from the configuration can still be resumed.
+            await _known(wish.config, connection, provider, account)
+    if wish.as_data:
+        changed = [{"account": name or None, "what": ended} for name, ended in sorted(done.items())]
+        as_json({"provider": provider, "account": account, "changed": changed, "lanes": lanes})
+        return
+    for name, ended in sorted(done.items()):
+        say(f"provider {provider}, {f'account {name}' if name else 'all accounts'}: {_are(ended)} resumed")
+    if not done:
+        say(f"nothing of that was paused for provider {provider}{f', account {account}' if account else ''}")
+    for lane in lanes:
+        of = f"account {lane['account']}" if lane["account"] else "all accounts"
+        why = f"by {lane['paused_by'] or '-'} ({lane['reason'] or '-'})"
+        say(f"still paused, {of}: {pausing.named(lane['what'])}, {why}")
+
+
+def _are(what: Sequence[What]) -> str:
+    from idem.outbox.pausing import named
+
+    return f"{named(what)} {'is' if list(what) == ['accept'] else 'are'}"
+
+
+async def _known(config: Path | None, connection: AsyncConnection[Any], provider: str, account: str | None) -> None:
+    """Raises Refusal for a name that nobody has configured or used: a typing error must not look like a pause."""
+    from idem.outbox import pausing
+    from idem.outbox.configuration.complaints import nearest
+
+    known = await pausing.providers(connection)
+    catalogue = opening.catalogue_to_look(config)
+    if catalogue is not None:
+        for name, each in catalogue.providers.items():
+            known.setdefault(name, set()).update(each.accounts)
+    if provider not in known and (known or catalogue is not None):
+        raise Refusal(f"nothing was changed: there is no provider {provider!r}. {nearest(provider, list(known))}")
+    accounts = known.get(provider, set())
+    if account is not None and account not in accounts and catalogue is not None:
+        raise Refusal(
+            f"nothing was changed: provider {provider} has no account {account!r}. {nearest(account, list(accounts))}"
+        )

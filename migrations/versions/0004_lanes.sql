@@ -1,0 +1,109 @@
+-- What is paused of a lane: its calls with replays and cancels (`paused`), its look-ups, its accept. An empty account
+-- stands for all accounts of the provider.
+ALTER TABLE idem.lanes
+    ADD COLUMN looks_paused   boolean NOT NULL DEFAULT false,
+    ADD COLUMN accept_paused  boolean NOT NULL DEFAULT false,
+    -- Limits are the contract's, so that they change with it.
+    DROP COLUMN concurrency;
+-- A pause held up both until now.
+UPDATE idem.lanes SET looks_paused = paused;
+
+-- Who paused and resumed what, and why: one row for each thing that changed, kept for good.
+CREATE TABLE idem.lane_changes (
+    id             uuid        PRIMARY KEY DEFAULT idem.uuid7(),
+    provider       text        COLLATE "C" NOT NULL,
+    account        text        COLLATE "C" NOT NULL,
+    what           text        COLLATE "C" NOT NULL,
+    paused         boolean     NOT NULL,
+    changed_by     text        COLLATE "C" NOT NULL,
+    reason         text        COLLATE "C" NOT NULL,
+    database_role  text        NOT NULL DEFAULT current_user,
+    changed_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT what_can_be_paused CHECK (what IN ('calls', 'looks', 'accept')),
+    CONSTRAINT a_change_says_why CHECK (changed_by <> '' AND reason <> '')
+);
+CREATE INDEX lane_changes_by_lane ON idem.lane_changes (provider, account, what, id);
+CREATE TRIGGER lane_changes_are_never_changed BEFORE UPDATE OR DELETE ON idem.lane_changes FOR EACH ROW
+    EXECUTE FUNCTION idem.refuse('who paused a lane, and why, is append-only');
+CREATE TRIGGER lane_changes_are_never_truncated BEFORE TRUNCATE ON idem.lane_changes
+    EXECUTE FUNCTION idem.refuse('who paused a lane, and why, is append-only');
+
+-- A new intent of a provider whose accept is paused, and a call that the caller makes while its calls are. A retry of a
+-- known key inserts nothing, so it is answered as ever.
+CREATE FUNCTION idem.refuse_paused_accept() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    pause  idem.lanes;
+BEGIN
+    SELECT * INTO pause FROM idem.lanes l
+     WHERE l.provider = NEW.provider AND l.account IN (NEW.account, '')
+       AND (l.accept_paused AND TG_OP = 'INSERT' OR l.paused AND NEW.inline)
+     ORDER BY l.account LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'ID503', SCHEMA = 'idem', TABLE = 'lanes',
+            MESSAGE = format('%s of provider %s, account %s is paused, by %s: %s; nothing was written, nothing was sent',
+                             CASE WHEN pause.accept_paused AND TG_OP = 'INSERT' THEN 'accept' ELSE 'calling' END,
+                             NEW.provider, NEW.account, coalesce(pause.paused_by, 'somebody'),
+                             coalesce(pause.reason, 'no reason given')),
+            HINT    = 'Send the same request with the same key again later; an operator ends it: idem resume '
+                      || NEW.provider;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER accept_may_be_paused BEFORE INSERT ON idem.outbox FOR EACH ROW WHEN (NEW.step = 1)
+    EXECUTE FUNCTION idem.refuse_paused_accept();
+CREATE TRIGGER inline_calls_may_be_paused BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (NEW.inline AND OLD.status <> 'claimed' AND NEW.status = 'claimed')
+    EXECUTE FUNCTION idem.refuse_paused_accept();
+
+-- How many rows of a lane may be taken now, `wanted` at the most: what the concurrency of the fleet leaves. Who asks has
+-- `asking` of it and no more; who sends leaves that much free while something is due to be asked about, or sends that
+-- never stop would let a replay window pass. A lease that is over counts for nothing: no call is made under it.
+-- A lane of one call at a time has no part to keep free. It keeps all of it for what has been due for 30 s, while a
+-- reconciler lives that could ask. What is due for ten minutes for all that may be a row that nobody asks about, its
+-- operation being gone: sends and questions take turns of ten seconds then, so that neither ever stops.
+CREATE FUNCTION idem.lane_room(
+    p_provider text, p_account text, p_concurrency integer, p_asking integer, p_asks boolean, p_wanted integer
+) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    held   integer;
+    asks   integer;
+    due    integer;
+    alone  boolean := p_concurrency = 1;
+BEGIN
+    IF p_concurrency IS NULL THEN
+        RETURN p_wanted;
+    END IF;
+    SELECT count(*), count(*) FILTER (WHERE o.status <> 'claimed') INTO held, asks
+      FROM idem.outbox o
+     WHERE o.provider = p_provider AND o.account = p_account AND o.claim_token IS NOT NULL
+       AND o.claimed_until > statement_timestamp();
+    IF p_asks THEN
+        RETURN greatest(0, least(p_wanted, p_asking - asks, p_concurrency - held));
+    END IF;
+    IF held >= p_concurrency THEN
+        RETURN 0;
+    END IF;
+    -- What a take of the reconciler gets, but for what only a process knows: the operations that it serves.
+    SELECT count(*) INTO due FROM (
+        SELECT FROM idem.outbox o
+         WHERE o.provider = p_provider AND o.account = p_account AND o.status IN ('unknown', 'awaiting')
+           AND o.available_at <= statement_timestamp() - CASE WHEN alone THEN interval '30 s' ELSE interval '0' END
+           AND (o.claim_token IS NULL OR o.claimed_until <= statement_timestamp())
+           AND o.available_at > CASE WHEN alone AND floor(extract(epoch FROM statement_timestamp()) / 10) % 2 = 1
+                                     THEN statement_timestamp() - interval '10 min' ELSE '-infinity' END
+           AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id AND p.outcome <> 'hint' LIMIT 1)
+                        IS NULL, false)
+           AND NOT EXISTS (SELECT FROM idem.lanes l WHERE l.provider = p_provider AND l.account IN (p_account, '')
+                              AND l.looks_paused)
+         ORDER BY o.available_at, o.id
+         LIMIT CASE WHEN alone THEN 1 ELSE greatest(0, least(p_asking, p_concurrency - 1) - asks) END) AS d;
+    IF alone AND due > 0 AND NOT EXISTS (
+        SELECT FROM idem.daemons d
+         WHERE d.kind = 'reconciler' AND d.ended_at IS NULL AND d.seen_at > statement_timestamp() - interval '30 s')
+    THEN
+        due := 0;
+    END IF;
+    RETURN greatest(0, least(p_wanted, p_concurrency - held - due));
+END $$;

@@ -1,0 +1,69 @@
+-- What the provider has done with a row's key. `key_burned`: whatever is sent under it gets the same failure, or it was
+-- cancelled: no send under it any more, the next one is made under a new key. `cancel_sent`: a cancel may have left for
+-- it, so that only its answer says what is there. `server_error`: an attempt ended with a 5xx of the provider, which may
+-- still carry it out.
+ALTER TABLE idem.outbox
+    ADD COLUMN key_burned    boolean NOT NULL DEFAULT false,
+    ADD COLUMN cancel_sent   boolean NOT NULL DEFAULT false,
+    ADD COLUMN server_error  boolean NOT NULL DEFAULT false,
+    ADD CONSTRAINT burned_key_is_not_queued
+        CHECK (NOT key_burned OR status IN ('unfrozen', 'unknown', 'awaiting', 'held')),
+    ADD CONSTRAINT cancelled_key_is_burned CHECK (key_burned OR NOT cancel_sent);
+
+-- A reconciler of an older version knows nothing of burned keys. It counts its replay in the statement that takes the
+-- row, by a token of its own; of this version only a cancel is counted under a burned key, and that within a take, whose
+-- token stays. So a new token together with a new attempt is a send under a key that is given up, and does not begin.
+CREATE FUNCTION idem.refuse_older_daemon() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'outbox',
+        MESSAGE = format('an older daemon is running, %s: it was about to send row %s again under a key that is given '
+                         'up; nothing was sent', NEW.claimed_by, NEW.id),
+        HINT    = 'Stop it, and start the version that this schema is of.';
+END $$;
+CREATE TRIGGER burned_key_is_not_replayed BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (OLD.key_burned AND NEW.key_burned AND NEW.status = 'unknown' AND NEW.attempt > OLD.attempt
+          AND NEW.claim_token IS DISTINCT FROM OLD.claim_token)
+    EXECUTE FUNCTION idem.refuse_older_daemon();
+
+-- The client's own retry of a key at rest: as before, but what is at rest under a burned provider key goes back to be
+-- rendered under a new one, and not before anything sent under the old one can act no more.
+CREATE OR REPLACE FUNCTION idem.take_up_again(k idem.idempotency_keys, p_patience interval) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    row_id  uuid;
+    next    text;
+BEGIN
+    SELECT o.id INTO row_id FROM idem.outbox o
+     WHERE o.intent_id = k.intent_id AND o.status = 'held' AND NOT o.inline
+       AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
+       FOR UPDATE SKIP LOCKED;
+    IF row_id IS NULL THEN
+        RETURN NULL;
+    END IF;
+    UPDATE idem.idempotency_keys SET state = 'in_progress', last_error_code = NULL, last_error_message = NULL
+     WHERE tenant_id = k.tenant_id AND operation = k.operation AND idempotency_key = k.idempotency_key
+       AND intent_id = k.intent_id AND state = 'failed_retryable';
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    UPDATE idem.outbox o
+       SET status = CASE WHEN NOT o.key_burned
+                          AND EXISTS (SELECT r.outbox_id FROM idem.requests r WHERE r.outbox_id = o.id)
+                         THEN 'pending' ELSE 'unfrozen' END,
+           status_since = statement_timestamp(), redrive_at = NULL,
+           available_at = CASE WHEN o.key_burned THEN greatest(o.quiet_after, statement_timestamp())
+                               ELSE statement_timestamp() END,
+           start_before = statement_timestamp() + p_patience
+     WHERE o.id = row_id RETURNING o.status INTO next;
+    UPDATE idem.intents SET state = 'in_progress', version = version + 1, wanted_at = statement_timestamp()
+     WHERE id = k.intent_id;
+    UPDATE idem.dead_letters SET resolved_at = statement_timestamp(), resolution = 'client_retry',
+           resolved_by = session_user, note = 'the client sent its request again'
+     WHERE intent_id = k.intent_id AND resolved_at IS NULL AND reason IN ('too_late', 'unrenderable');
+    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind,
+                               from_state, to_state, from_status, to_status)
+    SELECT o.intent_id, o.id, o.step, o.attempt, 'accept', 'retried',
+           'failed_retryable', 'in_progress', 'held', next FROM idem.outbox o WHERE o.id = row_id;
+    RETURN row_id;
+END $$;

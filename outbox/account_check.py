@@ -1,0 +1,150 @@
+"""Whose account are these credentials? Asked at the start of a lane and compared with the stored answer (hazard 8).
+
+With another account's credentials every look-up is a truthful "not found", and every send another effect. So a lane
+serves nothing until it has asked once, nor while another account answers. A provider that cannot tell holds up nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from idem.outbox import daemon_events, pausing, telemetry
+from idem.outbox.claim import LaneName
+from idem.outbox.daemon import HEARTBEAT, Trouble, wait
+from idem.outbox.database import AWAY, Database
+from idem.outbox.lane import Lane
+from idem.outbox.questioning import cancelled
+
+AGAIN: Final = 60.0
+"""Seconds until it is asked again, while nobody could tell or another account answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What is stored of an account. `first`: it was stored just now."""
+
+    name: str
+    origin: str
+    first: bool = False
+
+
+# Whoever comes first stores it; who comes later, or at the same time, gets what is stored.
+SEE_ACCOUNT = """
+INSERT INTO idem.account_identities AS a (provider, account, origin, identity, seen_identity, seen_by)
+VALUES (%(provider)s, %(account)s, %(origin)s, %(found)s, %(found)s, %(holder)s)
+    ON CONFLICT (provider, account) DO UPDATE
+   SET seen_identity = excluded.seen_identity, seen_at = statement_timestamp(), seen_by = excluded.seen_by
+RETURNING a.identity, a.origin, a.first_seen_at = statement_timestamp()
+"""
+
+
+async def see(connection: AsyncConnection[Any], name: LaneName, found: str, holder: str) -> Identity:
+    """Keep what was found; what is stored as the account of this lane."""
+    where = {"provider": name.provider, "account": name.account, "origin": name.origin}
+    row = await (await connection.execute(SEE_ACCOUNT, {**where, "found": found, "holder": holder})).fetchone()
+    assert row is not None
+    return Identity(*row)
+
+
+KNOWN_ACCOUNT = """
+SELECT a.identity, a.origin FROM idem.account_identities a
+ WHERE a.provider = %(provider)s AND a.account = %(account)s
+"""
+
+
+async def known(connection: AsyncConnection[Any], name: LaneName) -> Identity | None:
+    """What is stored as the account of this lane."""
+    where = {"provider": name.provider, "account": name.account}
+    row = await (await connection.execute(KNOWN_ACCOUNT, where)).fetchone()
+    return None if row is None else Identity(*row)
+
+
+class AccountCheck:
+    """One for each lane of a daemon, whose id is `holder`. It decides whether the lane is `served`."""
+
+    def __init__(self, database: Database, name: LaneName, lane: Lane, holder: str) -> None:
+        self._database = database
+        self._name = name
+        self._lane = lane
+        self._holder = holder
+        self._told: str | None = None
+        self._refused = False
+        self._trouble = Trouble(f"account check {name.provider}/{name.account}")
+        self.again: float | None = 0.0
+        """Seconds until it should be asked again; None: whose account it is, is known."""
+        self.opened = asyncio.Event()
+        """Set while the lane is served."""
+        if lane.provider.account_check() is None:
+            self.again = None
+            self._serve()
+        else:
+            lane.served = False
+
+    async def once(self, *, store: bool = True) -> None:
+        """Ask, unless it is known. `store`: False only compares. Raises what an unreachable database raises."""
+        if self.again is None:
+            return
+        async with self._database.connection() as connection:
+            paused = await pausing.read(connection, self._name.provider, self._name.account)
+        if paused.calls and paused.looks:
+            # Nothing goes there, and nothing may be asked; what follows the pause is asked first.
+            self.again = HEARTBEAT
+            return
+        found, seen = await self._lane.whose()
+        if cancelled():
+            raise asyncio.CancelledError
+        self.again = AGAIN
+        if found is None:
+            why = seen.note or seen.error or "the answer names no account"
+            self._unchecked(why if seen.http_status is None else f"{why} (HTTP {seen.http_status})")
+            return
+        async with self._database.connection() as connection:
+            stored = await (
+                see(connection, self._name, found, self._holder) if store else known(connection, self._name)
+            )
+        if stored is None or stored.name == found:
+            self.again = None
+            daemon_events.account_known(
+                self._name.provider, self._name.account, found, first=stored is not None and stored.first
+            )
+            self._serve()
+            return
+        self._refused, self._lane.served = True, False
+        self.opened.clear()
+        daemon_events.another_account(
+            self._name.provider, self._name.account, self._name.origin, expected=stored.name,
+            expected_origin=stored.origin, found=found,
+        )  # fmt: skip
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ask until it is known or `stop` is set: at once, and then again and again."""
+        while not stop.is_set() and self.again is not None:
+            try:
+                await self.once()
+                self._trouble.over()
+            except AWAY as error:
+                # Nobody works without the database: when it is back, this is asked before anything is called.
+                await self._trouble.away(error, stop)
+                continue
+            except Exception as error:  # a check must never keep a daemon from its work
+                telemetry.broken("account check", error, f"{self._name.provider}/{self._name.account}")
+                self.again = AGAIN
+                self._unchecked(type(error).__name__)
+            if self.again is not None:
+                await wait(stop, self.again)
+
+    def _serve(self) -> None:
+        self._lane.served = True
+        self.opened.set()
+
+    def _unchecked(self, why: str) -> None:
+        """Nobody could tell: that is no reason to stand still, unless another account has answered before."""
+        if self._told != why:
+            daemon_events.account_unchecked(self._name.provider, self._name.account, why)
+            self._told = why
+        if not self._refused:
+            self._serve()

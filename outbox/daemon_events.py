@@ -1,0 +1,82 @@
+"""Events of the daemons themselves and of their supervisor: as in `telemetry`, one function each."""
+
+from __future__ import annotations
+
+import time
+
+from idem.outbox import metrics
+from idem.outbox.logs import log
+
+
+def account_known(provider: str, account: str, identity: str, *, first: bool) -> None:
+    """Whose account the credentials are; `first`: it is stored from now on."""
+    metrics.ANOTHER_ACCOUNT.labels(provider, account).set(0)
+    log.info("account_stored" if first else "account_known", provider=provider, account=account, identity=identity)
+
+
+def account_unchecked(provider: str, account: str, why: str) -> None:
+    """Nobody could tell whose account the credentials are; the lane is served, and it is asked again."""
+    log.warning("account_unchecked", provider=provider, account=account, why=why, setting=_check(provider))
+
+
+def another_account(
+    provider: str, account: str, origin: str, *, expected: str, expected_origin: str, found: str
+) -> None:
+    """The credentials are another account's: this process serves nothing of this lane."""
+    metrics.ANOTHER_ACCOUNT.labels(provider, account).set(1)
+    log.error(
+        "another_account", provider=provider, account=account, setting=f"providers.{provider}.accounts.{account}",
+        origin=origin, expected=expected, expected_origin=expected_origin, found=found,
+        do="nothing of it is called by this process: put the credentials of the expected account back and restart; if "
+        "it was swapped on purpose, give the new one a name of its own in idem.toml (docs/on-call.md)",
+    )  # fmt: skip
+
+
+def _check(provider: str) -> str:
+    return f"providers.{provider}.account_check"
+
+
+class Outage:
+    """One line when the database goes away, one a minute while it stays away, one when it is back."""
+
+    def __init__(self, daemon: str, *, remind: float = 60.0) -> None:
+        self._daemon = daemon
+        self._remind = remind
+        self._since: float | None = None
+        self._told = 0.0
+
+    def down(self, error: BaseException) -> None:
+        metrics.STORE_ERRORS.labels(self._daemon).inc()
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        elif now - self._told < self._remind:
+            return
+        self._told = now
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        log.error("database_away", daemon=self._daemon, error=reason, seconds=round(now - self._since))
+
+    def up(self) -> None:
+        if self._since is not None:
+            log.info("database_back", daemon=self._daemon, seconds=round(time.monotonic() - self._since))
+            self._since = None
+
+
+def database_changed(what: str, rows: int) -> None:
+    """The database is another one than idem wrote to: see the runbook's restore page."""
+    log.error("database_changed", what=what, rows_now_unknown=rows)
+
+
+def process_started(name: str, pid: int) -> None:
+    log.info("process_started", process=name, pid=pid)
+
+
+def process_ended(name: str, pid: int, how: str, again: float | None) -> None:
+    """It ended; `again`: seconds until it is started again, None where that was the end."""
+    tell, more = (log.info, {}) if again is None else (log.error, {"again_in": round(again, 1)})
+    tell("process_ended", process=name, pid=pid, how=how, **more)
+
+
+def stopping(seconds: float) -> None:
+    """A supervisor was told to stop: running calls have this long."""
+    log.info("stopping", longest_seconds=round(seconds))

@@ -1,0 +1,63 @@
+"""What a request carries beside its operation's own words: the provider key, in a header or a member of the body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from idem.outbox.contract import KeyRule
+from idem.outbox.errors import Unrenderable
+from idem.outbox.providers.template import check_header, fill
+
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+NOT_OURS_TO_SET: Final = frozenset(
+    {
+        "host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "keep-alive",
+        "proxy-connection", "accept-encoding",
+    }
+)  # fmt: skip
+"""Headers of the connection: a value of ours would break the framing, ask for a 417, or be refused when sending, where
+it would count as a mistake of the configuration and stop the lane for everybody."""
+
+CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
+"""Resolved when sending and never frozen."""
+
+
+def check_once(names: Iterable[str]) -> None:
+    """Raises ValueError for a header that is said twice: names do not differ by their case."""
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise ValueError(f"{name!r} is said twice: capital letters make no other header")
+        seen.add(name.lower())
+
+
+def headers(given: Mapping[str, str], rule: KeyRule, provider_key: str) -> dict[str, str]:
+    """The headers of a request, names in lower case, with the key where a header carries it. Raises Unrenderable."""
+    made: dict[str, str] = {}
+    for name, value in given.items():
+        lower = name.lower()
+        if not HEADER_NAME.fullmatch(name) or lower in NOT_OURS_TO_SET or lower in made:
+            raise Unrenderable(f"the header {name!r} cannot be set, or is there twice")
+        if lower in CREDENTIALS:
+            raise Unrenderable(f"the header {name!r} is a credential: it belongs to the account, and is not frozen")
+        check_header(name, value)
+        made[lower] = fill(value, provider_key)
+    if rule.carrier == "header" and rule.name is not None:
+        if rule.name.lower() in made:
+            raise Unrenderable(f"the header {rule.name!r} carries the provider key and is set by idem alone")
+        made[rule.name.lower()] = provider_key
+    return made
+
+
+def body(content: Any, rule: KeyRule, provider_key: str) -> Any:
+    """The body of a request, with the key where a member carries it. Raises Unrenderable."""
+    if rule.carrier != "body" or rule.name is None:
+        return content
+    if not isinstance(content, dict):
+        raise Unrenderable(f"the provider key goes into the member {rule.name!r}, but the body is no object")
+    if content.get(rule.name, provider_key) != provider_key:
+        raise Unrenderable(f"the member {rule.name!r} carries the provider key and is set by idem alone")
+    return {**content, rule.name: provider_key}

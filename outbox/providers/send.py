@@ -1,0 +1,113 @@
+"""A provider that a function of the user's sends to. It speaks no HTTP: its requests and answers are values. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from idem.outbox import sending
+from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
+from idem.outbox.errors import Unrenderable
+from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, Outcome, Seen
+from idem.outbox.provider import Page, Question
+from idem.outbox.providers.forms import MEDIA_TYPES, encoded
+from idem.outbox.providers.template import fill
+from idem.outbox.sending import AskAbout, Send, SendRequest
+from idem.outbox.webhook import Event, Webhook
+
+KEY: Final = "idem-key"
+"""Where the frozen request keeps the provider key, which the function is given."""
+METHOD: Final = "SEND"
+QUESTION: Final = "ASK"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking(FrozenRequest):
+    """A question on its way to the user's look-up. It is never stored."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Returned(Response):
+    """What a function of the user's has returned, in the place of a response."""
+
+    value: object = None
+
+
+def returned(value: object, *, sure: bool = True) -> Returned:
+    """It has no status of HTTP; not `sure`: it decides nothing, which counts against the provider."""
+    return Returned(0, {}, b"", sure, value)
+
+
+@dataclass(frozen=True)
+class SendProvider:
+    """A provider over a function. `send` makes the call, `look` is asked about one; each is sync or async."""
+
+    contract: Contract
+    accounts: Mapping[str, Account]
+    send: Send
+    look: AskAbout | None = None
+    webhook: Webhook | None = None
+
+    def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
+        """The payload as compact UTF-8 JSON, and the key beside it. Raises Unrenderable."""
+        if request.headers:
+            raise Unrenderable(f"provider {self.contract.provider} is a function and has no headers: use the payload")
+        body = encoded(fill(request.json, provider_key), "json")
+        return FrozenRequest(METHOD, request.path, {"content-type": MEDIA_TYPES["json"], KEY: provider_key}, body)
+
+    def given(self, request: FrozenRequest, account: Account) -> SendRequest:
+        """What the function is given of a frozen request."""
+        return SendRequest(request.path.lstrip("/"), account.name, request.headers[KEY], request.body)
+
+    def classify(self, response: Response) -> tuple[Outcome, Seen]:
+        """What the function has returned. Never raises."""
+        value = response.value if isinstance(response, Returned) else response
+        outcome, note = sending.outcome(value, self.contract.retry_after_cap)
+        return outcome, Seen(note=note)
+
+    def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
+        """The one question, where there is a look-up."""
+        return () if self.look is None else (Asking(QUESTION, question.path or "/", {}, b"", question),)
+
+    def read_look(
+        self, response: Response, question: Question, request: FrozenRequest | None = None
+    ) -> tuple[Look, Seen]:
+        """What the look-up has returned. Never raises."""
+        value = response.value if isinstance(response, Returned) else response
+        look, note = sending.look(value, self.contract.retry_after_cap)
+        return look, Seen(note=note)
+
+    def next_page(self, response: Response, question: Question, request: FrozenRequest) -> FrozenRequest | None:
+        return None
+
+    def cancel(self, question: Question) -> FrozenRequest | None:
+        return None
+
+    def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+        return CouldNotAsk(), Seen()
+
+    def listing(self, since: float, until: float) -> FrozenRequest | None:
+        return None
+
+    def read_listing(self, response: Response, request: FrozenRequest) -> Page | None:
+        return None
+
+    def account_check(self) -> FrozenRequest | None:
+        return None
+
+    def read_account(self, response: Response) -> str | None:
+        return None
+
+    def kind(self, path: str) -> str | None:
+        return None
+
+    def read_events(self, body: bytes) -> tuple[Event, ...] | None:
+        return None
+
+
+def is_sure(value: object, cap: float) -> bool:
+    """Whether what a send has returned decides something."""
+    return not isinstance(sending.outcome(value, cap)[0], Ambiguous)

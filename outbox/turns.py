@@ -1,0 +1,72 @@
+"""Whose turn it is in a lane: while rows wait, every claim goes round the tenants, so that no bulk run is in their way.
+
+A queue that a claim can empty is served in the order of its rows, by one index scan: nobody waits for anybody, and an
+idle poll costs nothing more. Only after a claim that took all it was allowed to take may somebody be waiting. A turn is
+no use to who must wait for a call of others to end: the last free call of a shared lane is theirs who hold none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+WIDTH = 100
+"""Tenants that one claim looks at, of which those count whose first row is due: bounds what it costs, about 15
+microseconds for each, when thousands of tenants wait for their back-off."""
+
+
+SHARED = 600.0
+"""Seconds for which a lane counts as shared after it was seen to be: a slot is kept free in it meanwhile."""
+
+
+class Turns:
+    """Where one worker stands in the round of the tenants of one lane, and whether it keeps a call free for others.
+
+    `after`: who had the last turn. `queued`: the last claim took all that it might. `others`: tenants without a call
+    may be waiting for the one that is kept free; whoever waits for hints says so. `denied`: that one was in use when it
+    was last asked for, so that the next call that ends may be theirs. Times are on one clock, in seconds.
+    """
+
+    def __init__(self) -> None:
+        # Each worker begins somewhere else, as far as the names of tenants let it.
+        self.after = uuid4().hex
+        self.queued = False
+        self.others = False
+        self.denied = False
+        self._whose: str | None = None
+        self._shared_until: float | None = None
+
+    @property
+    def width(self) -> int:
+        """How many tenants the next claim looks at; 0: it takes what has waited longest, whosever it is."""
+        return WIDTH if self.queued else 0
+
+    @property
+    def wide(self) -> int:
+        """How many tenants a claim looks at that looks for others."""
+        return WIDTH
+
+    def keep(self, now: float, calls: int) -> int:
+        """How many of so many `calls` at a time stay free for tenants that hold none: one, while tenants share the
+        lane. The only tenant of a lane has all of it, and what makes one call at a time has none to keep.
+        """
+        return int(self._shared_until is not None and now < self._shared_until and calls > 1)
+
+    def taken(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
+        """A claim has brought rows of these tenants, of the `room` that limit, fleet and pause left it."""
+        self._see(whose, now)
+        self.queued = len(whose) >= room
+        self.after = after
+
+    def spared(self, whose: Sequence[str], now: float, room: int, after: str) -> None:
+        """A claim for the others has brought these, of the `room` that fleet and pause left it."""
+        self._see(whose, now)
+        self.others = bool(whose)
+        self.denied = room == 0
+        self.after = after
+
+    def _see(self, whose: Sequence[str], now: float) -> None:
+        for tenant in whose:
+            if self._whose not in (None, tenant):
+                self._shared_until = now + SHARED
+            self._whose = tenant

@@ -1,0 +1,61 @@
+"""The beginning of an attempt within a take: committed before its first byte leaves, under every guard of a send.
+
+A replay that the contract puts first is counted by the take itself (`due`). What comes later in a take is counted here:
+a replay after a look-up, and a cancel by key, which burns the key whatever becomes of its answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from idem.outbox.contract import CancelRule, Contract
+from idem.reconciler.due import Taken
+
+# In both a CASE, because a condition on the status lets the planner read the partial index of all that is to settle.
+BEGIN_REPLAY = """
+UPDATE idem.outbox o SET attempt = o.attempt + 1
+ WHERE o.id = %(id)s AND o.attempt = %(attempt)s
+   AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline AND NOT o.key_burned
+            THEN o.claimed_until > statement_timestamp()
+             AND o.first_sent_at > statement_timestamp() - make_interval(secs => least(o.replay_window, %(window)s)) END
+   AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+   AND NOT EXISTS (SELECT FROM idem.lanes l
+                    WHERE l.provider = o.provider AND l.account IN (o.account, '') AND l.paused)
+RETURNING o.attempt
+"""
+
+
+async def begin_replay(connection: AsyncConnection[Any], taken: Taken, contract: Contract) -> int | None:
+    """Count a replay as an attempt; its number. None: the retention guard, a burned key, a pause, a proof that came in
+    or a lost take forbids it."""
+    parameters = {
+        "id": taken.id, "attempt": taken.attempt, "token": taken.token,
+        "window": contract.replay_window if contract.replays else 0.0,
+    }  # fmt: skip
+    begun = await (await connection.execute(BEGIN_REPLAY, parameters)).fetchone()
+    return None if begun is None else int(begun[0])
+
+
+BEGIN_CANCEL = """
+UPDATE idem.outbox o SET attempt = o.attempt + 1, key_burned = true, cancel_sent = true
+ WHERE o.id = %(id)s AND o.attempt = %(attempt)s
+   AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline
+            THEN o.claimed_until > statement_timestamp()
+             AND (%(tombstones)s OR o.quiet_after <= statement_timestamp()) END
+   AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+   AND NOT EXISTS (SELECT FROM idem.lanes l
+                    WHERE l.provider = o.provider AND l.account IN (o.account, '') AND l.paused)
+RETURNING o.attempt
+"""
+
+
+async def begin_cancel(connection: AsyncConnection[Any], taken: Taken, rule: CancelRule) -> int | None:
+    """Count a cancel by key as an attempt and burn the key; its number. None: something sent may still arrive after it,
+    a proof came in, the lane is paused, or the take is lost."""
+    parameters = {
+        "id": taken.id, "attempt": taken.attempt, "token": taken.token, "tombstones": rule.tombstones,
+    }  # fmt: skip
+    begun = await (await connection.execute(BEGIN_CANCEL, parameters)).fetchone()
+    return None if begun is None else int(begun[0])

@@ -1,0 +1,136 @@
+"""Which calls of this ledger the objects of a page are about, and which calls must be on the provider's list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.claim import LaneName
+from idem.outbox.database import records
+from idem.outbox.provider import Item
+from idem.outbox.states import KeyState, OutboxStatus
+from idem.reconciler.ledger.compare import Ours
+from idem.reconciler.webhooks.matching import provider_key
+
+# By the key, of any generation; and by the reference, which several calls may have. LIMIT and OFFSET in the subqueries
+# keep the planner from joining the ledger whole, or walking it in its order.
+FIND = """
+WITH shown AS MATERIALIZED (
+    SELECT s.key, s.reference, s.place
+      FROM unnest(%(keys)s::uuid[], %(references)s::text[]) WITH ORDINALITY AS s (key, reference, place)
+)
+SELECT s.place::integer AS place, true AS by_key, k.intent_id, k.outbox_id
+  FROM shown s CROSS JOIN LATERAL (
+       SELECT r.intent_id, r.outbox_id
+         FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
+        WHERE r.provider = %(provider)s AND r.account = %(account)s AND r.provider_key = s.key
+        ORDER BY n.provider_reference IS NOT DISTINCT FROM s.reference DESC, r.outbox_id DESC LIMIT 1) AS k
+ UNION ALL
+SELECT s.place::integer, false, n.id, NULL
+  FROM shown s CROSS JOIN LATERAL (
+       SELECT i.id FROM idem.intents i
+        WHERE i.provider = %(provider)s AND i.account = %(account)s AND i.provider_reference = s.reference
+        LIMIT %(limit)s) AS n
+"""
+
+DESCRIBE = """
+SELECT n.id AS intent_id, n.operation, n.state, n.outcome, n.provider_reference, n.object_end, n.result, n.settled_at,
+       o.id AS open_row, o.status,
+       coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
+       r.outbox_id, r.method, r.path,
+       extract(epoch FROM coalesce(o.first_sent_at, r.created_at, n.created_at))::float8 AS sent_at,
+       ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = r.outbox_id
+              ORDER BY q.generation DESC) AS keys
+  FROM unnest(%(intents)s::uuid[]) AS a (id)
+ CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i WHERE i.id = a.id LIMIT 1) AS n
+  LEFT JOIN LATERAL (SELECT s.outbox_id, s.method, s.path, s.created_at
+                       FROM (SELECT q.* FROM idem.requests q WHERE q.intent_id = n.id OFFSET 0) AS s
+                      ORDER BY s.outbox_id DESC, s.generation DESC LIMIT 1) AS r ON true
+  LEFT JOIN LATERAL (SELECT w.id, w.status, w.claimed_until, w.first_sent_at FROM idem.outbox w
+                      WHERE w.intent_id = n.id LIMIT 1) AS o ON true
+"""
+
+MANY = 10
+"""Intents that are looked at of those which share one reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What an object is about: `ours` by its key, or by a reference that no other call has; `known`: every call that
+    has either."""
+
+    ours: Ours | None
+    known: tuple[Ours, ...]
+
+
+async def find(connection: AsyncConnection[Any], lane: LaneName, items: Sequence[Item]) -> list[Match]:
+    """The calls of this account that each object is about."""
+    where = {"provider": lane.provider, "account": lane.account, "limit": MANY}
+    shown = {"keys": [provider_key(item.key) for item in items], "references": [item.reference for item in items]}
+    found = await (await records(connection).execute(FIND, where | shown)).fetchall()
+    known = await describe(connection, [row.intent_id for row in found])
+    by_key: dict[int, Ours] = {}
+    all_of: list[dict[UUID, Ours]] = [{} for _ in items]
+    for row in found:
+        ours = known[row.intent_id]
+        all_of[row.place - 1].setdefault(ours.intent_id, ours)
+        if row.by_key:
+            earlier = row.outbox_id != ours.row_id
+            by_key[row.place - 1] = replace(ours, row_id=row.outbox_id, last_step=False) if earlier else ours
+    return [_match(by_key.get(place), tuple(each.values())) for place, each in enumerate(all_of)]
+
+
+def _match(by_key: Ours | None, known: tuple[Ours, ...]) -> Match:
+    return Match(by_key or (known[0] if len(known) == 1 else None), known)
+
+
+async def describe(connection: AsyncConnection[Any], intents: Sequence[UUID]) -> dict[UUID, Ours]:
+    """What this ledger says of these intents."""
+    rows = await (await records(connection).execute(DESCRIBE, {"intents": list(set(intents))})).fetchall()
+    return {row.intent_id: _ours(row) for row in rows}
+
+
+def _ours(row: Any) -> Ours:
+    return Ours(
+        intent_id=row.intent_id,
+        # What the caller's own code sends has no frozen request.
+        row_id=row.open_row or row.outbox_id,
+        operation=row.operation,
+        state=KeyState(row.state),
+        outcome=row.outcome,
+        reference=row.provider_reference,
+        object_end=row.object_end,
+        result=row.result or {},
+        status=None if row.status is None else OutboxStatus(row.status),
+        live=row.live,
+        settled_at=row.settled_at,
+        method=row.method or "",
+        path=row.path or "",
+        keys=tuple(row.keys),
+        sent_at=row.sent_at,
+    )
+
+
+# By the time at which it was settled: the object is older than that. One that was accepted before the window may be too
+# old for the list, and is asked about like any other that is not on it; so no intent falls between two checks.
+ENDED = """
+SELECT n.id, n.settled_at FROM idem.intents n
+ WHERE n.provider = %(provider)s AND n.account = %(account)s AND n.state = 'completed' AND n.outcome = 'succeeded'
+   AND (n.settled_at, n.id) > (%(at)s, %(after)s) AND n.settled_at <= to_timestamp(%(until)s)
+ ORDER BY n.settled_at, n.id LIMIT %(limit)s
+"""
+
+
+async def ended(
+    connection: AsyncConnection[Any], lane: LaneName, *, at: datetime, after: UUID, until: float, limit: int
+) -> list[tuple[UUID, datetime]]:
+    """Up to `limit` intents of a lane that succeeded after a time and until another, in the order of their ends."""
+    where = {
+        "provider": lane.provider, "account": lane.account, "at": at, "after": after, "until": until, "limit": limit
+    }  # fmt: skip
+    return [(row[0], row[1]) for row in await (await connection.execute(ENDED, where)).fetchall()]

@@ -1,0 +1,183 @@
+"""What one object of the provider's list means beside what this ledger says of it. Pure: no I/O, no clock.
+
+An object is ours by a stored key or reference, by our mark, or because nobody else uses the account; whatever else is
+there is foreign, and is only counted (hazard 40).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+from uuid import UUID
+
+from idem.outbox import storable
+from idem.outbox.completion import is_open
+from idem.outbox.contract import Contract
+from idem.outbox.endings import another
+from idem.outbox.outcomes import Refused, name
+from idem.outbox.provider import Item, Question
+from idem.outbox.states import KeyState, OutboxStatus
+
+Kind: TypeAlias = Literal["matched", "settled_now", "ours_only", "theirs_only", "foreign", "open"]
+"""What an object or an intent is counted as.
+
+matched: both sides say the same. settled_now: it was not settled here, and its own object says how it ended. ours_only:
+completed here, and the provider has nothing. theirs_only: the provider has it, and it is not in this ledger, or not so.
+foreign: somebody else's. open: still in work here, so that nothing can be said yet.
+"""
+
+SCALARS: Final = (str, int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A call of this ledger. `row_id` is its outbox row, which may have left; `status` is None when it has.
+
+    `live`: a claim of it is being made now. `object_end`: what is known of an object that was not at its end when the
+    key was completed. `keys`: every provider key of it, the newest first; `last_step`: it is the last of its intent.
+    """
+
+    intent_id: UUID
+    row_id: UUID | None
+    operation: str
+    state: KeyState
+    outcome: str | None = None
+    reference: str | None = None
+    object_end: str | None = None
+    result: Mapping[str, Any] = field(default_factory=dict)
+    status: OutboxStatus | None = None
+    live: bool = False
+    last_step: bool = True
+    settled_at: datetime | None = None
+    method: str = ""
+    path: str = ""
+    keys: tuple[str, ...] = ()
+    sent_at: float | None = None
+
+    @property
+    def question(self) -> Question:
+        """What the provider is asked about this call with."""
+        newest, *earlier = self.keys or ("",)
+        return Question(newest, self.reference, False, self.sent_at, self.method, self.path, tuple(earlier))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing of which both sides say something else: `outcome`, `reference` or a named field of the contract."""
+
+    what: str
+    here: Any
+    there: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an object is counted as, and why: `differs` where both sides have it, `ours_by` where only theirs has."""
+
+    kind: Kind
+    differs: tuple[Difference, ...] = ()
+    ours_by: str = ""
+
+
+OPEN: Final = Reading("open")
+MATCHED: Final = Reading("matched")
+SETTLED_NOW: Final = Reading("settled_now")
+
+
+def read(
+    item: Item, ours: Ours | None, contract: Contract, *, void: bool = False, wanted: str | None = None
+) -> Reading:
+    """What an object is beside `ours`; None: nothing in this ledger has its key or reference.
+
+    `void`: it stands under a provider key of which we know that nothing was executed, or have cancelled it ourselves: a
+    refusal is then no news. `wanted`: the kind of object that the call is about, None where every kind counts.
+    """
+    if ours is None:
+        if item.ours:
+            return Reading("theirs_only", ours_by="it carries our mark")
+        return Reading("theirs_only", ours_by="the account is ours alone") if contract.exclusive else Reading("foreign")
+    if wanted is not None and item.kind != wanted:
+        # Another object of the same call, as a charge is of its payment: it is known here, and says nothing of its own.
+        return MATCHED
+    if not ours.last_step:
+        # What this ledger keeps of an intent is about its last step: of an earlier one it is enough that it is there.
+        return MATCHED
+    if void and isinstance(item.said, Refused):
+        return MATCHED if ours.state is KeyState.COMPLETED or ours.status is OutboxStatus.HELD else OPEN
+    if ours.state is not KeyState.COMPLETED:
+        return _unsettled(item, ours)
+    match ours.outcome:
+        case "succeeded":
+            return _succeeded(item, ours)
+        case "refused" | "cancelled":
+            return _did_not_happen(item, ours)
+        case _:
+            return MATCHED
+
+
+def same_object(ours: Ours, item: Item, wanted: str | None) -> bool:
+    """Whether this is the object that an intent is known by, and no other one beside it."""
+    return not another(ours.reference, item.reference) and (wanted is None or item.kind == wanted)
+
+
+def _unsettled(item: Item, ours: Ours) -> Reading:
+    at_rest = ours.status is OutboxStatus.HELD
+    if item.said is None and at_rest:
+        # We say that nothing happened, and there is something, whatever its state.
+        return Reading("theirs_only", (Difference("outcome", "not_executed", _there(item)),))
+    if item.said is None or ours.live or ours.row_id is None:
+        return OPEN
+    if ours.status is OutboxStatus.AWAITING and is_open(item.said):
+        return OPEN
+    return SETTLED_NOW
+
+
+def _succeeded(item: Item, ours: Ours) -> Reading:
+    there = item.said
+    refused = isinstance(there, Refused)
+    if another(ours.reference, item.reference):
+        # A second object that came to nothing has moved nothing: another card of the same customer, say.
+        second = Difference("reference", ours.reference, item.reference)
+        return MATCHED if refused else Reading("theirs_only", (second,))
+    if there is None or is_open(there):
+        return MATCHED
+    if ours.object_end in ("open", "refused"):
+        # The key was complete when the object existed: its end is a later fact, told once.
+        return MATCHED if name(there) == ours.object_end else SETTLED_NOW
+    if refused:
+        return Reading("theirs_only", (Difference("outcome", "succeeded", _there(item)),))
+    differs = () if ours.object_end is not None else _fields(ours.result, there.fields)
+    return Reading("theirs_only", differs) if differs else MATCHED
+
+
+def _did_not_happen(item: Item, ours: Ours) -> Reading:
+    same = not another(ours.reference, item.reference)
+    if isinstance(item.said, Refused) or (item.said is None and ours.outcome == "refused" and same):
+        return MATCHED
+    differs = [Difference("outcome", ours.outcome, _there(item))]
+    if not same:
+        differs.append(Difference("reference", ours.reference, item.reference))
+    return Reading("theirs_only", tuple(differs))
+
+
+def _there(item: Item) -> str | None:
+    return item.status if item.said is None else name(item.said)
+
+
+def _fields(here: Mapping[str, Any], there: Mapping[str, Any]) -> tuple[Difference, ...]:
+    # As the database gives back what it was given: a number that no double holds is a text there.
+    shown = json.loads(json.dumps(storable.fields(there)))
+    return tuple(
+        Difference(each, here[each], shown[each])
+        for each in sorted(here.keys() & shown.keys())
+        if isinstance(here[each], SCALARS) and isinstance(shown[each], SCALARS) and not _same(here[each], shown[each])
+    )
+
+
+def _same(here: Any, there: Any) -> bool:
+    if isinstance(here, bool) or isinstance(there, bool):
+        return here is there
+    return bool(here == there)

@@ -1,0 +1,227 @@
+"""What the two sides say differently, as a dead letter: opened once, with all that a person needs to decide it.
+
+Once also means: not again after somebody has decided it. The next check finds the same object, and reports it as
+decided. A later check that finds nothing closes nothing: what was wrong is a person's to explain.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox import moves, proofs, storable
+from idem.outbox.change import Evidence
+from idem.outbox.database import records
+from idem.outbox.outcomes import Seen, name
+from idem.outbox.provider import Item
+from idem.outbox.states import KeyState, Reason
+from idem.reconciler.ledger.compare import Difference, Ours
+
+
+def utc(seconds: float) -> str:
+    """POSIX seconds as RFC 3339; a time of a provider's that no calendar has as it is."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return str(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Discrepancy:
+    """One object that is on one side alone, or is there another than here. `window`: POSIX seconds of the check."""
+
+    kind: Literal["ours_only", "theirs_only"]
+    provider: str
+    account: str
+    ours: Ours | None
+    item: Item | None
+    differs: tuple[Difference, ...]
+    ours_by: str
+    window: tuple[float, float]
+
+    @property
+    def reference(self) -> str | None:
+        """The provider's own reference of it, where one is known."""
+        item = None if self.item is None else self.item.reference
+        return item if item is not None or self.ours is None else self.ours.reference
+
+    @property
+    def key(self) -> str | None:
+        """The provider key."""
+        item = None if self.item is None else self.item.key
+        return item if item is not None or self.ours is None or not self.ours.keys else self.ours.keys[0]
+
+    @property
+    def subject(self) -> str:
+        """What tells it from every other: found again, it is the same."""
+        which = self.reference or (f"key {self.key}" if self.key else None)
+        if which is None and self.ours is not None:
+            which = f"intent {self.ours.intent_id}"
+        if which is None:
+            made = None if self.item is None else self.item.created
+            which = f"without a reference, made at {made}"
+        what = ",".join(each.what for each in self.differs)
+        return storable.text(f"{self.kind} {self.provider}/{self.account} {which} {what}".rstrip(), 500)
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether what the client was told about the effect is wrong."""
+        return any(each.what in ("outcome", "reference") for each in self.differs)
+
+    @property
+    def tells_another_end(self) -> bool:
+        """Whether the provider's own word is against an answer that was given."""
+        said = None if self.item is None else self.item.said
+        completed = self.ours is not None and self.ours.state is KeyState.COMPLETED
+        return completed and self.contradicts and said is not None
+
+    def details(self) -> dict[str, Any]:
+        """For the dead letter and the report: what is where, when, and what to do."""
+        ours, item = self.ours, self.item
+        said = None if item is None else item.said
+        return {
+            "class": self.kind,
+            "provider": self.provider,
+            "account": self.account,
+            "reference": self.reference,
+            "provider_key": self.key,
+            "differs": [{"what": each.what, "here": each.here, "there": each.there} for each in self.differs],
+            "here": None
+            if ours is None
+            else {
+                "intent": str(ours.intent_id),
+                "operation": ours.operation,
+                "state": str(ours.state),
+                "outcome": ours.outcome,
+                "reference": ours.reference,
+                "settled_at": None if ours.settled_at is None else utc(ours.settled_at.timestamp()),
+                "fields": dict(ours.result),
+            },
+            "there": None
+            if item is None
+            else {
+                "reference": item.reference,
+                "outcome": None if said is None else name(said),
+                "status": item.status,
+                "created": None if item.created is None else utc(item.created),
+                "fields": {} if said is None else dict(said.fields),
+            },
+            "ours_by": self.ours_by or None,
+            "window": [utc(end) for end in self.window],
+            "next": self.next_step,
+        }
+
+    @property
+    def next_step(self) -> str:
+        """What a person does about it."""
+        if self.kind == "ours_only":
+            return (
+                "look for it in the provider's own dashboard: the client was told that it happened. What is missing "
+                "there is made good with a new key; then resolve this entry as closed"
+            )
+        if self.ours is None:
+            return (
+                "find out who made it: nothing in this ledger did (a database that was restored, a program beside "
+                "idem, a person). What must not stand is taken back at the provider; then discard this entry"
+            )
+        if self.ours.state is not KeyState.COMPLETED:
+            return (
+                "look at the object at the provider: this ledger says that nothing was executed. Resolve it as "
+                "completed with its reference, or take it back there and resolve this entry as closed"
+            )
+        if any(each.what == "reference" for each in self.differs):
+            return (
+                "two objects may exist for one intent: keep one, take the other back at the provider, then resolve "
+                "this entry as closed"
+            )
+        if self.contradicts:
+            return (
+                "the client was told another end than the provider shows, and its answer stays: take the effect back "
+                "at the provider, or tell the client; then resolve this entry as closed"
+            )
+        return "find out which side is right, correct the other by hand, then resolve this entry as closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The entry of a discrepancy. `resolution`: how somebody has decided it; None: it is open."""
+
+    letter: UUID | None
+    new: bool = False
+    resolution: str | None = None
+
+
+# A contradiction that a webhook or a look-up has brought already is the same one.
+KNOWN = """
+SELECT d.id, d.resolution FROM idem.dead_letters d WHERE d.subject = %(subject)s AND d.reason = 'discrepancy'
+ UNION ALL
+SELECT d.id, d.resolution FROM idem.dead_letters d
+ WHERE d.intent_id = %(intent)s AND d.reason IN ('conflict', 'possible_duplicate')
+   AND jsonb_path_exists(d.details, '$.**.reference ? (@ == $r)', jsonb_build_object('r', %(reference)s::text))
+ LIMIT 1
+"""
+
+
+async def known(connection: AsyncConnection[Any], found: Discrepancy) -> Opened | None:
+    """The entry that there is of it already, open or decided."""
+    about = {
+        "subject": found.subject,
+        "intent": found.ours.intent_id if found.ours is not None and found.contradicts and found.reference else None,
+        "reference": None if found.reference is None else storable.text(found.reference, 500),
+    }
+    row = await (await records(connection).execute(KNOWN, about)).fetchone()
+    return None if row is None else Opened(row.id, resolution=row.resolution)
+
+
+STATE = "SELECT n.state, n.outcome FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE"
+# An intent has one open entry of this reason: another object of it gets one of its own, which names the intent.
+OPEN = """
+INSERT INTO idem.dead_letters (intent_id, subject, reason, details)
+SELECT CASE WHEN EXISTS (SELECT FROM idem.dead_letters d
+                          WHERE d.intent_id = %(intent)s AND d.reason = 'discrepancy' AND d.resolved_at IS NULL)
+            THEN NULL ELSE %(intent)s::uuid END, %(subject)s, 'discrepancy', %(details)s::jsonb
+    ON CONFLICT DO NOTHING RETURNING id
+"""
+
+
+async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Opened | None:
+    """Open its entry, unless there is one; with the evidence, and for whoever was told another end a `corrected`.
+
+    One transaction. None: the intent has moved meanwhile, so that it must be read again.
+    """
+    async with moves.transaction(connection):
+        if found.ours is not None:
+            # Two checks at once meet here, so that one of them opens it and the other finds it.
+            state = await (await connection.execute(STATE, {"intent": found.ours.intent_id})).fetchone()
+            if state is None or tuple(state) != (found.ours.state, found.ours.outcome):
+                return None
+        if (already := await known(connection, found)) is not None:
+            return already
+        details = storable.fields(found.details())
+        intent = None if found.ours is None else found.ours.intent_id
+        about = {"intent": intent, "subject": found.subject, "details": json.dumps(details)}
+        opened = await (await connection.execute(OPEN, about)).fetchone()
+        if opened is None:
+            return await known(connection, found)
+        moves.tell(connection, partial(moves.dead_letter, intent, Reason.DISCREPANCY))
+        if found.ours is not None and found.ours.row_id is not None:
+            await proofs.note(connection, found.ours.row_id, _evidence(found, opened[0]), kind="ledger_check")
+            if found.tells_another_end:
+                await proofs.correct(connection, found.ours.intent_id, details)
+        return Opened(opened[0], new=True)
+
+
+def _evidence(found: Discrepancy, letter: UUID) -> Evidence:
+    item = found.item
+    said = None if item is None or item.said is None else name(item.said)
+    note = "on the provider's list" if item is not None else "neither on the provider's list nor found by a look-up"
+    return Evidence(
+        "reconciler", "ledger_check", said if item is not None else "absent", Seen(note=note), found.reference,
+        {"class": found.kind, "dead_letter": str(letter)},
+    )  # fmt: skip

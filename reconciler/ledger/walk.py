@@ -1,0 +1,284 @@
+"""One lane's walk: the provider's list page by page, then what must have been on it and was not.
+
+Any number of walks may run at once, beside the daemons: nothing is held between two pages, what is settled goes through
+the one gate, and an entry is opened once. Of what was seen a few bytes are kept for each object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Final
+from uuid import UUID, uuid4
+
+from idem.outbox import clock, generations, pausing, telemetry
+from idem.outbox.answers import Renderer
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.claim import LaneName
+from idem.outbox.database import AWAY, Database
+from idem.outbox.errors import ConfigError, Unrenderable
+from idem.outbox.lane import Lane
+from idem.outbox.outcomes import Absent, CouldNotAsk, Proof, Refused, Seen, name
+from idem.outbox.proofs import apply
+from idem.outbox.provider import Item
+from idem.outbox.questioning import ListFailed
+from idem.reconciler.ledger import calls, compare, discrepancies
+from idem.reconciler.ledger.calls import Match
+from idem.reconciler.ledger.compare import Ours, Reading
+from idem.reconciler.ledger.discrepancies import Discrepancy
+from idem.reconciler.ledger.report import LaneReport
+from idem.reconciler.ledger.window import Since, window
+from idem.reconciler.webhooks.matching import provider_key
+
+PAGE: Final = 100
+"""Objects, or intents, that are compared at a time."""
+
+MOST: Final = 1000
+"""Discrepancies of a lane with which a walk ends: so many are a mistake in the contract (a mark, a pointer to the key),
+and nobody would read them."""
+
+SPARE: Final = 60.0
+"""Seconds that a question may wait for its slot."""
+
+
+class Ended(Exception):
+    """The walk cannot go on. The text says why, for people."""
+
+
+class Walk:
+    """The walk over one lane."""
+
+    def __init__(
+        self,
+        database: Database,
+        catalogue: Catalogue,
+        renderer: Renderer,
+        lane_name: LaneName,
+        lane: Lane,
+        dry_run: bool = False,
+    ) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._renderer = renderer
+        self._name = lane_name
+        self._lane = lane
+        self._dry_run = dry_run
+        self._report = LaneReport(lane_name.provider, lane_name.account)
+        self._objects: set[int] = set()
+        self._intents: set[int] = set()
+
+    async def run(self, since: Since) -> LaneReport:
+        """The whole of it. What cannot be completed is said in the report.
+
+        Raises Refusal for a time that cannot be compared, and what an unreachable database raises.
+        """
+        report, contract = self._report, self._lane.provider.contract
+        async with self._database.connection() as connection:
+            report.window = await window(connection, since, contract.lookup.horizon)
+        if not contract.listed:
+            report.walked = "not_listed"
+            report.why = f"the contract has no [providers.{contract.provider}.list]"
+            return report
+        try:
+            await self._theirs(*report.window)
+            await self._of_ours(*report.window)
+            if report.counts["not_compared"]:
+                raise Ended(f"not everything could be compared: {report.why or 'see the log'}")
+        except (Ended, ListFailed, ConfigError, Unrenderable) as error:
+            report.walked, report.why = "incomplete", str(error)
+        return report
+
+    async def _theirs(self, since: float, until: float) -> None:
+        page: list[Item] = []
+        await self._not_paused()
+        async with aclosing(self._lane.list(since, until)) as items:
+            try:
+                async for item in items:
+                    page.append(item)
+                    if len(page) >= PAGE:
+                        await self._compare(page)
+                        page = []
+                        await self._not_paused()
+            except ListFailed:
+                # Of a list that breaks off the part that was shown counts all the same.
+                await self._compare(page)
+                raise
+        await self._compare(page)
+
+    async def _not_paused(self) -> None:
+        async with self._database.connection() as connection:
+            paused = await pausing.read(connection, self._name.provider, self._name.account)
+        if paused.looks:
+            raise Ended(f"look-ups are paused: `idem resume {self._name.provider}`, then check again")
+        if self._report.discrepancies >= MOST:
+            raise Ended(
+                f"{MOST} discrepancies and more: check `mark`, `list.key` and `list.reference` of the contract first"
+            )
+
+    async def _compare(self, page: Sequence[Item]) -> None:
+        items = [item for item in page if self._is_new(item)]
+        self._report.objects += len(items)
+        if not items:
+            return
+        async with self._database.connection() as connection:
+            matches = await calls.find(connection, self._name, items)
+        for item, match in zip(items, matches, strict=True):
+            for ours in match.known:
+                if compare.same_object(ours, item, self._wanted(ours)):
+                    self._intents.add(_digest(ours.intent_id.bytes))
+            try:
+                await self._count(item, match)
+            except Exception as error:  # one object must never stop the walk over the others
+                if isinstance(error, AWAY):
+                    raise
+                telemetry.broken("reconciler", error, f"the ledger check of {self._name.provider} {item.reference}")
+                self._report.counts["not_compared"] += 1
+
+    def _is_new(self, item: Item) -> bool:
+        # A list that moves while it is read shows an object on two pages.
+        named = item.reference or item.key
+        if named is None:
+            return True
+        digest = _digest(named.encode("utf-8", "surrogatepass"))
+        if digest in self._objects:
+            return False
+        self._objects.add(digest)
+        return True
+
+    async def _count(self, item: Item, match: Match, *, again: bool = True, fresh: bool = False) -> None:
+        counts = self._report.counts
+        if match.ours is None and match.known:
+            # Several calls have this reference: it is known here, and speaks for none of them.
+            counts["matched"] += 1
+            return
+        reading = compare.read(
+            item,
+            match.ours,
+            self._lane.provider.contract,
+            void=await self._is_void(item, match.ours),
+            wanted=self._wanted(match.ours),
+        )
+        if reading.kind == "settled_now" and match.ours is not None:
+            done = await self._settle(item, match.ours)
+        elif reading.kind == "theirs_only" and match.ours is not None and not fresh and self._is_new_end(match.ours):
+            # The page may be older than the end that is known here: the object is asked for anew.
+            await self._confirm(match.ours)
+            return
+        elif reading.kind == "theirs_only":
+            done = await self._open(item, match.ours, reading)
+        else:
+            counts[reading.kind] += 1
+            return
+        if done:
+            return
+        if again and match.ours is not None:
+            # It has moved since it was read.
+            async with self._database.connection() as connection:
+                (match,) = await calls.find(connection, self._name, [item])
+            await self._count(item, match, again=False, fresh=fresh)
+        else:
+            counts["open"] += 1
+
+    def _is_new_end(self, ours: Ours) -> bool:
+        assert self._report.window is not None
+        return ours.settled_at is not None and ours.settled_at.timestamp() > self._report.window[1]
+
+    def _wanted(self, ours: Ours | None) -> str | None:
+        return None if ours is None else self._lane.provider.kind(ours.path)
+
+    async def _is_void(self, item: Item, ours: Ours | None) -> bool:
+        key = provider_key(item.key)
+        if ours is None or ours.row_id is None or key is None or not isinstance(item.said, Refused):
+            return False
+        async with self._database.connection() as connection:
+            return await generations.is_void(connection, ours.row_id, key)
+
+    async def _settle(self, item: Item, ours: Ours) -> bool:
+        """Apply what the object says, through the gate; False: the call has moved, and must be read again."""
+        assert item.said is not None and ours.row_id is not None  # `compare` asks for it
+        report, terms = self._report, self._catalogue.cautious(ours.operation, self._name.provider)
+        said: Proof = replace(item.said, reference=item.said.reference or item.reference)
+        became = "not_written"
+        if not terms.known:
+            report.counts["open"] += 1
+            return True
+        if not self._dry_run:
+            told = await self._renderer.render(terms.operation, said, ours.intent_id)
+            proof = StoredProof(uuid4(), "reconciler", said, told.answer, interim=told.interim)
+            note = Seen(note="on the provider's list")
+            evidence = Evidence("reconciler", "ledger_check", name(said), note, said.reference)
+            letters = (told.letter,) if told.letter else ()
+            async with self._database.connection() as connection:
+                became = await apply(connection, ours.row_id, proof, evidence, terms, letters=letters, wait=False)
+            telemetry.proof_applied(ours.intent_id, "reconciler", became)
+        match became:
+            case "applied" | "stored" | "later_fact" | "not_written":
+                report.counts["settled_now"] += 1
+                report.settled.append(
+                    {"intent": str(ours.intent_id), "was": str(ours.state), "outcome": name(said), "became": became,
+                     "reference": said.reference}
+                )  # fmt: skip
+                return True
+            case "agrees":
+                report.counts["matched"] += 1
+                return True
+            case _:
+                return False
+
+    async def _open(self, item: Item | None, ours: Ours | None, reading: Reading) -> bool:
+        assert self._report.window is not None
+        found = Discrepancy(
+            "ours_only" if item is None else "theirs_only", self._name.provider, self._name.account, ours, item,
+            reading.differs, reading.ours_by, self._report.window,
+        )  # fmt: skip
+        async with self._database.connection() as connection:
+            entry = await (discrepancies.known if self._dry_run else discrepancies.open_once)(connection, found)
+        if entry is None and not self._dry_run:
+            return False
+        self._report.add(found, entry)
+        return True
+
+    async def _of_ours(self, since: float, until: float) -> None:
+        """What succeeded here in the window and was not on the list: the provider is asked about each."""
+        at, after = datetime.fromtimestamp(since, UTC), UUID(int=0)
+        while True:
+            async with self._database.connection() as connection:
+                ended = await calls.ended(connection, self._name, at=at, after=after, until=until, limit=PAGE)
+                missing = [intent for intent, _ in ended if _digest(intent.bytes) not in self._intents]
+                known = await calls.describe(connection, missing) if missing else {}
+            for start in range(0, len(missing), self._lane.slots):
+                await self._not_paused()
+                chunk = [known[intent] for intent in missing[start : start + self._lane.slots] if intent in known]
+                done = await asyncio.gather(*(self._confirm(ours) for ours in chunk), return_exceptions=True)
+                for error in done:
+                    if error is not None:
+                        raise error
+            if len(ended) < PAGE:
+                return
+            after, at = ended[-1]
+
+    async def _confirm(self, ours: Ours) -> None:
+        contract = self._lane.provider.contract
+        lease_ends = clock.boottime() + SPARE + self._lane.margin + contract.deadline
+        look, seen = await self._lane.ask(ours.question, lease_ends=lease_ends)
+        telemetry.looked(self._name.provider, self._name.account, ours.intent_id, "ledger_check", name(look))
+        match look:
+            case Absent() if ours.outcome == "succeeded":
+                await self._open(None, ours, Reading("ours_only"))
+            case Absent() | CouldNotAsk():
+                self._report.counts["not_compared"] += 1
+                if self._report.why is None:
+                    self._report.why = seen.note
+            case _:
+                key = ours.keys[0] if ours.keys else None
+                shown = Item(look.reference, key, look, look.status, kind=self._wanted(ours))
+                await self._count(shown, Match(ours, (ours,)), fresh=True)
+
+
+def _digest(of: bytes) -> int:
+    return int.from_bytes(blake2b(of, digest_size=8).digest())

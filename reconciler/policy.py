@@ -1,0 +1,75 @@
+"""Standing orders: what somebody has ordered to assume of a call that nothing can settle (hazard 39).
+
+Only where no value is at risk, which the configuration checks; always with evidence of its own, source `policy`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import assert_never
+from uuid import uuid4
+
+from idem.outbox import decide
+from idem.outbox.answers import Renderer
+from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.outcomes import Succeeded, name
+from idem.outbox.states import OutboxStatus, Reason
+from idem.outbox.terms import Terms
+from idem.reconciler.due import Taken
+from idem.reconciler.verdict import EDGE, quiet_left
+
+SOURCE = "policy"
+UNSETTLED = frozenset({Reason.NOT_SETTLEABLE, Reason.RECONCILE_EXHAUSTED})
+"""The dead letters that a standing order answers in place of a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """What a standing order needs: whether something was asked, and the proof that it is to be done as if it had been
+    seen, with the client's answer."""
+
+    asked: bool = True
+    done: StoredProof | None = None
+    letters: tuple[Letter, ...] = ()
+
+
+async def ready(renderer: Renderer, taken: Taken, terms: Terms, *, asked: bool) -> Ordered:
+    """Render what the client will hear, before the row is locked, where the order may be carried out now."""
+    last = not asked or taken.looks + 1 >= len(terms.contract.schedule)
+    if terms.standing_order != "assume_done" or taken.status is not OutboxStatus.UNKNOWN or not last:
+        return Ordered(asked)
+    assumed = Succeeded(None)
+    told = await renderer.render(terms.operation, assumed, taken.intent_id)
+    return Ordered(asked, StoredProof(uuid4(), SOURCE, assumed, told.answer), (told.letter,) if told.letter else ())
+
+
+def carried_out(change: Change, row: Row, terms: Terms, ordered: Ordered) -> Change:
+    """The change of a take that decided nothing, or what the standing order makes of it.
+
+    It is carried out when the schedule is used up, or at once where nothing can ever be asked; never before the quiet
+    time has passed, and never against proofs on record.
+    """
+    order = terms.standing_order
+    if order is None or change.status is not OutboxStatus.UNKNOWN or row.contradicted:
+        return change
+    used_up = change.looks is not None and change.looks >= len(terms.contract.schedule)
+    if (ordered.asked or terms.contract.events) and not used_up:
+        return change
+    if (left := quiet_left(row, change, terms.contract)) > 0:
+        letters = tuple(letter for letter in change.letters if letter.reason not in UNSETTLED)
+        return dataclasses.replace(change, due_in=left + EDGE, letters=letters)
+    details = {"order": order, "setting": f"providers.{row.provider}.on_unsettleable", "looks": row.looks}
+    evidence = Evidence(SOURCE, order, details={**details, "last": change.evidence.kind})
+    match order:
+        case "assume_not_done":
+            return decide.verdict(row, evidence, terms)
+        case "assume_done":
+            if ordered.done is None:
+                # It became due between the take and now: the next take has the answer.
+                return dataclasses.replace(change, due_in=EDGE)
+            evidence = dataclasses.replace(evidence, outcome=name(ordered.done.proof))
+            done = decide.proven(row, ordered.done, (), terms, evidence)
+            return dataclasses.replace(done, alone=True, folds=(), letters=(*done.letters, *ordered.letters))
+        case _ as unlisted:
+            assert_never(unlisted)

@@ -1,0 +1,101 @@
+"""What asking about a row came to is written: a proof, a verdict, a standing order, or when to ask again."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import assert_never
+from uuid import uuid4
+
+from idem.outbox import decide, telemetry
+from idem.outbox.answers import Renderer
+from idem.outbox.change import Change, Evidence, Letter, StoredProof
+from idem.outbox.database import Database
+from idem.outbox.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.proofs import apply, change_one, note
+from idem.outbox.rows import Found
+from idem.outbox.states import Reason
+from idem.outbox.terms import Terms
+from idem.reconciler import policy, verdict
+from idem.reconciler.asking import Answered
+from idem.reconciler.due import Taken
+
+
+async def settle(
+    database: Database, renderer: Renderer, taken: Taken, found: Answered | None, terms: Terms
+) -> tuple[str, Change | None]:
+    """Write what asking came to, under the take's token; if the take is lost, a proof still counts as a proof.
+
+    Returns a word for what became of it, and the change that was written.
+    """
+    how = found.how if found else "look"
+    look = found.look if found else CouldNotAsk()
+    seen = found.seen if found else Seen(note="there is nothing that could be asked")
+    attempt = found.attempt if found and found.attempt is not None else taken.attempt
+    evidence = Evidence("reconciler", how, name(look), seen)
+    if found and found.tried:
+        evidence = dataclasses.replace(evidence, details={"tried": list(found.tried)})
+    proof: StoredProof | None = None
+    letters: tuple[Letter, ...] = ()
+    ordered = policy.Ordered()
+    match look:
+        case Succeeded() | Refused() | Pending():
+            told = await renderer.render(terms.operation, look, taken.intent_id)
+            proof = StoredProof(uuid4(), "reconciler", look, told.answer, seen.http_status, attempt, told.interim)
+            letters = (told.letter,) if told.letter else ()
+        case Absent() | CouldNotAsk():
+            ordered = await policy.ready(renderer, taken, terms, asked=found is not None)
+        case _ as unlisted:
+            assert_never(unlisted)
+    if proof is not None:
+        evidence = dataclasses.replace(evidence, reference=proof.proof.reference)
+        if seen.copies > 1:
+            # One call, several objects: whatever made them, nobody else will notice (hazard 17).
+            twice = {"copies": seen.copies, "reference": proof.proof.reference, "provider_key": taken.provider_key}
+            letters = (*letters, Letter(Reason.POSSIBLE_DUPLICATE, twice))
+
+    def make(held: Found) -> Change | None:
+        row = held.row
+        if row.token != taken.token or row.attempt != attempt:
+            return None
+        if proof is not None:
+            change = decide.proven(row, proof, held.stored, terms, evidence)
+            return dataclasses.replace(change, letters=(*change.letters, *letters))
+        if found is not None:
+            row = dataclasses.replace(
+                row,
+                key_burned=row.key_burned or found.burned,
+                server_error=row.server_error or found.server_error,
+            )
+        if found is None:
+            change = verdict.not_askable(row, evidence, terms)
+        elif isinstance(look, CouldNotAsk) and found.counts:
+            change = verdict.undecided(row, CouldNotAsk(), evidence, terms, sent=found.sent)
+            change = verdict.answered(change, row, terms)
+        elif isinstance(look, Absent) and how == "cancel":
+            change = verdict.cancelled(row, evidence, terms)
+            if any(verdict.outlasts(p) for p in held.stored):
+                change = verdict.contradicted(row, held.stored, evidence, terms)
+            if held.stored:
+                folds = tuple(p.id for p in held.stored)
+                return dataclasses.replace(change, alone=False, folds=folds, server_error=row.server_error)
+        elif isinstance(look, Absent | CouldNotAsk):
+            change = verdict.undecided(row, look, evidence, terms, sent=found.sent)
+        else:
+            raise AssertionError("a proof was handled above")
+        change = policy.carried_out(change, row, terms, ordered)
+        change = dataclasses.replace(change, key_burned=row.key_burned, server_error=row.server_error)
+        return decide.fold(change, row, None, held.stored, terms)
+
+    async with database.connection() as connection:
+        written = await change_one(connection, taken.id, make)
+        if written is None and proof is not None:
+            applied = await apply(connection, taken.id, proof, evidence, terms, letters=letters)
+            telemetry.proof_applied(taken.intent_id, "reconciler", applied)
+            return applied, None
+        if written is None:
+            await note(connection, taken.id, evidence, kind=f"{how}_lost", token=taken.token, attempt=attempt)
+            return "lost", None
+    if written.status is not taken.status:
+        by = written.evidence.source if written.evidence.source == policy.SOURCE else how if proof else "absent"
+        telemetry.settled(taken.intent_id, by, str(written.state))
+    return "settled" if written.status is not taken.status else "kept", written

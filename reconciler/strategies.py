@@ -1,0 +1,104 @@
+"""In which order the ways to settle are tried, and which of them may be tried now: pure.
+
+Where the provider answers a replay with what it has stored, the replay is the answer, and comes first. Where a replay
+could execute (`success_only`, `none`) it is never made: the look-ups come first (hazard 9, semantics 9). A cancel by
+key comes last and is made only for what the ways before it cannot decide: it makes "not executed" of what may have
+been on its way to succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from idem.outbox.contract import Contract, Strategy
+from idem.outbox.outcomes import Absent, CouldNotAsk, Look
+from idem.outbox.states import OutboxStatus
+from idem.reconciler.due import Taken
+
+
+def order(contract: Contract) -> tuple[Strategy, ...]:
+    """The ways to settle, best first: as the contract says, else as it follows from its `replay`."""
+    if contract.order:
+        return contract.order
+    return ("replay", "lookup", "cancel_by_key") if contract.replays else ("lookup", "cancel_by_key")
+
+
+def replay_first(contract: Contract) -> bool:
+    """Whether a take begins with a replay."""
+    return order(contract)[0] == "replay"
+
+
+def following(
+    contract: Contract, taken: Taken, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
+) -> Strategy | None:
+    """What to try next; None: nothing more in this take.
+
+    `done`: what was tried, and what it said. `askable`: the row has a question. `sent`: the take made an attempt that
+    can still act; `burned`: it showed that the key is burned.
+    """
+    if any(not isinstance(look, Absent | CouldNotAsk) for look in done.values()) or "cancel_by_key" in done:
+        return None
+    if taken.cancel_sent and taken.status is OutboxStatus.UNKNOWN:
+        # It may have voided what a look-up still shows, or be about to: only another one says what is there.
+        return "cancel_by_key" if cancels(contract, taken, done, askable=askable, sent=sent, burned=burned) else None
+    for strategy in order(contract):
+        if strategy in done:
+            continue
+        match strategy:
+            case "replay":
+                possible = taken.replay and taken.request is not None and not burned
+            case "lookup":
+                possible = askable
+            case "cancel_by_key":
+                possible = cancels(contract, taken, done, askable=askable, sent=sent, burned=burned)
+            case _ as unlisted:
+                assert_never(unlisted)
+        if possible:
+            return strategy
+    return None
+
+
+def cancels(
+    contract: Contract, taken: Taken, done: Mapping[Strategy, Look], *, askable: bool, sent: bool, burned: bool
+) -> bool:
+    """Whether a cancel by key is to be made now.
+
+    Never while something sent may still arrive after it, unless the contract has tombstones; never against proofs on
+    record; and not before every way that the contract puts before it has had its chances: enough agreeing absences are
+    a verdict without it, so it is made at the last rung of the schedule, or where an absence can never settle.
+    """
+    if not may_ever_cancel(contract, taken) or contract.cancel is None or not taken.may_send:
+        return False
+    if not contract.cancel.tombstones and (sent or taken.quiet_left is None or taken.quiet_left > 0):
+        return False
+    if taken.cancel_sent:
+        return True
+    before = order(contract)[: order(contract).index("cancel_by_key")]
+    last = taken.looks + 1 >= len(contract.schedule)
+    if "replay" in before and taken.replay and not burned and not last:
+        return False
+    if "lookup" in before and askable:
+        if not isinstance(done.get("lookup"), Absent):
+            # No answer to a question: the provider is not to be had, and a cancel would not be either.
+            return False
+        return last or (may_act_late(contract, taken) and taken.absents + 1 >= contract.lookup.agree)
+    return True
+
+
+def may_ever_cancel(contract: Contract, taken: Taken) -> bool:
+    """Whether a cancel by key can settle this row, now or later."""
+    return (
+        contract.cancel is not None
+        and "cancel_by_key" in order(contract)
+        and taken.status is OutboxStatus.UNKNOWN
+        and not taken.inline
+        and not taken.contradicted
+        # Without tombstones nothing stops what the provider itself takes up later.
+        and (contract.cancel.tombstones or not may_act_late(contract, taken))
+    )
+
+
+def may_act_late(contract: Contract, taken: Taken) -> bool:
+    """Whether the provider may still carry out what it answered with a 5xx: an absence then settles nothing."""
+    return contract.late_effects and taken.server_error

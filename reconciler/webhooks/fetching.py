@@ -1,0 +1,193 @@
+"""Hints of one lane: the provider is asked about the object of each, and what it shows is the proof."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from idem.outbox import clock, moves, telemetry
+from idem.outbox.answers import Renderer
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Evidence, Letter
+from idem.outbox.claim import LaneName
+from idem.outbox.database import AWAY, Database
+from idem.outbox.lane import Lane
+from idem.outbox.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.proofs import note
+from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.states import OutboxStatus, Reason
+from idem.outbox.webhook import Event
+from idem.reconciler.taking import Slots
+from idem.reconciler.webhooks import applying, asked, hints, unmatched, waiting
+from idem.reconciler.webhooks.again import pause
+from idem.reconciler.webhooks.applying import Verdict
+from idem.reconciler.webhooks.asked import Hint
+from idem.reconciler.webhooks.delivery import Delivery
+
+SOON: Final = 60.0
+"""Seconds at most until a question that failed is asked again: a claim may be waiting for it, and the breaker keeps
+it from a provider that is away."""
+
+QUEUED: Final = frozenset(
+    {OutboxStatus.UNFROZEN, OutboxStatus.WAITING, OutboxStatus.PENDING, OutboxStatus.HELD, OutboxStatus.CLAIMED}
+)
+
+
+class Hints:
+    """Asks about the hints of one lane, through the lane's own limits, breaker and deadline."""
+
+    def __init__(
+        self,
+        database: Database,
+        catalogue: Catalogue,
+        renderer: Renderer,
+        lane_name: LaneName,
+        lane: Lane,
+        settings: ReconcilerSettings,
+    ) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._renderer = renderer
+        self.name = lane_name
+        self._lane = lane
+        self._settings = settings
+        self._slots = Slots(lane)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.settled = 0
+
+    async def start(self) -> int:
+        """Take what is due, as far as the lane has room, and begin to ask; how many."""
+        limit = min(self._settings.batch, self._slots.room(len(self._tasks)))
+        if limit <= 0 or self._lane.provider.webhook is None:
+            return 0
+        lease, now = max(self._settings.lease, waiting.LEASE), clock.boottime()
+        async with self._database.connection() as connection:
+            taken = await asked.take(connection, self.name, lease=lease, limit=limit, now=now)
+        for hint in taken:
+            task = asyncio.create_task(self._look(hint))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return len(taken)
+
+    async def start_all(self, stop: asyncio.Event) -> None:
+        """Take until nothing is due, until `stop`, or until the next pass is."""
+        await self._slots.take_all(self.start, self._tasks, stop=stop, seconds=self._settings.interval)
+
+    async def finish(self) -> None:
+        """Wait for the questions that run."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def _look(self, hint: Hint) -> None:
+        try:
+            await self._settle(hint)
+        except Exception as error:  # one event must never stop the others: it is taken again when its lease is over
+            if isinstance(error, AWAY):
+                return
+            telemetry.broken("reconciler", error, f"asking about event {hint.waiting.id}")
+            said = f"{type(error).__name__}: {error}"[:500]
+            try:
+                async with self._database.connection() as connection:
+                    await waiting.failed(connection, hint.waiting, said, again=pause(hint.waiting.tries))
+            except AWAY:
+                return
+
+    async def _settle(self, hint: Hint) -> None:
+        taken, match = hint.waiting, hint.match
+        # Without its body it is asked about by what was kept of it.
+        event = taken.read(self._lane.provider) or Event(reference=hint.reference, bare=True)
+        async with self._database.connection() as connection:
+            if await hints.is_old_news(connection, match.intent_id, event):
+                await self._end(connection, hint, event, "agrees", Seen(note="it is known already"), None)
+                return
+        question = hint.question(event)
+        if not self._lane.provider.questions(question):
+            seen = Seen(note="there is nothing that could be asked about it: `webhook.fetch` needs a look-up by id")
+            await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
+            return
+        look, seen = await self._lane.ask(question, lease_ends=hint.lease_ends)
+        telemetry.looked(taken.provider, taken.account, match.intent_id, "event", name(look))
+        match look:
+            case Succeeded() | Refused() | Pending():
+                await self._apply(hint, event, look, seen)
+            case Absent():
+                await self._not_there(hint, event, seen)
+            case CouldNotAsk():
+                answered = seen.http_status is not None and 200 <= seen.http_status < 300
+                await self._ask_later(hint, event, look, seen, answered=answered)
+
+    async def _apply(self, hint: Hint, event: Event, look: Succeeded | Refused | Pending, seen: Seen) -> None:
+        taken = hint.waiting
+        shown = dataclasses.replace(event, said=look, reference=look.reference, bare=False, later=False)
+        delivery = Delivery(taken.provider, taken.account, taken.event_id, shown)
+        what = await applying.ready(self._catalogue, self._renderer, delivery, hint.match, fetched=seen)
+        if seen.copies > 1:
+            # One call, several objects: whatever made them, nobody else will notice (hazard 17).
+            twice = {"copies": seen.copies, "reference": look.reference, "provider_key": hint.keys[0]}
+            what = dataclasses.replace(what, letters=(*what.letters, Letter(Reason.POSSIBLE_DUPLICATE, twice)))
+        async with self._database.connection() as connection, moves.transaction(connection):
+            if not await waiting.still_waits(connection, taken):
+                return
+            verdict, error = await applying.settle(connection, taken.id, what)
+            if error is not None:
+                await asked.put_off(connection, hint, again=pause(taken.tries), counts=True)
+                await waiting.bury(connection, taken, error)
+                return
+            await asked.end(connection, hint, verdict)
+            await unmatched.close(connection, taken.id, verdict)
+        self._tell(hint, verdict)
+
+    async def _not_there(self, hint: Hint, event: Event, seen: Seen) -> None:
+        """Believed like any other absence: when enough looks agree and the consistency horizon has passed."""
+        lookup, absents = self._lane.provider.contract.lookup, hint.absents + 1
+        left = lookup.horizon - hint.waiting.age
+        async with self._database.connection() as connection:
+            if absents >= lookup.agree and left < 0:
+                await self._end(connection, hint, event, "unconfirmed", seen, "absent")
+                return
+            again = max(min(pause(absents), SOON), left + 1 if absents >= lookup.agree else 0.0)
+            await asked.put_off(connection, hint, again=again, counts=False, absents=absents)
+
+    async def _ask_later(self, hint: Hint, event: Event, look: CouldNotAsk, seen: Seen, *, answered: bool) -> None:
+        """A question that failed; `answered`: though the provider is there, and would say the same for ever."""
+        taken = hint.waiting
+        again = min(max(1.0, taken.age / 4), SOON)
+        if look.retry_after is not None:
+            again = max(again, min(look.retry_after, self._lane.provider.contract.retry_after_cap))
+        async with self._database.connection() as connection:
+            if not answered:
+                await asked.put_off(connection, hint, again=again, counts=False)
+                return
+            enough = taken.tries >= waiting.FAILURES_THAT_NEED_A_PERSON
+            if enough and (hint.overridden or (event.bare and hint.status not in QUEUED)):
+                # Its object is in a state that ends nothing, and no call waits for what it says.
+                await self._end(connection, hint, event, "noted", seen, None)
+                return
+            async with moves.transaction(connection):
+                await asked.put_off(connection, hint, again=max(again, pause(taken.tries)), counts=True)
+                await waiting.bury(connection, taken, f"what was fetched decides nothing: {seen.note or 'no rule'}")
+
+    async def _end(
+        self, connection: AsyncConnection[Any], hint: Hint, event: Event, verdict: Verdict, seen: Seen,
+        outcome: str | None,
+    ) -> None:  # fmt: skip
+        """A hint that changes nothing: it goes, and what was seen is kept."""
+        taken = hint.waiting
+        details: Mapping[str, Any] = {"event": taken.event_id, "type": event.type}
+        evidence = Evidence("webhook", "fetched", outcome, seen, event.reference, details)
+        async with moves.transaction(connection):
+            if not await waiting.still_waits(connection, taken):
+                return
+            await hints.drop(connection, taken.id)
+            await note(connection, hint.match.row_id, evidence, token=taken.id)
+            await asked.end(connection, hint, verdict)
+            await unmatched.close(connection, taken.id, verdict)
+        self._tell(hint, verdict)
+
+    def _tell(self, hint: Hint, verdict: Verdict) -> None:
+        self.settled += 1
+        telemetry.webhook(hint.waiting.provider, hint.waiting.account, verdict)

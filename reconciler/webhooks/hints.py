@@ -1,0 +1,76 @@
+"""Events that are fetched before they are believed: a hint stands beside its row until the provider has been asked.
+
+It is kept where proofs wait, so that no claim, retry, redrive or cancel passes it (hazard 53); but it proves nothing,
+and nobody folds it. `idem.reconciler.webhooks.fetching` asks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox import storable
+from idem.outbox.completion import is_open
+from idem.outbox.contract import Contract
+from idem.outbox.outcomes import Refused
+from idem.outbox.webhook import Event
+
+
+def is_due(contract: Contract, event: Event) -> bool:
+    """Whether the provider is to be asked what this event says.
+
+    Not where it says nothing: neither an end nor a beginning, nor that something of ours has changed there. A later
+    fact changes no state, so it is told as it came.
+    """
+    return contract.event.fetch and not event.later and (event.said is not None or event.bare)
+
+
+# Needs no lock on the row, and may come a second time.
+KEEP = """
+INSERT INTO idem.proofs (id, outbox_id, intent_id, step, source, outcome, reference)
+SELECT %(id)s, r.outbox_id, r.intent_id, r.step, 'webhook', 'hint', %(reference)s
+  FROM idem.requests r WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1
+    ON CONFLICT DO NOTHING
+"""
+
+
+async def keep(connection: AsyncConnection[Any], event_row: UUID, row_id: UUID, event: Event) -> None:
+    """Store the hint of an event beside the row that it is about."""
+    reference = None if event.reference is None else storable.text(event.reference, 500)
+    await connection.execute(KEEP, {"id": event_row, "row": row_id, "reference": reference})
+
+
+DROP = "DELETE FROM idem.proofs WHERE id = %(id)s AND outcome = 'hint'"
+
+
+async def drop(connection: AsyncConnection[Any], event_row: UUID) -> None:
+    """Take the hint of an event away: what it said is known now."""
+    await connection.execute(DROP, {"id": event_row})
+
+
+ENDED_WITH = """
+SELECT n.outcome, n.provider_reference, n.object_end
+  FROM idem.intents n
+ WHERE n.id = %(intent)s AND n.state = 'completed'
+   AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = n.id)
+"""
+
+
+async def is_old_news(connection: AsyncConnection[Any], intent_id: UUID, event: Event) -> bool:
+    """Whether an event says no more than what its intent has ended with: believed or not, it changes nothing."""
+    said = event.said
+    if said is None:
+        return False
+    known = await (await connection.execute(ENDED_WITH, {"intent": intent_id})).fetchone()
+    if known is None:
+        return False
+    outcome, reference, end = known
+    if reference is None or said.reference != reference:
+        return False
+    if is_open(said):
+        return bool(outcome == "succeeded")
+    if isinstance(said, Refused):
+        return bool(outcome == "refused" or end == "refused")
+    return bool(outcome == "succeeded" and end in (None, "succeeded"))

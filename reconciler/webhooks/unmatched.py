@@ -1,0 +1,136 @@
+"""Events that match no call: kept, tried again, and in the end a dead letter or counted as somebody else's.
+
+An account often serves others too: other deployments, code of before, a dashboard. An event is taken for ours by our
+mark, by a key that looks like one of ours, or because nobody else uses the account; whatever else matches nothing is
+foreign, and no person is called for it (hazard 40).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox import moves, pointer, storable, telemetry
+from idem.outbox.contract import Contract
+from idem.outbox.providers import document
+from idem.outbox.states import Reason
+from idem.outbox.webhook import Event
+from idem.reconciler.webhooks.applying import Verdict
+from idem.reconciler.webhooks.ingest import FIRST_TRY, decide
+from idem.reconciler.webhooks.matching import provider_key
+from idem.reconciler.webhooks.waiting import Waiting
+
+YOUNG: Final = 86400.0
+DAILY: Final = 86400.0
+"""Seconds for which an unmatched event is looked at by time: an accept that commits late, or a restored one. After
+that it waits for its reference to be written, and is looked at once a day, because what wakes it passes by a row that
+is locked at that moment."""
+
+SLOWEST: Final = 3600.0
+"""Seconds at most between two tries while it is young."""
+
+MOST_POINTERS: Final = 60
+DEEPEST: Final = 5
+
+
+async def wait_on(connection: AsyncConnection[Any], waiting: Waiting, event: Event | None, contract: Contract) -> None:
+    """Write that an event still matches nothing, and what follows from its age.
+
+    None: the contract as it is now reads no such event. It waits on all the same: the one that took it in did, and so
+    may the next.
+    """
+    horizon = contract.event.horizon
+    late = waiting.age > (YOUNG if horizon is None else horizon)
+    verdict: Verdict = "foreign" if waiting.verdict == "foreign" else "unmatched"
+    async with moves.transaction(connection):
+        if late and verdict == "unmatched" and horizon is not None and is_ours(event or Event(), contract):
+            await _bury(connection, waiting, event or Event())
+        elif late and verdict == "unmatched" and event is not None:
+            verdict = "foreign"
+            telemetry.webhook_foreign(waiting.provider, waiting.account)
+        again = _foreign_look(waiting) if verdict == "foreign" else _next_look(waiting, horizon)
+        await decide(connection, waiting.id, verdict, None, again=again)
+
+
+def is_ours(event: Event, contract: Contract) -> bool:
+    """Whether an event that matches nothing should have matched something, as far as anybody can tell."""
+    if event.ours is not None:
+        return event.ours
+    return contract.exclusive or any(is_one_of_ours(key) for key in event.keys)
+
+
+def is_one_of_ours(text: str) -> bool:
+    """Whether a key has the form of our provider keys: UUIDs of version 8, which no library makes by itself."""
+    key = provider_key(text)
+    return key is not None and key.version == 8
+
+
+def _next_look(waiting: Waiting, horizon: float | None) -> float:
+    """Seconds until it is looked at again: a quarter of its age, so at each tick while it is young."""
+    again = DAILY if waiting.age > YOUNG else min(max(FIRST_TRY, waiting.age / 4), SLOWEST)
+    if horizon is not None and waiting.age < horizon:
+        again = min(again, horizon - waiting.age + FIRST_TRY)
+    return again
+
+
+def _foreign_look(waiting: Waiting) -> float | None:
+    # There may be very many of them: a few looks, further and further apart, then only when the reference is written.
+    return None if waiting.age > 2 * YOUNG else min(max(FIRST_TRY, waiting.age * 4), DAILY)
+
+
+BURY_UNMATCHED = """
+INSERT INTO idem.dead_letters (webhook_event_id, reason, details)
+VALUES (%(id)s, %(reason)s, %(details)s::jsonb)
+    ON CONFLICT (webhook_event_id) WHERE reason = 'unmatched_webhook' DO NOTHING
+RETURNING seen
+"""
+
+
+async def _bury(connection: AsyncConnection[Any], waiting: Waiting, event: Event) -> None:
+    named = next((key for key in event.keys if is_one_of_ours(key)), None)
+    key = provider_key(named or event.key)
+    details = {
+        "provider": waiting.provider,
+        "account": waiting.account,
+        "event": waiting.event_id,
+        "type": event.type,
+        "reference": event.reference,
+        "provider_key": None if key is None else str(key),
+        "ours": "it carries our mark" if event.ours else "its key looks like ours" if named else "the account is ours",
+        "members": list(_members(document.read_event(waiting.body or b"")))[:MOST_POINTERS],
+    }
+    said = json.dumps(storable.fields(details))
+    about = {"id": waiting.id, "reason": Reason.UNMATCHED_WEBHOOK, "details": said}
+    if await (await connection.execute(BURY_UNMATCHED, about)).fetchone() is not None:
+        moves.tell(connection, partial(moves.dead_letter, None, Reason.UNMATCHED_WEBHOOK))
+
+
+def _members(value: Any, at: tuple[str, ...] = ()) -> Iterator[str]:
+    # Where things stand, never what: a person sees whether our pointers look at the right places.
+    children: Any = ()
+    if len(at) < DEEPEST and isinstance(value, dict):
+        children = value.items()
+    elif len(at) < DEEPEST and isinstance(value, list):
+        children = enumerate(value[:1])
+    elif at:
+        yield pointer.render(at)
+    for name, child in children:
+        yield from _members(child, (*at, str(name)))
+
+
+CLOSE = """
+UPDATE idem.dead_letters
+   SET resolved_at = statement_timestamp(), resolution = 'webhook_' || %(how)s::text, resolved_by = current_user,
+       note = 'the event could be applied after all'
+ WHERE webhook_event_id = %(id)s AND resolved_at IS NULL
+"""
+
+
+async def close(connection: AsyncConnection[Any], event_row: UUID, how: str) -> None:
+    """Close the open dead letter of an event that has found its call and its end."""
+    await connection.execute(CLOSE, {"id": event_row, "how": how})

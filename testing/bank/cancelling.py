@@ -1,0 +1,46 @@
+"""Calling a payment off by its key: what a provider offers to whoever does not know whether there is one."""
+
+from idem.testing.bank.answers import Answer, encoded, refusal
+from idem.testing.bank.book import Book
+from idem.testing.bank.cache import KeyCache
+from idem.testing.bank.clock import Clock
+from idem.testing.bank.ledger import Ledger
+from idem.testing.bank.order import Order
+from idem.testing.bank.records import Payment, Voided
+from idem.testing.bank.settings import Account, Replay
+
+
+class Cancelling:
+    """Voids payments by their key. The answer is the same whether there was one or not."""
+
+    def __init__(self, clock: Clock, ledger: Ledger, book: Book, cache: KeyCache) -> None:
+        self._clock = clock
+        self._ledger = ledger
+        self._book = book
+        self._cache = cache
+
+    def remember(self, voided: Voided) -> None:
+        """A line of the log."""
+        self._book.void(voided)
+        self._cache.cancel(voided)
+
+    async def serve(self, order: Order, account: Account, number: int) -> tuple[Answer, list[tuple[Payment, Voided]]]:
+        """Work on request `number`; what was called off."""
+        assert account.cancel is not None
+        if account.replay is Replay.NONE:
+            return refusal(400, "unknown_parameter", "This account knows no idempotency keys."), []
+        if order.key is None:
+            return refusal(400, "invalid_parameter", f"{account.cancel.member} must be the key of a payment."), []
+        now, tombstone = self._clock.now(), account.cancel.tombstones
+        known = [each for each in self._book.under(account, order.key) if each.charged]
+        # What is still to come by itself cannot be called off yet, but a tombstone waits for it.
+        ended = [each for each in known if self._book.voided(each) is None and (tombstone or each.at <= now)]
+        ids: list[str | None] = [each.id for each in ended] or [None]
+        lines = [Voided(number, now, account.name, order.key, id, tombstone) for id in ids]
+        self._ledger.write(*lines)
+        await self._ledger.sync()
+        for line in lines:
+            self.remember(line)
+        effect = "canceled" if ended else None
+        answer = Answer(200, encoded({}), {}, effect, ended[0].id if ended else None)
+        return answer, list(zip(ended, lines, strict=False))

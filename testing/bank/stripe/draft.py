@@ -1,0 +1,140 @@
+"""What one request is about to do: drawn up whole, then written in one line of the log and its answer."""
+
+import math
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from idem.testing.bank.faults import NO_FAULT, Fault
+from idem.testing.bank.records import Changed
+from idem.testing.bank.settings import Account, BankSettings
+from idem.testing.bank.stripe.refusals import Refusal
+from idem.testing.bank.stripe.register import Register
+
+# What Stripe's own test cards do, where no fault says otherwise: status, and what becomes of it.
+_CARDS = {
+    "pm_card_chargeDeclined": ("declined", None),
+    "pm_card_visa_chargeDeclined": ("declined", None),
+    "tok_chargeDeclined": ("declined", None),
+    "pm_card_authenticationRequired": ("requires_action", None),
+    "pm_card_threeDSecure2Required": ("requires_action", None),
+    "pm_usBankAccount_success": ("processing", "succeeded"),
+}
+
+
+@dataclass(frozen=True)
+class Course:
+    """How what is asked for goes: its status in the bank's words now, what becomes of it, and after how long.
+
+    `timed`: whether a fault has said how long.
+    """
+
+    status: str = "succeeded"
+    becomes: str | None = None
+    seconds: float = 0.0
+    timed: bool = False
+
+    @classmethod
+    def of(cls, fault: Fault | None, settings: BankSettings) -> "Course":
+        """As the fault has it."""
+        plan = NO_FAULT if fault is None else fault.plan
+        if fault is None or plan.becomes is None or fault.time is None:
+            return cls(plan.status, plan.becomes, settings.pending_seconds)
+        return cls(plan.status, plan.becomes, fault.time, timed=True)
+
+    def with_card(self, card: object) -> "Course":
+        """The same with one of Stripe's test cards."""
+        if self.status != "succeeded" or card not in _CARDS:
+            return self
+        status, becomes = _CARDS[str(card)]
+        return replace(self, status=status, becomes=becomes)
+
+
+@dataclass
+class Draft:
+    """The changes that a request makes. `at`: when they happen; `automatic`: nobody's request is named by the events.
+
+    `made`: the object that the request is about; `ordered`: the course that it takes, once it takes one.
+    """
+
+    register: Register
+    account: Account
+    request: int
+    key: str | None
+    at: float
+    course: Course
+    automatic: bool = False
+    made: str | None = None
+    ordered: Course | None = None
+    changes: list[Changed] = field(default_factory=list)
+
+    def order(self, card: object = None) -> Course:
+        """Take the course that was ordered, with this card."""
+        self.ordered = self.course.with_card(card)
+        return self.ordered
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the object is made by this request."""
+        return any(each.object == self.made and "object" in each.patch for each in self.changes)
+
+    def make(self, kind: str, prefix: str, members: Mapping[str, Any], type: str | None, **how: Any) -> str:
+        """A new object; its id. `how`: as of `change`."""
+        id = f"{prefix}_{uuid.uuid4().hex[:24]}"
+        moment = self.at if how.get("after") is None else self.at + how["after"]
+        own: dict[str, Any] = {
+            "id": id,
+            "object": kind,
+            "livemode": False,
+            "created": math.floor(moment),
+            "metadata": {},
+        }
+        self.change(id, {**own, **members}, type, **how)
+        return id
+
+    def change(
+        self, id: str, patch: Mapping[str, Any], type: str | None, *, root: str | None = None,
+        after: float | None = None, voids: bool = False,
+    ) -> None:  # fmt: skip
+        """Change an object, `after` so many seconds by itself, else now, with an event of this type.
+
+        `root`: whose fate it shares; `voids`: what was to come of that by itself is called off.
+        """
+        automatic = self.automatic or after is not None
+        self.changes.append(
+            Changed(
+                f"evt_{uuid.uuid4().hex[:24]}",
+                self.at + (after or 0.0),
+                self.request,
+                self.account.name,
+                self.key if not automatic or (after is None and self.account.stripe.rolled_forward_key) else None,
+                type,
+                id,
+                dict(patch),
+                root or id,
+                voids,
+                automatic,
+            )
+        )
+
+    def view(self, id: str) -> dict[str, Any]:
+        """The object as it will be when this is done."""
+        shown = self.register.get(self.account.name, id, self.at, self.changes)
+        assert shown is not None
+        return shown
+
+    def view_or_none(self, id: str) -> dict[str, Any] | None:
+        """The object as it will be, if there is one."""
+        return self.register.get(self.account.name, id, self.at, self.changes)
+
+    def find(self, id: object, kind: str, param: str = "id") -> dict[str, Any]:
+        """An object that is there.
+
+        Raises:
+            Refusal: it is not.
+        """
+        shown = self.register.get(self.account.name, str(id), self.at, self.changes)
+        if shown is None or shown["object"] != kind:
+            raise Refusal.missing(kind, str(id), param)
+        return shown

@@ -1,0 +1,73 @@
+"""Form bodies and queries with nested names: `metadata[order]=17`, `items[0][price]=p`, `expand[]=customer`."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+_NAME = re.compile(r"([^\[\]]+)((?:\[[^\[\]]*\])*)")
+# Its members have names of the client's choosing, which may be numbers.
+_NEVER_A_LIST = "metadata"
+
+
+def form(text: str) -> dict[str, Any]:
+    """The parameters, every value a string.
+
+    Raises:
+        ValueError: a name is no name, or is both a value and an object; the message names it.
+    """
+    document: dict[str, Any] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)):
+        match = _NAME.fullmatch(name)
+        if match is None:
+            raise ValueError(f"Invalid parameter name: {name}")
+        _put(document, [match[1], *re.findall(r"\[([^\[\]]*)\]", match[2])], value, name)
+    return {name: _lists(value, name) for name, value in document.items()}
+
+
+def _put(document: dict[str, Any], path: list[str], value: str, name: str) -> None:
+    for place, token in enumerate(path):
+        token = token or str(len(document))
+        if place == len(path) - 1:
+            if token in document:
+                raise ValueError(f"Parameter given twice: {name}")
+            document[token] = value
+        else:
+            document = document.setdefault(token, {})
+            if not isinstance(document, dict):
+                raise ValueError(f"Parameter is a value and an object: {name}")
+
+
+def _lists(value: Any, name: str) -> Any:
+    if not isinstance(value, dict) or name == _NEVER_A_LIST:
+        return value
+    inside = {member: _lists(item, member) for member, item in value.items()}
+    if list(inside) == [str(place) for place in range(len(inside))]:
+        return list(inside.values())
+    return inside
+
+
+def whole(params: Mapping[str, Any], name: str) -> int | None:
+    """The parameter as a whole number; None if it is not there.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    value = params.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,15}", value):
+        raise ValueError(name)
+    return int(value)
+
+
+def truth(params: Mapping[str, Any], name: str) -> bool:
+    """Whether the parameter is `true`; without it, no.
+
+    Raises:
+        ValueError: it is neither `true` nor `false`.
+    """
+    value = params.get(name, "false")
+    if value not in ("true", "false"):
+        raise ValueError(name)
+    return bool(value == "true")

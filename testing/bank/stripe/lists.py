@@ -1,0 +1,149 @@
+"""Lists, newest first and page by page; and the search, which comes after them."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from idem.testing.bank.records import Changed
+from idem.testing.bank.stripe.params import number
+from idem.testing.bank.stripe.refusals import Refusal
+
+LIMIT, LIMIT_MAX, TYPES_MAX = 10, 100, 20
+_PAGING = frozenset({"limit", "starting_after", "ending_before", "created", "expand"})
+# What may be filtered by, where Stripe says so; objects of other kinds by any of their members.
+_FILTERS: Mapping[str, frozenset[str]] = {
+    "payment_intent": frozenset({"customer"}),
+    "charge": frozenset({"customer", "payment_intent", "transfer_group"}),
+    "refund": frozenset({"charge", "payment_intent"}),
+    "payout": frozenset({"status", "destination"}),
+}
+_CLAUSE = re.compile(r"""(?:metadata\[["']([^"']+)["']\]|(\w+)):["']([^"']*)["']""")
+
+
+def listed(
+    kind: str, url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any]], get: Callable[[str], Any]
+) -> dict[str, Any]:
+    """The page of `GET /v1/{things}`; `get` tells whether there is an object of this id.
+
+    Raises:
+        Refusal: the query is not understood.
+    """
+    filters = {name: value for name, value in query.items() if name not in _PAGING}
+    if unknown := set(filters) - _FILTERS.get(kind, set(filters)):
+        name = sorted(unknown)[0]
+        raise Refusal.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+    wanted = _created(query)
+    found = (
+        each
+        for each in objects
+        if wanted(each["created"]) and all(each.get(name) == value for name, value in filters.items())
+    )
+    return _page(url, query, list(found), get)
+
+
+def events_listed(
+    query: Mapping[str, Any], events: Iterable[Changed], show: Callable[[Changed], dict[str, Any]]
+) -> dict[str, Any]:
+    """The page of `GET /v1/events`.
+
+    Raises:
+        Refusal: the query is not understood.
+    """
+    if unknown := set(query) - _PAGING - {"type", "types", "delivery_success"}:
+        name = sorted(unknown)[0]
+        raise Refusal.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+    patterns = query.get("types", [])
+    if not isinstance(patterns, list) or len(patterns) > TYPES_MAX or ("type" in query and patterns):
+        raise Refusal.invalid(f"types takes up to {TYPES_MAX} names, and not together with type.", None, "types")
+    patterns = [query["type"]] if "type" in query else patterns
+    wanted = _created(query)
+    kept = [
+        each
+        for each in events
+        if wanted(int(each.at)) and (not patterns or any(fnmatchcase(each.type or "", str(one)) for one in patterns))
+    ]
+    page = _page("/v1/events", query, [{"id": each.id, "change": each} for each in kept], None)
+    return {**page, "data": [show(each["change"]) for each in page["data"]]}
+
+
+def searched(url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The page of `GET /v1/{things}/search`: clauses of `member:'value'` or `metadata['member']:'value'`, with AND.
+
+    Raises:
+        Refusal: the query is not understood.
+    """
+    clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split(r"\s+AND\s+", str(query.get("query", "")))]
+    if unknown := set(query) - {"query", "limit", "page", "expand"}:
+        name = sorted(unknown)[0]
+        raise Refusal.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)
+    matches = [clause for clause in clauses if clause is not None]
+    if not matches or len(matches) < len(clauses):
+        raise Refusal.invalid("We were unable to parse your search query.", None, "query")
+    limit, begin = _limit(query), number(query, "page") or 0
+    found = itertools.islice((each for each in objects if all(map(_holds(each), matches))), begin, begin + limit + 1)
+    data = list(found)
+    more = len(data) > limit
+    return {
+        "object": "search_result",
+        "url": url,
+        "has_more": more,
+        "next_page": str(begin + limit) if more else None,
+        "data": data[:limit],
+    }
+
+
+def _holds(each: Mapping[str, Any]) -> Callable[[re.Match[str]], bool]:
+    def holds(clause: re.Match[str]) -> bool:
+        member, own, value = clause.groups()
+        return bool((each["metadata"].get(member) if member else str(each.get(own))) == value)
+
+    return holds
+
+
+def _page(
+    url: str, query: Mapping[str, Any], found: list[dict[str, Any]], get: Callable[[str], Any] | None
+) -> dict[str, Any]:
+    limit = _limit(query)
+    places = {each["id"]: place for place, each in enumerate(found)}
+    if "starting_after" in query and "ending_before" in query:
+        raise Refusal.invalid("You cannot parameterize both starting_after and ending_before.")
+
+    def place(name: str) -> int:
+        if query[name] in places:
+            return places[query[name]]
+        if get is not None and get(str(query[name])) is not None:
+            raise Refusal.invalid(f"{name} is not among what the other parameters leave.", None, name)
+        raise Refusal.invalid(f"No such object: '{query[name]}'", "resource_missing", name)
+
+    if "ending_before" in query:
+        newer = found[: place("ending_before")]
+        data, more = newer[-limit:], len(newer) > limit
+    else:
+        older = found[place("starting_after") + 1 :] if "starting_after" in query else found
+        data, more = older[:limit], len(older) > limit
+    return {"object": "list", "url": url, "has_more": more, "data": data}
+
+
+def _limit(query: Mapping[str, Any]) -> int:
+    limit = number(query, "limit")
+    limit = LIMIT if limit is None else limit
+    if not 1 <= limit <= LIMIT_MAX:
+        raise Refusal.invalid(f"limit must be 1 to {LIMIT_MAX}.", "parameter_invalid_integer", "limit")
+    return limit
+
+
+def _created(query: Mapping[str, Any]) -> Callable[[int], bool]:
+    given = query.get("created", {})
+    bounds = given if isinstance(given, Mapping) else {"gte": given, "lte": given}
+    if not isinstance(given, (Mapping, str)) or set(bounds) - {"gt", "gte", "lt", "lte"}:
+        raise Refusal.invalid("Invalid created: expected gt, gte, lt, lte.", None, "created")
+    moments = {name: number(bounds, name) for name in bounds}
+    ways: Mapping[str, Callable[[int, int], bool]] = {
+        "gt": lambda at, bound: at > bound,
+        "gte": lambda at, bound: at >= bound,
+        "lt": lambda at, bound: at < bound,
+        "lte": lambda at, bound: at <= bound,
+    }
+    return lambda at: all(bound is None or ways[name](at, bound) for name, bound in moments.items())

@@ -1,0 +1,85 @@
+"""Reading parameters, in the words in which Stripe says that they are wrong."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from idem.testing.bank.order import FAULT_MEMBER
+from idem.testing.bank.stripe.forms import truth, whole
+from idem.testing.bank.stripe.refusals import Refusal
+
+
+def amount(params: Mapping[str, Any]) -> int:
+    """The amount in minor units.
+
+    Raises:
+        Refusal: it is missing, or not positive.
+    """
+    value = number(params, "amount")
+    if value is None:
+        raise Refusal.invalid("Missing required param: amount.", "parameter_missing", "amount")
+    if value < 1:
+        raise Refusal.invalid("Invalid positive integer", "parameter_invalid_integer", "amount")
+    return value
+
+
+def number(params: Mapping[str, Any], name: str) -> int | None:
+    """A whole number; None if it is not there.
+
+    Raises:
+        Refusal: it is something else.
+    """
+    try:
+        return whole(params, name)
+    except ValueError:
+        raise Refusal.invalid(f"Invalid integer: {params[name]}", "parameter_invalid_integer", name) from None
+
+
+def flag(params: Mapping[str, Any], name: str) -> bool:
+    """Whether it is `true`; without it, no.
+
+    Raises:
+        Refusal: it is neither `true` nor `false`.
+    """
+    try:
+        return truth(params, name)
+    except ValueError:
+        raise Refusal.invalid(f"Invalid boolean: {params[name]}", None, name) from None
+
+
+def currency(params: Mapping[str, Any]) -> str:
+    """The currency, in small letters.
+
+    Raises:
+        Refusal: it is missing, or none.
+    """
+    value = params.get("currency")
+    if not value:
+        raise Refusal.invalid("Missing required param: currency.", "parameter_missing", "currency")
+    if not isinstance(value, str) or len(value) != 3 or not value.isalpha():
+        raise Refusal.invalid(f"Invalid currency: {value}.", None, "currency")
+    return value.lower()
+
+
+def metadata(params: Mapping[str, Any], before: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The metadata, laid over those of before; an empty value takes a member away.
+
+    Raises:
+        Refusal: they are no object of short texts.
+    """
+    given = params.get("metadata", {})
+    if given == "":
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(value, str) for value in given.values()):
+        raise Refusal.invalid("Invalid metadata: expected a hash of strings.", None, "metadata")
+    for name, value in given.items():
+        if len(name) > 40 or len(value) > 500:
+            raise Refusal.invalid(f"Metadata {name[:40]} is too long.", None, f"metadata[{name[:40]}]")
+    merged = {**(before or {}), **given}
+    if len(merged) > 50:
+        raise Refusal.invalid("You cannot have more than 50 metadata keys.", None, "metadata")
+    return {name: value for name, value in merged.items() if value != ""}
+
+
+def rest(params: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """What else was given: kept and shown as it came."""
+    return {name: value for name, value in params.items() if name not in {*known, "expand", FAULT_MEMBER}}

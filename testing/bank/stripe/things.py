@@ -1,0 +1,101 @@
+"""Every other object: kept as it was ordered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from idem.testing.bank.order import FAULT_MEMBER
+from idem.testing.bank.stripe.draft import Draft
+from idem.testing.bank.stripe.params import metadata, number, rest
+from idem.testing.bank.stripe.refusals import Refusal, declined
+
+_PREFIXES = {
+    "customer": "cus",
+    "payment_method": "pm",
+    "setup_intent": "seti",
+    "transfer": "tr",
+    "invoice": "in",
+    "product": "prod",
+    "subscription": "sub",
+    "checkout.session": "cs_test",
+}
+
+
+# The first words of paths that have a collection behind them: `/v1/checkout/sessions`.
+NAMESPACES = frozenset(
+    {
+        *("apps", "billing", "billing_portal", "checkout", "climate", "entitlements", "financial_connections"),
+        *("forwarding", "identity", "issuing", "radar", "reporting", "sigma", "tax", "terminal", "test_helpers"),
+        "treasury",
+    }
+)
+
+
+def kind_of(collection: str) -> str:
+    """`checkout/sessions` → `checkout.session`."""
+    words = collection.replace("/", ".")
+    for ending, single in (("ies", "y"), ("sses", "ss"), ("s", "")):
+        if words.endswith(ending):
+            return words.removesuffix(ending) + single
+    return words
+
+
+def create(draft: Draft, collection: str, params: Mapping[str, Any]) -> str:
+    """`POST /v1/{collection}`.
+
+    Raises:
+        Refusal: the metadata are wrong, or a fault says `decline`.
+    """
+    kind = kind_of(collection)
+    course = draft.order()
+    members = {**rest(params, ("metadata", FAULT_MEMBER)), "metadata": metadata(params)}
+    if "amount" in members:
+        members["amount"] = number(params, "amount")
+    if course.status == "declined":
+        raise Refusal(402, declined({}), executed=True)
+    if course.becomes is not None:
+        members["status"] = "pending" if course.status == "processing" else course.status
+    draft.made = id = draft.make(kind, _PREFIXES.get(kind, kind.rpartition(".")[2][:4]), members, f"{kind}.created")
+    if course.becomes is not None:
+        end = "failed" if course.becomes == "declined" else course.becomes
+        draft.change(id, {"status": end}, f"{kind}.{end}", after=course.seconds)
+    return id
+
+
+def update(draft: Draft, collection: str, id: str, params: Mapping[str, Any]) -> str:
+    """`POST /v1/{collection}/{id}`.
+
+    Raises:
+        Refusal: there is no such object.
+    """
+    kind = kind_of(collection)
+    found = draft.find(id, kind)
+    patch = {**rest(params, ("metadata", FAULT_MEMBER)), "metadata": metadata(params, found["metadata"])}
+    draft.change(id, patch, f"{kind}.updated")
+    draft.made = id
+    return id
+
+
+def act(draft: Draft, collection: str, id: str, action: str, params: Mapping[str, Any]) -> str:
+    """`POST /v1/{collection}/{id}/{action}`: an event says that it was done.
+
+    Raises:
+        Refusal: there is no such object.
+    """
+    kind = kind_of(collection)
+    draft.find(id, kind)
+    draft.change(id, {}, f"{kind}.{action}")
+    draft.made = id
+    return id
+
+
+def delete(draft: Draft, collection: str, id: str) -> str:
+    """`DELETE /v1/{collection}/{id}`.
+
+    Raises:
+        Refusal: there is no such object.
+    """
+    kind = kind_of(collection)
+    draft.find(id, kind)
+    draft.change(id, {"deleted": True}, f"{kind}.deleted")
+    draft.made = id
+    return id

@@ -1,0 +1,219 @@
+"""The calls of the suite: each goes through a lane as the daemons' do, over a real socket, and its effects are counted.
+
+No daemon and no database: what a row would hold is in `Sent`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from uuid import uuid4
+
+from idem.outbox import clock
+from idem.outbox.contract import Account, FrozenRequest, ProviderRequest, Response
+from idem.outbox.lane import Lane
+from idem.outbox.outcomes import Look, Outcome, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.provider import Item, Question
+from idem.outbox.providers.send import SendProvider
+from idem.testing.providers.errors import applies, must, world_must
+from idem.testing.providers.line import tls
+from idem.testing.providers.observed import Observed, observed
+from idem.testing.providers.world import Fault, World
+
+Found = TypeVar("Found")
+
+HELD_BACK = frozenset({Fault.STALL, Fault.ACT_LATE})
+"""Faults after which no answer comes: the call waits for `World.patience` only."""
+
+EDGE = 1.0
+"""Seconds beyond a horizon, so that a provider which rounds its times has passed it too."""
+
+AROUND = 300.0
+"""Seconds by which a time for the provider's list is moved outwards: its clock need not agree with ours."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One send. `made`: how many effects it had when it was over; `at`: POSIX seconds by the world's clock."""
+
+    key: str
+    frozen: FrozenRequest
+    outcome: Outcome
+    seen: Seen
+    made: int
+    at: float
+    answers: tuple[Response, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """The outcome in one word, and what was seen of it."""
+        why = self.seen.note or self.seen.error
+        return f"{name(self.outcome)} (HTTP {self.seen.http_status}{', ' + why if why else ''})"
+
+    @property
+    def reference(self) -> str | None:
+        """The provider's own, if the outcome has one."""
+        return getattr(self.outcome, "reference", None)
+
+    @property
+    def proves(self) -> bool:
+        """Whether the object, or the provider's decision against it, is proven."""
+        return isinstance(self.outcome, Succeeded | Pending | Refused)
+
+
+class Calls:
+    """The calls of one test in its world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.provider = world.provider
+        self.contract = world.provider.contract
+        account = self.provider.accounts[world.account]
+        self.account = self._through_the_line(account)
+        self.passed = 0.0
+
+    def over_http(self) -> None:
+        """NotSupported for a provider that a function sends to: its answers are values."""
+        applies(not isinstance(self.provider, SendProvider), "a function sends to this provider: no answer of HTTP")
+
+    # What is sent.
+
+    def freeze(self, key: str, request: ProviderRequest | None = None) -> FrozenRequest:
+        """The bytes of the world's request under a key."""
+        return self.provider.freeze(request or self.world.request, key)
+
+    def send(
+        self,
+        fault: str | None = None,
+        *,
+        again: Sent | None = None,
+        key: str | None = None,
+        request: ProviderRequest | None = None,
+        account: Account | None = None,
+    ) -> Sent:
+        """A first send, or with `again` the same bytes once more. A fault is ordered first: NotSupported if it is
+        none of this world's."""
+        key = key or (str(uuid4()) if again is None else again.key)
+        frozen = self.freeze(key, request) if again is None else again.frozen
+        if fault is not None:
+            self.world.next(fault)
+        before, at = self.world.effects(), time.time() + self.passed
+        provider = observed(self.provider, deadline=self.world.patience if fault in HELD_BACK else None)
+
+        async def work(lane: Lane) -> tuple[Outcome, Seen]:
+            return await lane.send(key, frozen, lease_ends=_lease(), start=lambda: True)
+
+        outcome, seen = self._in_lane(provider, account, work)
+        answers = tuple(provider.answers)
+        return Sent(key, frozen, outcome, seen, self.world.effects() - before, at, answers)
+
+    def made(self) -> Sent:
+        """A healthy send, which has its effect and is understood."""
+        sent = self.send()
+        world_must(sent.made == 1, f"a healthy call had {sent.made} effects by World.effects, not 1 ({sent.word})")
+        must(isinstance(sent.outcome, Succeeded | Pending), "outcome", f"a healthy call is read as {sent.word}")
+        return sent
+
+    def lost(self, fault: str) -> Sent:
+        """A send that acts and whose answer is of no use."""
+        sent = self.send(fault)
+        world_must(sent.made == 1, f"the fault {fault} is to act once, but it had {sent.made} effects")
+        return sent
+
+    def wait(self, seconds: float) -> None:
+        """Time passes at the provider."""
+        if seconds > 0:
+            self.world.later(seconds)
+            self.passed += seconds
+
+    def past_the_horizon(self) -> None:
+        """Whatever was done is sure to be seen by now."""
+        self.wait(self.contract.lookup.horizon and self.contract.lookup.horizon + EDGE)
+
+    # What is asked.
+
+    def question(self, sent: Sent, reference: str | None = None) -> Question:
+        """What a row of this send would ask with."""
+        return Question(sent.key, reference, False, sent.at, sent.frozen.method, sent.frozen.path)
+
+    def ways(self, sent: Sent) -> tuple[FrozenRequest, ...]:
+        """The ways to ask about a call whose answer was lost. NotSupported if there are none."""
+        found = self.provider.questions(self.question(sent))
+        applies(bool(found), "lookup: this contract asks about no call whose reference is unknown")
+        return found
+
+    def by_id(self, sent: Sent, reference: str) -> tuple[FrozenRequest, ...]:
+        """The ways to ask that need a reference."""
+        without = self.provider.questions(self.question(sent))
+        return tuple(each for each in self.provider.questions(self.question(sent, reference)) if each not in without)
+
+    def look(
+        self, question: Question, way: FrozenRequest, account: Account | None = None
+    ) -> tuple[Look, tuple[Response, ...]]:
+        """Ask in this way, all pages of it, and the answers as they came."""
+        provider = observed(self.provider, way=way)
+
+        async def work(lane: Lane) -> tuple[Look, Seen]:
+            return await lane.ask(question, lease_ends=_lease())
+
+        look, _ = self._in_lane(provider, account, work)
+        return look, tuple(provider.looks)
+
+    def cancel(self, sent: Sent) -> tuple[Look, Seen]:
+        """Void whatever was sent under the key."""
+        question = self.question(sent)
+
+        async def work(lane: Lane) -> tuple[Look, Seen]:
+            return await lane.cancel(question, lease_ends=_lease())
+
+        return self._in_lane(observed(self.provider), None, work)
+
+    def listed(self, since: float, until: float) -> tuple[list[Item], int]:
+        """Everything that the provider's list shows of this time, and on how many pages."""
+        provider = observed(self.provider)
+
+        async def work(lane: Lane) -> list[Item]:
+            return [item async for item in lane.list(since, until)]
+
+        return self._in_lane(provider, None, work), provider.pages
+
+    # How.
+
+    def _through_the_line(self, account: Account) -> Account:
+        return account if self.world.line is None else replace(account, origin=self.world.line.url)
+
+    def _in_lane(self, provider: Observed, account: Account | None, work: Callable[[Lane], Awaitable[Found]]) -> Found:
+        # A new lane each time: no breaker, no pace and no connection of an earlier call has a part in this one.
+        chosen = self.account if account is None else self._through_the_line(account)
+
+        async def run() -> Found:
+            lane = Lane(provider, chosen, slots=1, margin=1.0, tls=tls())
+            try:
+                return await work(lane)
+            finally:
+                await lane.close()
+
+        return asyncio.run(run())
+
+
+def shown(look: Look) -> str:
+    """A look in one word, with its reference."""
+    reference = getattr(look, "reference", None)
+    return name(look) if reference is None else f"{name(look)} {reference}"
+
+
+def settles(look: Look) -> bool:
+    """Whether it proves that the provider has the object."""
+    return isinstance(look, Succeeded | Pending | Refused)
+
+
+def around(moments: list[float]) -> tuple[float, float]:
+    """A time for the provider's list that has all of these in it."""
+    return min(moments) - AROUND, max(moments) + AROUND
+
+
+def _lease() -> float:
+    return clock.boottime() + 3600

@@ -1,0 +1,96 @@
+"""The request as it is frozen: the same bytes every time, the key and the mark in it, and no credential."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+from urllib.parse import parse_qsl, unquote_plus
+from uuid import uuid4
+
+from idem.outbox import pointer
+from idem.outbox.contract import FrozenRequest
+from idem.outbox.providers.carrying import CREDENTIALS
+from idem.outbox.providers.http import HttpProvider
+from idem.testing.providers.calls import Calls
+from idem.testing.providers.errors import applies, must, world_must
+from idem.testing.providers.world import World
+
+SHORTEST_SECRET = 4
+"""Characters. A shorter word may stand in a request by chance."""
+
+
+class Freezing:
+    """Rules about `Provider.freeze`."""
+
+    def test_freezing_again_gives_the_same_bytes(self, world: World) -> None:
+        """A replay sends what was stored; what accept rendered twice must not differ either."""
+        calls, key = Calls(world), str(uuid4())
+        first = calls.freeze(key)
+        again = calls.freeze(key, copy.deepcopy(world.request))
+        must(first == again, "freeze", "the same request was frozen to other bytes the second time")
+
+    def test_nothing_but_the_key_differs_between_two_calls(self, world: World) -> None:
+        """Else a request is made of a clock or of chance, and a replay of it is another request to the provider."""
+        calls, one, other = Calls(world), str(uuid4()), str(uuid4())
+        first, second = calls.freeze(one), calls.freeze(other)
+        must(_with(first, one, other) == second, "freeze", "two keys give requests that differ in more than the key")
+
+    def test_the_key_travels_where_the_contract_says(self, world: World) -> None:
+        """Header or body field, whole and once."""
+        calls, key = Calls(world), str(uuid4())
+        rule, frozen = calls.contract.key, calls.freeze(key)
+        applies(rule.carrier != "none", "key.carrier is none: no key is carried")
+        if rule.carrier == "argument":
+            found = [text for text in frozen.headers.values() if text == key]
+            must(found == [key], "key.carrier", "the function would not be given the key")
+        elif rule.carrier == "header":
+            found = [text for name, text in frozen.headers.items() if name.lower() == str(rule.name).lower()]
+            must(found == [key], "key.name", f"the header {rule.name} carries {found or 'nothing'} instead of the key")
+        else:
+            members = _members(frozen)
+            world_must(members is not None, "the body is neither a JSON object nor a form, so its key cannot be seen")
+            found = [] if members is None else [members[str(rule.name)]] if str(rule.name) in members else []
+            must(found == [key], "key.name", f"the member {rule.name} carries {found or 'nothing'} instead of the key")
+
+    def test_no_credential_is_frozen(self, world: World) -> None:
+        """Frozen requests are stored; credentials are added when sending."""
+        calls = Calls(world)
+        frozen = calls.freeze(str(uuid4()))
+        named = sorted(CREDENTIALS & {name.lower() for name in frozen.headers})
+        must(not named, "headers", f"a frozen request carries {', '.join(named)}")
+        written = [frozen.path, *frozen.headers.values(), frozen.body.decode("utf-8", "replace")]
+        for name, text in calls.account.credentials.items():
+            secret = text.rpartition(" ")[2]
+            leaks = len(secret) >= SHORTEST_SECRET and any(secret in each for each in written)
+            must(not leaks, "accounts", f"the credential of the header {name} stands in the frozen request")
+
+    def test_the_mark_is_in_the_request(self, world: World) -> None:
+        """By it the provider's lists and events show which objects are this deployment's."""
+        calls, key = Calls(world), str(uuid4())
+        deployment = calls.contract.deployment
+        applies(deployment is not None, "mark: this contract puts none into its requests")
+        frozen = calls.freeze(key)
+        mark = calls.provider.mark if isinstance(calls.provider, HttpProvider) else None
+        applies(mark is None or mark.belongs(frozen.path), f"mark.not_in: calls to {frozen.path} carry none")
+        text = unquote_plus(frozen.body.decode("utf-8", "replace")) + unquote_plus(frozen.path)
+        must(str(deployment) in text, "mark.at", f"the mark {deployment} is not in the request")
+        if mark is not None and mark.key_at is not None:
+            where = pointer.render(mark.key_at)
+            must(key in text, "mark.key_at", f"the key is not in the body, where {where} should be")
+
+
+def _with(frozen: FrozenRequest, key: str, other: str) -> FrozenRequest:
+    """The request with another key in all its places."""
+    headers = {name: text.replace(key, other) for name, text in frozen.headers.items()}
+    body = frozen.body.replace(key.encode(), other.encode())
+    return FrozenRequest(frozen.method, frozen.path.replace(key, other), headers, body)
+
+
+def _members(frozen: FrozenRequest) -> dict[str, Any] | None:
+    text = frozen.body.decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return dict(parse_qsl(text, keep_blank_values=True)) or None
+    return found if isinstance(found, dict) else None

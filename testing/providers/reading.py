@@ -1,0 +1,163 @@
+"""How answers are read: whatever comes, nothing raises, and neither a cut answer nor a proxy's page proves anything."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, Final, get_args
+from uuid import uuid4
+
+import pytest
+
+from idem.outbox.contract import FrozenRequest, Response
+from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Outcome, name
+from idem.outbox.outcomes import Look as Looks
+from idem.outbox.provider import Question
+from idem.testing.providers import answers
+from idem.testing.providers.calls import Calls, Sent, shown
+from idem.testing.providers.errors import must, world_must
+from idem.testing.providers.world import Fault, World
+
+OF_THE_LINE: Final = frozenset({405, 411, 421, 426, 428, 431, 501, 505, 511})
+"""Statuses of whoever stands in between, which say that a request as such went no further: `NotExecuted(config)`."""
+
+
+class Reading:
+    """Rules about `classify`, `read_look`, `next_page`, `read_cancel`, `read_listing` and `read_events`."""
+
+    def test_reading_never_raises(self, world: World) -> None:
+        """Every answer that a socket can bring has an outcome, the same one each time."""
+        calls = Calls(world)
+        sent = calls.made()
+        question, asked = _asked(calls, sent)
+
+        def look(response: Response) -> None:
+            outcome, _ = _read("classify", response, calls.provider.classify, response)
+            must(isinstance(outcome, get_args(Outcome)), "classify", f"it gives {outcome!r}, which is no outcome")
+            again, _ = calls.provider.classify(response)
+            must(outcome == again, "classify", f"it reads HTTP {response.status} once so and once so")
+            for way in asked:
+                found, _ = _read("read_look", response, calls.provider.read_look, response, question, way)
+                must(isinstance(found, get_args(Looks)), "read_look", f"it gives {found!r}, which is no look")
+                _read("next_page", response, calls.provider.next_page, response, question, way)
+            _read("read_cancel", response, calls.provider.read_cancel, response, question)
+            listing = calls.provider.listing(time.time() - 60, time.time())
+            if listing is not None:
+                _read("read_listing", response, calls.provider.read_listing, response, listing)
+            _read("read_events", response, calls.provider.read_events, response.body)
+
+        answers.for_each(look, tuple(each.body for each in sent.answers))
+
+    def test_a_cut_answer_proves_nothing(self, world: World) -> None:
+        """Of a real answer every beginning is read, as the line was cut there, and as if it ended there."""
+        calls = Calls(world)
+        calls.over_http()
+        sent = calls.made()
+        world_must(bool(sent.answers), "a healthy call showed no answer")
+        real = sent.answers[-1]
+        cut, _ = calls.provider.classify(replace(real, complete=False))
+        must(isinstance(cut, Ambiguous), "classify", f"an answer that is not complete is read as {name(cut)}")
+        for end in range(1, len(real.body.rstrip())):
+            found, _ = calls.provider.classify(replace(real, body=real.body[:end]))
+            where = f"the first {end} of {len(real.body)} bytes of an answer are read as {name(found)}"
+            must(isinstance(found, Ambiguous), "outcome", where)
+
+    def test_a_cut_look_proves_nothing(self, world: World) -> None:
+        """The same of the answer to a question: neither there nor absent."""
+        calls = Calls(world)
+        calls.over_http()
+        sent = calls.made()
+        calls.past_the_horizon()
+        question = calls.question(sent)
+        for way in calls.ways(sent):
+            look, seen = calls.look(question, way)
+            world_must(bool(seen), f"no answer came to {way.path} ({shown(look)})")
+            whole = seen[0]
+            for part in (replace(whole, complete=False), *_beginnings(whole)):
+                found, _ = calls.provider.read_look(part, question, way)
+                told = f"a part of the answer to {way.path} is read as {shown(found)}"
+                must(isinstance(found, CouldNotAsk), "lookup", told)
+
+    def test_a_proxys_page_proves_nothing(self, world: World) -> None:
+        """A page that is not the provider's, under every status: no proof, no refusal, no absence."""
+        calls = Calls(world)
+        sent = calls.made()
+        question, asked = _asked(calls, sent)
+        for status in answers.STATUSES:
+            for page in answers.PAGES:
+                response = Response(status, {"content-type": "text/html"}, page)
+                outcome, _ = calls.provider.classify(response)
+                told = f"a proxy's page with HTTP {status} is read as {name(outcome)}"
+                must(_is_modest(outcome, status), "outcome", told)
+                for way in asked:
+                    look, _ = calls.provider.read_look(response, question, way)
+                    told = f"a proxy's page with HTTP {status} is read as {shown(look)} by the question {way.path}"
+                    must(isinstance(look, CouldNotAsk), "lookup", told)
+                voided, _ = calls.provider.read_cancel(response, question)
+                told = f"a proxy's page with HTTP {status} is read as {shown(voided)}"
+                must(isinstance(voided, CouldNotAsk), "cancel_by_key", told)
+
+    @pytest.mark.parametrize("fault", [Fault.PROXY_PAGE, Fault.GATEWAY_PAGE])
+    def test_a_page_on_the_line_proves_nothing(self, world: World, fault: Fault) -> None:
+        """The same as it comes over a socket; a gateway's 502 may stand for an effect."""
+        calls = Calls(world)
+        sent = calls.send(fault)
+        acts = fault is Fault.GATEWAY_PAGE
+        world_must(sent.made == acts, f"the fault {fault} had {sent.made} effects")
+        modest = isinstance(sent.outcome, Ambiguous) or (isinstance(sent.outcome, NotExecuted) and not acts)
+        must(modest and sent.outcome != NotExecuted("request"), "outcome", f"{fault} is read as {sent.word}")
+
+    @pytest.mark.parametrize("fault", ["503", "429", "proxy_page", "cut_body"])
+    def test_a_question_that_fails_is_no_absence(self, world: World, fault: str) -> None:
+        """Else a provider in trouble "says" that it has nothing, and the call is made again."""
+        calls = Calls(world)
+        sent = calls.made()
+        calls.past_the_horizon()
+        for way in calls.ways(sent):
+            world.next_look(fault)
+            look, _ = calls.look(calls.question(sent), way)
+            told = f"the question {way.path}, met by {fault}, is read as {shown(look)}"
+            must(isinstance(look, CouldNotAsk), "lookup", told)
+
+    def test_what_is_absent_is_not_absent_in_the_answer_to_a_write(self, world: World) -> None:
+        """`Absent` is the word of a look-up alone."""
+        calls = Calls(world)
+        calls.over_http()
+        key = str(uuid4())
+        sent = Sent(key, calls.freeze(key), Ambiguous(), calls.made().seen, 0, time.time())
+        for way in calls.ways(sent):
+            _, seen = calls.look(calls.question(sent), way)
+            for response in seen:
+                outcome, _ = calls.provider.classify(response)
+                told = f"the answer to a question about nothing, read as one to a write, is {name(outcome)}"
+                must(not isinstance(outcome, Absent) and not settles_write(outcome), "outcome", told)
+
+
+def settles_write(outcome: Outcome) -> bool:
+    """Whether an outcome claims that the effect exists, or was decided against."""
+    return not isinstance(outcome, Ambiguous | NotExecuted)
+
+
+def _asked(calls: Calls, sent: Sent) -> tuple[Question, tuple[FrozenRequest, ...]]:
+    question = calls.question(sent, sent.reference)
+    return question, calls.provider.questions(question)
+
+
+def _beginnings(whole: Response) -> list[Response]:
+    length = len(whole.body.rstrip())
+    return [replace(whole, body=whole.body[:end]) for end in range(0, length, max(1, length // 64))]
+
+
+def _is_modest(outcome: Outcome, status: int) -> bool:
+    if isinstance(outcome, NotExecuted):
+        # Of a 4xx it says that our call was not let through, never that the provider refused it.
+        return outcome.why in ("config", "throttled") and (400 <= status < 500 or status in OF_THE_LINE)
+    return isinstance(outcome, Ambiguous) and not outcome.cached
+
+
+def _read(function: str, response: Response, call: Any, *given: Any) -> Any:
+    try:
+        return call(*given)
+    except Exception as error:
+        told = f"it raised {type(error).__name__} for HTTP {response.status} with {len(response.body)} bytes: {error}"
+        must(False, function, told)

@@ -1,0 +1,104 @@
+"""Two sends under one key: what `key.replay` promises is what the provider does."""
+
+from __future__ import annotations
+
+import pytest
+
+from idem.outbox.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
+from idem.testing.providers.calls import Calls, Sent
+from idem.testing.providers.errors import NotSupported, applies, must, world_must
+from idem.testing.providers.world import Fault, World
+
+ANSWERS_AGAIN = ("stored", "current", "success_only")
+
+
+class Sending:
+    """Rules about healthy sends, refusals and replays."""
+
+    def test_a_healthy_call_has_one_effect_and_a_reference(self, world: World) -> None:
+        """And a second call under another key has another one: what the world counts are effects."""
+        calls = Calls(world)
+        first, second = calls.made(), calls.made()
+        if calls.contract.lookup.by_id:
+            must(first.reference is not None, "object.reference", "the answer has none, so by_id can never be asked")
+        if first.reference is not None:
+            told = f"two calls have the reference {first.reference}: it does not name one effect"
+            must(first.reference != second.reference, "object.reference", told)
+
+    def test_a_second_send_under_one_key_does_what_replay_says(self, world: World) -> None:
+        """stored, current, success_only: one effect, the same object. none: two effects."""
+        calls = Calls(world)
+        first = calls.made()
+        again = calls.send(again=first)
+        replay = calls.contract.key.replay
+        if replay == "none":
+            _as_poor_as_said(again)
+            return
+        must(again.made == 0, "key.replay", f'it is "{replay}", but a second send had another effect')
+        told = f'it is "{replay}", but the second send was answered {again.word}'
+        must(isinstance(again.outcome, Succeeded | Pending), "key.replay", told)
+        must(again.reference == first.reference, "key.replay", "the second send was answered with another reference")
+        if replay == "stored":
+            told = f"it is stored, but the second answer says {again.word} and the first {first.word}"
+            must(again.outcome == first.outcome, "key.replay", told)
+
+    def test_a_second_send_after_a_refusal_does_what_replay_says(self, world: World) -> None:
+        """stored and current: the refusal again. success_only: the effect is tried anew."""
+        calls = Calls(world)
+        replay = calls.contract.key.replay
+        applies(replay != "none", 'key.replay is "none": nothing is promised')
+        first = calls.send(Fault.DECLINE)
+        world_must(first.made == 0, "the fault decline had an effect")
+        again = calls.send(again=first)
+        if replay == "success_only":
+            if again.made == 0:
+                raise NotSupported("this provider remembers refusals too: key.replay could say more than success_only")
+            return
+        must(again.made == 0, "key.replay", f'it is "{replay}", but a refused request was carried out when sent again')
+        told = f'it is "{replay}", but the refusal was answered {again.word} when sent again'
+        must(isinstance(again.outcome, Refused), "key.replay", told)
+
+    def test_another_request_under_the_key_has_no_effect(self, world: World) -> None:
+        """A key stands for one request; a provider that carries out the second one knows no keys."""
+        calls = Calls(world)
+        applies(calls.contract.key.replay in ANSWERS_AGAIN, 'key.replay is "none": nothing is promised')
+        if world.another is None:
+            raise NotSupported("World.another is not there: a second request, which differs from the first")
+        first = calls.made()
+        other = calls.send(key=first.key, request=world.another)
+        must(other.frozen.body != first.frozen.body or other.frozen.path != first.frozen.path, "World.another", "it is "
+             "the same as World.request")  # fmt: skip
+        must(other.made == 0, "key.replay", "another request under a used key was carried out")
+
+    def test_the_key_is_remembered_to_the_end_of_the_window(self, world: World) -> None:
+        """Up to retention - margin a replay is started; until margin has passed it may still arrive."""
+        calls = Calls(world)
+        applies(calls.contract.replay_window > 0, "key: there is no window in which a replay would be sent")
+        first = calls.made()
+        calls.wait(calls.contract.key.retention - min(60.0, calls.contract.key.margin / 2))
+        again = calls.send(again=first)
+        must(again.made == 0, "key.retention", "just before its end a send under the key had another effect")
+
+    @pytest.mark.parametrize("replay", ["again", "not again"])
+    def test_a_send_while_the_first_is_worked_on_has_no_second_effect(self, world: World, replay: str) -> None:
+        """The first acts late; a replay meanwhile (or none) leaves one effect in all."""
+        calls = Calls(world)
+        applies(replay == "not again" or calls.contract.replays, "key: nothing is ever sent again under a key")
+        before = world.effects()
+        first = calls.send(Fault.ACT_LATE)
+        must(isinstance(first.outcome, Ambiguous), "outcome", f"a call without an answer is read as {first.word}")
+        if replay == "again":
+            second = calls.send(again=first)
+            must(not isinstance(second.outcome, Refused | NotExecuted) or second.made == 0, "outcome", second.word)
+        world.settle_late()
+        made = world.effects() - before
+        world_must(made > 0, f"the fault act_late had no effect {world.late} s after its call")
+        must(made == 1, "key.replay", f"a send while the first was worked on led to {made} effects")
+
+
+def _as_poor_as_said(again: Sent) -> None:
+    if again.made == 0:
+        raise NotSupported(
+            'key.replay is "none", but a second send had no other effect: the provider may know keys, and the contract '
+            "could say so"
+        )

@@ -1,0 +1,58 @@
+"""What is accepted carries the mark of the installation that it is accepted into (hazard 40)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import psycopg
+import pytest
+from accept.shop import WRITTEN, Shop, empty
+from fix_database import ENVIRONMENT
+from fix_spine import catalogue
+
+from idem.outbox.accept import Acceptor
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.decisions import Accepted
+from idem.outbox.errors import StoreUnavailable
+from idem.outbox.pointer import parse
+from idem.outbox.provider import Provider
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.mark import Mark
+
+
+def marked(known: Catalogue, deployment: str) -> Mapping[str, Provider]:
+    """The spine's providers, with the mark that a process of this environment would write."""
+    found: dict[str, Provider] = {}
+    for name, provider in known.providers.items():
+        assert isinstance(provider, HttpProvider)
+        mark = Mark(parse("/metadata/deployment"), deployment, parse("/metadata/key"))
+        found[name] = replace(provider, mark=mark, contract=replace(provider.contract, deployment=deployment))
+    return found
+
+
+def shop_of(url: str, deployment: str) -> Shop:
+    empty(url)
+    known = catalogue("http://127.0.0.1:9")
+    return Shop(url, Acceptor(known.operations, marked(known, deployment)))
+
+
+def test_hazard_40_what_is_frozen_carries_deployment_and_key(shop_url: str) -> None:
+    shop = shop_of(shop_url, ENVIRONMENT)
+    assert isinstance(shop.once(), Accepted)
+    with psycopg.connect(shop_url) as look:
+        found = look.execute("SELECT r.body, o.provider_key::text FROM idem.requests r, idem.outbox o").fetchone()
+    assert found is not None
+    assert json.loads(found[0])["metadata"] == {"deployment": ENVIRONMENT, "key": found[1]}
+
+
+def test_hazard_40_an_application_of_another_environment_accepts_nothing_that_it_would_mark_wrongly(
+    shop_url: str,
+) -> None:
+    """Its daemons do not start on this database; whoever only accepts would go on, under a mark that is nobody's."""
+    shop = shop_of(shop_url, "staging")
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=f"'{ENVIRONMENT}'.*marked as 'staging': set IDEM_ENVIRONMENT"):
+            shop.once()
+    assert all(shop.counts()[f"idem.{table}"] == 0 for table in WRITTEN)

@@ -1,0 +1,139 @@
+"""Attacks on what decides about money: keys that were given up, cancels, lanes of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_spine import KEYED, Spine
+from fix_webhooks import Hooks, event, hooking, serving
+from settling.shop import cancelling, row_of, standing, use
+from settling.test_cached import burned
+
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Seen, Succeeded
+from idem.outbox.proofs import apply
+from idem.outbox.worker import Worker
+
+
+@pytest.fixture
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+    """Signed events, sent to a real port."""
+    async with hooking(desk) as found:
+        yield found
+
+
+async def made_by_hand(spine: Spine, key: object) -> None:
+    """The provider carries out what it had answered with a failure."""
+    account = spine.catalogue.providers["keyed"].accounts["keyed"]
+    headers = {**account.credentials, "idempotency-key": str(key)}
+    async with httpx.AsyncClient(base_url=account.origin) as client:
+        await client.post("/payments", json={"amount": 100, "currency": "eur"}, headers=headers)
+
+
+async def test_an_effect_under_an_earlier_key_while_the_new_one_is_unknown_calls_somebody(spine: Spine) -> None:
+    """Both keys were sent and one is seen: whether the other has moved money too, nobody would ever ask."""
+    use(spine, kept=True)
+    intent = await burned(spine)
+    old = (await row_of(spine, intent))["provider_key"]
+    await spine.advance(200)
+    await spine.reconcile()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    row = await row_of(spine, intent)
+    assert (row["status"], row["provider_key"] != old) == ("unknown", True)
+    assert spine.effects() == 1
+    spine.bank.forget_script()
+    spine.bank.shift_clock(10 * 86400)
+    await made_by_hand(spine, old)
+    assert spine.effects() == 2
+    # Neither the replay nor the look under the new key gets an answer now, the look under the earlier one does.
+    spine.bank.script({"method": "POST"}, ["drop_before_acting"])
+    spine.bank.script({"method": "GET"}, ["503"])
+    await spine.advance(10)
+    await spine.reconcile()
+    assert await spine.row(intent) is None
+    assert await spine.letters(intent) == ["possible_duplicate"]
+
+
+async def cancelled(spine: Spine, **contract: Any) -> UUID:
+    """Sent and done, its answer lost; then cancelled by its key: at rest, and nothing stands at the provider."""
+    cancelling(spine, **contract)
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await spine.advance(KEYED.flight_limit + 10)
+    assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
+    assert standing(spine) == 0
+    return intent
+
+
+async def late(spine: Spine, row: dict[str, Any]) -> str:
+    """A worker was frozen with the answer in its hands; what it read was true, and is so no more."""
+    proof = StoredProof(uuid4(), "worker", Succeeded("pay_1"), Answer(201, b"{}"), 201, 1)
+    evidence = Evidence("worker", "late_result", "succeeded", Seen(201), "pay_1")
+    async with spine.database.connection() as connection:
+        return await apply(connection, row["id"], proof, evidence, spine.catalogue.require("pay.keyed"))
+
+
+async def test_a_late_result_from_before_the_cancel_completes_nothing(spine: Spine) -> None:
+    intent = await cancelled(spine)
+    assert await late(spine, await row_of(spine, intent)) == "agrees"
+    assert (await spine.key(intent))["state"] == "failed_retryable", "told as done, for ever, and nothing stands"
+    assert ("worker", "late_result_undone", "succeeded") in await spine.evidence(intent)
+    await spine.advance(200)
+    await spine.reconcile()
+    await spine.work()
+    assert (await spine.key(intent))["state"] == "completed"
+    assert standing(spine) == 1
+
+
+async def test_a_late_result_after_the_key_was_changed_completes_nothing(spine: Spine) -> None:
+    """The next request is frozen under its new key and waits to be sent."""
+    intent = await cancelled(spine)
+    await spine.advance(200)
+    await spine.reconcile()
+    worker = Worker(spine.database, spine.catalogue, spine.settings)
+    await worker._freezer.once()
+    await worker.close()
+    row = await row_of(spine, intent)
+    assert (row["status"], row["generation"]) == ("pending", 2)
+    assert await late(spine, row) == "agrees"
+    await spine.work()
+    assert standing(spine) == 1
+    assert await late(spine, row) == "agrees"
+    assert await spine.letters(intent) == []
+
+
+async def test_what_is_fetched_while_a_cancel_may_still_arrive_is_not_believed(spine: Spine, hooks: Hooks) -> None:
+    """The cancel's answer is lost and the cancel is still under way; what the provider shows now is voided then."""
+    cancelling(spine, lookups=True, lookup=KEYED.lookup, order=("cancel_by_key", "lookup"))
+    keyed = spine.catalogue.providers["keyed"]
+    known = hooks.spine.catalogue.providers["keyed"]
+    changed = replace(keyed, webhook=known.webhook, events=known.events)  # type: ignore[type-var, attr-defined]
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    intent = await asyncio.to_thread(spine.accepted)
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    payment = spine.bank.log.payments()[-1].id
+    await spine.advance(KEYED.flight_limit + 10)
+    spine.bank.script({"path": "/payments/cancel"}, ["drop_before_acting"])
+    await spine.reconcile()
+    row = await row_of(spine, intent)
+    assert (row["status"], row["cancel_sent"]) == ("unknown", True)
+    async with serving(spine.url, spine.catalogue) as url:
+        hooks.http.base_url = url
+        assert await hooks.verdict(event(row["provider_key"], reference=payment)) == "hint"
+    await spine.reconcile()
+    assert await spine.row(intent) is not None, "the cancel may arrive now, and void what is shown"
+    await spine.advance(KEYED.flight_limit * 2)
+    await spine.reconcile()
+    assert await spine.row(intent) is None
+    assert standing(spine) == 1

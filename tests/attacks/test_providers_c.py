@@ -1,0 +1,190 @@
+"""Attacks on what waits beside its call: events whose body is gone, results stored while a cancel was under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_spine import KEYED, Spine
+from fix_webhooks import Hooks, event, hooking, serving
+from settling.shop import cancelling, row_of, standing
+from webhooks.test_later import REFUNDED, told
+
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Proof, Refused, Seen, Succeeded
+from idem.outbox.proofs import store
+from idem.reconciler import attempts
+from idem.sweeper.daemon import Sweeper, SweeperSettings
+
+WAITING = ("hint", "deferred", "early")
+
+
+@pytest.fixture
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+    """Signed events, sent to a real port, whose contract knows refunds."""
+    async with hooking(desk) as found:
+        known = found.spine.catalogue
+        keyed = replace(known.providers["keyed"], outcome=(REFUNDED, *known.providers["keyed"].outcome))  # type: ignore[type-var, attr-defined]
+        found.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
+        async with serving(found.spine.url, found.spine.catalogue) as url:
+            found.http.base_url = url
+            yield found
+
+
+async def run(spine: Spine, statement: str, **about: Any) -> None:
+    async with spine.database.connection() as connection:
+        await connection.execute(statement, about)
+
+
+async def early(hooks: Hooks) -> UUID:
+    """A refund of a call whose end is not known yet."""
+    hooks.spine.bank.script(None, ["act_then_drop"])
+    intent = await asyncio.to_thread(hooks.spine.accepted, "k")
+    await hooks.spine.work()
+    assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "early"
+    return intent
+
+
+async def looked_again(hooks: Hooks) -> tuple[Any, Any, bool]:
+    """Let the waiting event be tried now: its verdict and call, and whether it waits for an hour or so."""
+    await run(hooks.spine, "UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
+    await hooks.spine.reconcile()
+    kept = await hooks.spine.one(
+        "SELECT verdict, intent_id, retry_at > now() + interval '50 minutes' AS later FROM idem.webhook_events"
+        " WHERE event_id = 'evt_1'"
+    )
+    return kept["verdict"], kept["intent_id"], kept["later"]
+
+
+@pytest.mark.parametrize("verdict", ["early", "deferred"])
+async def test_a_waiting_event_whose_body_is_gone_calls_somebody(hooks: Hooks, verdict: str) -> None:
+    """A refund that nobody would ever hear of."""
+    spine, intent = hooks.spine, await early(hooks)
+    body = await spine.one("SELECT * FROM idem.webhook_bodies")
+    await run(spine, "UPDATE idem.webhook_events SET verdict = %(v)s", v=verdict)
+    await run(spine, "DELETE FROM idem.webhook_bodies")
+    for _ in range(2):
+        assert await looked_again(hooks) == (verdict, intent, True)
+        assert await spine.letters(intent) == ["handler_failed"]
+    letter = await spine.one("SELECT details, webhook_event_id FROM idem.dead_letters")
+    assert letter["details"]["error"].startswith("its body can no longer be read")
+    assert letter["webhook_event_id"] == body["webhook_event_id"]
+    await run(
+        spine, "INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) VALUES (%(i)s, '{}', %(b)s)",
+        i=body["webhook_event_id"], b=body["body"],
+    )  # fmt: skip
+    assert await hooks.verdict(event(await hooks.key(intent)), "evt_2") == "applied"
+    assert (await looked_again(hooks))[:2] == ("later_fact", intent)
+    assert [kind for kind, _ in await told(hooks, intent)] == ["completed", "later_fact"]
+    assert await spine.letters(intent) == []
+
+
+@pytest.mark.parametrize("body", [b"no JSON", b'{"type": "payment.refunded", "data": {}}'])
+async def test_a_waiting_event_that_the_contract_reads_no_more_calls_somebody(hooks: Hooks, body: bytes) -> None:
+    intent = await early(hooks)
+    await run(hooks.spine, "UPDATE idem.webhook_bodies SET body = %(b)s", b=body)
+    assert await looked_again(hooks) == ("early", intent, True)
+    assert await hooks.spine.letters(intent) == ["handler_failed"]
+
+
+async def test_the_body_of_a_waiting_event_is_kept(hooks: Hooks) -> None:
+    """However old: it is all that says what is still to be told. That of an event which is gone is not kept."""
+    spine, intent = hooks.spine, await early(hooks)
+    old = (
+        "WITH e AS (INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id, received_at)"
+        " VALUES (overlay(idem.uuid7()::text PLACING '01700000' FROM 1 FOR 8)::uuid, 'keyed', 'keyed', %(v)s, %(v)s,"
+        " %(i)s, now() - interval '500 days') RETURNING id, received_at)"
+        " INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body, received_at)"
+        " SELECT id, '{}', '', received_at FROM e"
+    )
+    for verdict in (*WAITING, "agrees", "ignored"):
+        await run(spine, old, v=verdict, i=intent)
+    await run(spine, "DELETE FROM idem.webhook_events WHERE verdict = 'ignored'")
+    done = await Sweeper(spine.database, spine.catalogue, SweeperSettings()).run_once()
+    assert done.webhook_bodies == 2
+    left = await spine.all(
+        "SELECT e.verdict FROM idem.webhook_bodies b JOIN idem.webhook_events e ON e.id = b.webhook_event_id"
+        " WHERE e.received_at < now() - interval '400 days' ORDER BY 1"
+    )
+    assert [row["verdict"] for row in left] == sorted(WAITING)
+
+
+async def between(spine: Spine, monkeypatch: pytest.MonkeyPatch, source: str, proof: Proof) -> UUID:
+    """A result that is stored while the cancel leaves: the cancel began before it could be seen."""
+    cancelling(spine)
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await spine.advance(KEYED.flight_limit + 10)
+    row, begin = await row_of(spine, intent), attempts.begin_cancel
+
+    async def begin_and_store(connection: Any, taken: Any, rule: Any) -> int | None:
+        attempt = await begin(connection, taken, rule)
+        await keep(spine, row["id"], source, proof)
+        return attempt
+
+    monkeypatch.setattr(attempts, "begin_cancel", begin_and_store)
+    await spine.reconcile()
+    assert standing(spine) == 0
+    return intent
+
+
+async def keep(spine: Spine, row_id: UUID, source: str, proof: Proof) -> None:
+    attempt = 1 if source == "worker" else None
+    found = StoredProof(uuid4(), source, proof, Answer(201, b"{}"), 201, attempt)
+    async with spine.database.connection() as connection:
+        assert await store(connection, row_id, found, Evidence(source, "late_result", seen=Seen(201))) == "stored"
+
+
+@pytest.mark.parametrize("proof", [Succeeded("pay_1"), Refused("pay_1")])
+async def test_a_result_stored_while_the_cancel_leaves_counts_for_nothing(
+    spine: Spine, monkeypatch: pytest.MonkeyPatch, proof: Proof
+) -> None:
+    intent = await between(spine, monkeypatch, "worker", proof)
+    assert (await spine.key(intent))["state"] == "failed_retryable", "told as done, and nothing stands"
+    assert await spine.all("SELECT 1 FROM idem.proofs") == []
+    assert ("worker", "late_result_stored", None) in await spine.evidence(intent)
+    await spine.advance(200)
+    await spine.reconcile()
+    await spine.work()
+    assert ((await spine.key(intent))["state"], standing(spine)) == ("completed", 1)
+    assert await spine.letters(intent) == []
+
+
+async def test_what_an_event_shows_against_the_cancel_is_for_a_person(
+    spine: Spine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can tell whether it was before the cancel or after it."""
+    intent = await between(spine, monkeypatch, "webhook", Succeeded("pay_1"))
+    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert await spine.letters(intent) == ["conflict"]
+
+
+@pytest.mark.parametrize("proof", [Succeeded("pay_1"), Refused("pay_1")])
+async def test_a_result_stored_after_the_cancel_speaks_of_what_it_has_undone(spine: Spine, proof: Proof) -> None:
+    """Its row was locked by its client's own transaction; the next pass finds it."""
+    cancelling(spine)
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await spine.advance(KEYED.flight_limit + 10)
+    await spine.reconcile()
+    row = await row_of(spine, intent)
+    await keep(spine, row["id"], "worker", proof)
+    await spine.reconcile()
+    assert (await spine.key(intent))["state"] == "failed_retryable"
+    assert await spine.all("SELECT 1 FROM idem.proofs") == []
+    assert ("worker", "stored_proof_undone") in [each[:2] for each in await spine.evidence(intent)]
+    await spine.advance(200)
+    await spine.reconcile()
+    await spine.work()
+    assert ((await spine.key(intent))["state"], standing(spine)) == ("completed", 1)
+    await keep(spine, row["id"], "worker", proof)
+    await spine.reconcile()
+    assert await spine.letters(intent) == []

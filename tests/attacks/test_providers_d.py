@@ -1,0 +1,171 @@
+"""Attacks on what a fleet shares: the one place of a lane of one, and a row that an older daemon still sees."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from fix_spine import KEYED, Spine
+from protection.test_concurrency import backlog, claim, limited, take
+from psycopg.errors import CheckViolation
+from schema import test_plans
+from settling.shop import cancelling, cancels, row_of, sends
+
+from idem.outbox.contract import Limits
+from idem.outbox.daemon import Life, end_daemon
+from idem.outbox.lane_worker import lane_names
+from idem.reconciler import due
+
+ONE = Limits(concurrency=1)
+
+
+async def living(spine: Spine, kind: str = "reconciler") -> Life:
+    """A daemon of this kind has just given a sign of life."""
+    life = Life(kind)
+    async with spine.database.connection() as connection:
+        await life.beat(connection)
+    return life
+
+
+async def change(spine: Spine, sql: str, **parameters: Any) -> None:
+    await spine.all(f"{sql} RETURNING 1", **parameters)
+
+
+async def test_sends_that_never_stop_leave_a_lane_of_one_to_a_question(spine: Spine) -> None:
+    """A worker that claims again as soon as its call ends would keep every question out until nothing settles it."""
+    await backlog(spine, unknown=1, pending=5)
+    await living(spine)
+    lane = limited(spine, ONE)
+    assert len(await claim(spine, lane, lease=20)) == 1
+    await spine.advance(40)
+    assert await claim(spine, lane) == []
+    assert len(await take(spine, lane)) == 1
+    assert await claim(spine, lane) == []
+    await spine.advance(31)
+    await change(spine, "UPDATE idem.outbox SET available_at = now() + interval '1 h' WHERE status = 'unknown'")
+    assert len(await claim(spine, lane)) == 1
+
+
+async def test_a_question_that_is_due_just_now_keeps_no_lane_of_one(spine: Spine) -> None:
+    await backlog(spine, unknown=1, pending=5)
+    await living(spine)
+    assert len(await claim(spine, limited(spine, ONE))) == 1
+
+
+@pytest.mark.parametrize("who", ["nobody", "worker", "silent", "ended"])
+async def test_a_lane_of_one_is_kept_for_nobody_who_could_not_ask(spine: Spine, who: str) -> None:
+    await backlog(spine, unknown=1, pending=5)
+    if who != "nobody":
+        life = await living(spine, "worker" if who == "worker" else "reconciler")
+        if who == "silent":
+            await change(spine, "UPDATE idem.daemons SET seen_at = now() - interval '31 s'")
+        if who == "ended":
+            async with spine.database.connection() as connection:
+                await end_daemon(connection, life.id, "clean")
+    await spine.advance(40)
+    assert len(await claim(spine, limited(spine, ONE))) == 1
+
+
+async def test_a_row_that_a_proof_waits_for_keeps_nothing_free(spine: Spine) -> None:
+    """No take gets it. A hint is no proof, and the row is asked about all the same."""
+    await backlog(spine, unknown=2, pending=20)
+    await living(spine)
+    await spine.advance(40)
+    proof = (
+        "INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome, reference)"
+        " SELECT id, intent_id, 'webhook', %(outcome)s, 'pay_1' FROM idem.outbox WHERE status = 'unknown'"
+    )
+    await change(spine, proof, outcome="hint")
+    assert await room(spine, 1, 1) == 0
+    assert await room(spine, 10, 5) == 8
+    await change(spine, proof, outcome="pending")
+    assert await room(spine, 1, 1) == 1
+    assert await room(spine, 10, 5) == 10
+
+
+async def room(spine: Spine, concurrency: int, asking: int) -> int:
+    sql = "SELECT idem.lane_room('keyed', 'keyed', %(c)s, %(a)s, false, 100) AS n"
+    return int((await spine.one(sql, c=concurrency, a=asking))["n"])
+
+
+async def test_a_row_that_nobody_asks_about_does_not_stop_a_lane_of_one(spine: Spine) -> None:
+    """Its operation is gone, say. Sends and questions take turns; neither waits for ever."""
+    await backlog(spine, unknown=1, pending=5)
+    await living(spine)
+    await spine.advance(700)
+    seen: set[int] = set()
+    for _ in range(60):
+        await change(spine, "UPDATE idem.daemons SET seen_at = now()")
+        seen.add(await room(spine, 1, 1))
+        if seen == {0, 1}:
+            return
+        await asyncio.sleep(0.5)
+    raise AssertionError(f"the lane is kept free, or never is: room {seen}")
+
+
+async def cancel_was_lost(spine: Spine) -> UUID:
+    """Its cancel left, and the answer did not come: the key is burned, the row unknown, the replay window open."""
+    cancelling(spine, key=KEYED.key, order=("cancel_by_key", "replay"))
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    spine.bank.script({"path": "/payments/cancel"}, ["act_then_drop"])
+    await spine.advance(KEYED.flight_limit + 10)
+    await spine.reconcile()
+    await spine.advance(KEYED.flight_limit * 2)
+    return intent
+
+
+async def test_a_reconciler_from_before_the_upgrade_replays_no_burned_key(
+    spine: Spine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its take knows no burned keys; it is told what is wrong, and sends nothing. This version's goes on."""
+    intent = await cancel_was_lost(spine)
+    before = await row_of(spine, intent)
+    assert (before["status"], before["key_burned"], before["attempt"]) == ("unknown", True, 2)
+    older = due.TAKE
+    for burned in (" AND NOT c.key_burned", " AND NOT o.key_burned"):
+        assert burned in older
+        older = older.replace(burned, "")
+    with monkeypatch.context() as patched:
+        patched.setattr(due, "TAKE", older)
+        contract = spine.catalogue.providers["keyed"].contract
+        async with spine.database.connection() as connection:
+            with pytest.raises(CheckViolation, match="an older daemon is running, old-1") as refused:
+                await due.take(
+                    connection, lane_names(spine.catalogue)["keyed", "keyed"][0], contract,
+                    token=uuid4(), holder="old-1", lease=30, limit=10, now=0.0,
+                )  # fmt: skip
+    assert refused.value.diag.message_hint and "Stop it" in refused.value.diag.message_hint
+    assert await row_of(spine, intent) == before
+    # The cancel is repeated: a new attempt under the burned key, and refused to nobody of this version.
+    assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
+    assert (cancels(spine), len(sends(spine))) == (2, 1)
+
+
+OVERDUE = test_plans.BURIED.replace("'p0', 'a0'", "'keyed', 'keyed'").replace("now() - n", "now() - interval '1 h' - n")
+TURN = "SELECT floor(extract(epoch FROM statement_timestamp()) / 10)::bigint % 2"
+ROOM = "SELECT idem.lane_room('keyed', 'keyed', 1, 1, false, 8)"
+READ = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = 'idem.outbox'::regclass"
+
+
+def test_what_nobody_asks_about_costs_a_lane_of_one_nothing(spine: Spine) -> None:
+    """50,000 rows that have been due for an hour: whosever turn it is, a claim reads a handful of them."""
+    with psycopg.connect(spine.url, autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute(OVERDUE)
+        turns: set[int] = set()
+        for _ in range(60):
+            with connection.transaction():
+                connection.execute(ROOM)
+                read = connection.execute(READ).fetchone()
+            assert read and read[0] < 50, turns
+            turns.update(connection.execute(TURN).fetchone() or ())
+            if turns == {0, 1}:
+                return
+            time.sleep(0.5)
+        raise AssertionError(f"only one side had its turn: {turns}")

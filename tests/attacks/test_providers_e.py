@@ -1,0 +1,183 @@
+"""Attacks on what waits: events that the contract reads no more, hints that nobody can ask about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_spine import KEYED, Spine
+from fix_webhooks import READER, Hooks, event, hooking, serving
+from settling.shop import cancelling, row_of, sends, standing
+
+from idem.outbox import decide, holding, later, operator, pointer, proofs
+from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.contract import EventRule
+from idem.outbox.errors import Refusal
+from idem.outbox.operation import Answer
+from idem.outbox.outcomes import Succeeded
+from idem.outbox.webhook import Event
+from idem.reconciler.webhooks import hints
+
+
+@pytest.fixture
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+    """Signed events, sent to a real port."""
+    async with hooking(desk) as found:
+        yield found
+
+
+async def run(spine: Spine, statement: str, **about: Any) -> None:
+    async with spine.database.connection() as connection:
+        await connection.execute(statement, about)
+
+
+async def again(spine: Spine) -> None:
+    await run(spine, "UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
+    await spine.reconcile()
+
+
+def reading(spine: Spine, **changes: Any) -> None:
+    known = spine.catalogue
+    keyed = replace(known.providers["keyed"], events=replace(READER, **changes))  # type: ignore[type-var, call-arg]
+    spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
+
+
+async def test_an_event_that_the_contract_cannot_read_for_a_while_is_not_lost(hooks: Hooks) -> None:
+    """A daemon whose contract takes every delivery for a batch looks at it once: it waits on for its call."""
+    spine = hooks.spine
+    key = "00000000-0000-8000-8000-000000000000"
+    assert await hooks.verdict(event(key, reference="pay_1")) == "unmatched"
+    reading(spine, events=pointer.parse("/events"))
+    await again(spine)
+    kept = await hooks.kept()
+    assert (kept["verdict"], kept["retry_at"] is not None) == ("unmatched", True)
+    await spine.advance(86400 * 5)
+    await again(spine)
+    assert await spine.all("SELECT 1 FROM idem.dead_letters") == []
+    reading(spine)
+    await again(spine)
+    letter = await spine.one("SELECT reason FROM idem.dead_letters")
+    assert letter["reason"] == "unmatched_webhook"
+
+
+async def fetching(hooks: Hooks, stack: AsyncExitStack) -> None:
+    """The provider is asked before it is believed."""
+    known = hooks.spine.catalogue
+    keyed = known.providers["keyed"]
+    contract = replace(keyed.contract, event=EventRule(fetch=True))
+    keyed = replace(keyed, contract=contract)  # type: ignore[type-var]
+    hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
+    hooks.http.base_url = await stack.enter_async_context(serving(hooks.spine.url, hooks.spine.catalogue))
+
+
+@pytest.mark.parametrize("state", ["unknown", "held", "queued"])
+async def test_who_is_sure_passes_an_event_that_nobody_can_confirm(hooks: Hooks, state: str) -> None:
+    """Else a question that the provider never answers would keep the row for ever."""
+    spine, acts = hooks.spine, hooks.desk
+    async with AsyncExitStack() as stack:
+        await fetching(hooks, stack)
+        make = {"unknown": acts.unknown, "held": acts.held, "queued": acts.pending}[state]
+        act = "cancel" if state == "queued" else "redrive"
+        intent = await make("k")
+        assert await hooks.verdict(event(await hooks.key(intent))) == "hint"
+        before = await acts.state(intent)
+        with pytest.raises(Refusal, match="an event still to be confirmed"):
+            await acts.act(act, intent)
+        assert await acts.state(intent) == before
+        await acts.act(act, intent, know_it_did_not_happen=True)
+        done = ("completed", None) if state == "queued" else ("in_progress", "pending")
+        assert await acts.state(intent) == done
+        assert await spine.all("SELECT 1 FROM idem.proofs") == []
+        # It is still asked about: what the provider shows counts.
+        assert (await hooks.kept())["verdict"] == "hint"
+        spine.bank.script({"method": "GET"}, ["503"])
+        await again(spine)
+        if state != "queued":
+            await spine.work()
+            assert await acts.state(intent) == ("completed", None)
+
+
+async def test_a_hint_that_comes_while_somebody_decides_is_not_passed(hooks: Hooks) -> None:
+    intent = await hooks.desk.held("k")
+    row = await row_of(hooks.spine, intent)
+    async with hooks.spine.database.connection() as connection:
+        with pytest.raises(Refusal, match="came in at this moment"):
+            async with holding.held(connection, intent, None, "ada", "why") as held:
+                async with hooks.spine.database.connection() as other:
+                    about = Event(key=str(row["provider_key"]), bare=True)
+                    await hints.keep(other, uuid4(), row["id"], about)
+                terms = hooks.spine.catalogue.require("pay.keyed")
+                change = decide.redriven(held.row, Evidence("operator", "redriven"), terms)
+                await operator._write(connection, change, held)
+
+
+async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hooks) -> None:
+    """The provider can be asked nothing: the row waits, a person is called, and what that one decides is done."""
+    spine = hooks.spine
+    cancelling(spine)
+    async with serving(spine.url, spine.catalogue) as url:
+        hooks.http.base_url = url
+        intent = await asyncio.to_thread(spine.accepted, "k")
+        old = await hooks.key(intent)
+        spine.bank.script(None, ["act_then_drop"])
+        await spine.work()
+        await spine.advance(KEYED.flight_limit + 10)
+        await spine.reconcile()
+        await spine.advance(200)
+        await spine.reconcile()
+        assert await hooks.verdict(event(old, "succeeded", "pay_1")) == "hint"
+        for _ in range(4):
+            await again(spine)
+            await spine.work()
+            await spine.advance(200)
+        assert (await hooks.desk.state(intent), len(sends(spine))) == (("in_progress", "unfrozen"), 1)
+        assert await spine.letters(intent) == ["handler_failed"]
+        with pytest.raises(Refusal, match="an event still to be confirmed"):
+            await hooks.desk.act("cancel", intent)
+        await hooks.desk.act("cancel", intent, know_it_did_not_happen=True)
+        assert await hooks.desk.state(intent) == ("completed", None)
+        await again(spine)
+        assert (await hooks.kept())["verdict"] == "noted"
+        assert await spine.letters(intent) == []
+        assert (len(sends(spine)), standing(spine)) == (1, 0)
+
+
+async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
+    """Both are told as events of the intent, and neither is lost: the number of one is not the other's."""
+    spine = hooks.spine
+    intent = await hooks.desk.held("k")
+    row, terms = await row_of(spine, intent), spine.catalogue.require("pay.keyed")
+    success = StoredProof(uuid4(), "worker", Succeeded("pay_1"), Answer(201, b"{}"), 201, 1)
+
+    async def late() -> str:
+        async with spine.database.connection() as connection:
+            return await proofs.apply(connection, row["id"], success, Evidence("worker", "late_result"), terms)
+
+    async with spine.database.connection() as connection, connection.transaction():
+        refunded = Evidence("webhook", "later_fact", reference="pay_1")
+        told = await later.tell(connection, row["id"], intent, refunded, token=uuid4(), status="refunded", fields={})
+        assert told == "told"
+        meeting = asyncio.create_task(late())
+        await asyncio.sleep(0.2)
+    assert await meeting == "applied"
+    assert await hooks.desk.state(intent) == ("completed", None)
+    kinds = await spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s ORDER BY number", i=intent)
+    assert [each["type"] for each in kinds] == ["rested", "later_fact", "corrected"]
+
+
+async def test_a_later_fact_waits_for_nobody_who_holds_the_row(hooks: Hooks) -> None:
+    intent = await hooks.desk.held("k")
+    row = await row_of(hooks.spine, intent)
+    database = hooks.spine.database
+    async with database.connection() as holder, holder.transaction():
+        await holder.execute("SELECT FROM idem.outbox FOR UPDATE")
+        async with database.connection() as connection:
+            fact = Evidence("webhook", "later_fact", reference="pay_1")
+            told = await later.tell(connection, row["id"], intent, fact, token=uuid4(), status="refunded", fields={})
+    assert told == "locked"

@@ -1,0 +1,280 @@
+"""What a call may meet beyond a plain server: proxies, TLS that breaks, requests that h11 refuses, a second send.
+
+With the cases of `test_wire`, `test_proof` and `test_deadline` this is every row that was observed of httpx.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from calls.test_proof import ALLOWED, exception_classes, made
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from idem.outbox import clock
+from idem.outbox.call import Lost, Recorder, SecondSend
+from idem.outbox.client import ssl_context, stock_client
+from idem.outbox.contract import Account, Contract, FrozenRequest, Response
+from idem.outbox.lane import Lane
+from idem.outbox.outcomes import Ambiguous
+from idem.outbox.providers.http import HttpProvider
+
+CONTEXT = ssl_context()
+CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)
+POST = FrozenRequest("POST", "/payments", {"Idempotency-Key": "k-1"}, b'{"amount": 100}')
+
+
+def serving(certificate: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def trusting(certificate: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificate))
+    context.check_hostname = False
+    return context
+
+
+async def reads_and_resets(wire: Any) -> None:
+    await wire.request()
+    wire.reset()
+
+
+async def reads_and_hangs(wire: Any) -> None:
+    await wire.request()
+    await asyncio.sleep(30)
+
+
+async def says_502(wire: Any) -> None:
+    await wire.request()
+    await wire.say(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+
+
+async def talks_garbage(wire: Any) -> None:
+    await wire.reader.read(3)
+    await wire.say(b"\x04\xff\x00\x00")
+
+
+def over(proxy: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(proxy=proxy, verify=CONTEXT), trust_env=False)
+
+
+async def row_full_request_read_then_rst_over_tls(dial: Any, serve: Any, certificate: Any) -> Any:
+    server = await serve(reads_and_resets, tls=serving(certificate))
+    ended = await dial(f"https://127.0.0.1:{server.port}", tls=trusting(certificate))
+    assert len(server.full) == 1
+    return ended
+
+
+async def row_connect_hangs(dial: Any, serve: Any, certificate: Any) -> Any:
+    server = await serve(reads_and_hangs)
+    ended = await dial("https://127.0.0.1:9", client=over(server.origin))
+    assert server.full[0].startswith(b"CONNECT ")
+    return ended
+
+
+async def row_plain_http_forward_proxy_502(dial: Any, serve: Any, certificate: Any) -> Any:
+    """Like a 502 of the provider itself: nobody knows whether it was handed on."""
+    server = await serve(says_502)
+    ended = await dial("http://127.0.0.1:9", client=over(server.origin))
+    assert server.full[0].startswith(b"POST ")
+    return ended
+
+
+async def row_illegal_header_value(dial: Any, serve: Any, certificate: Any, monkeypatch: Any) -> Any:
+    """Refused by us long before; h11 would refuse it too, after the request has begun."""
+    server = await serve(reads_and_hangs)
+    monkeypatch.setattr("idem.outbox.client.head", lambda *_: [("Host", "x"), ("X-A", "a\x00b")])
+    ended = await dial(server.origin)
+    assert server.full == []
+    return ended
+
+
+async def row_content_length_mismatch(dial: Any, serve: Any, certificate: Any, monkeypatch: Any) -> Any:
+    server = await serve(reads_and_hangs)
+    monkeypatch.setattr("idem.outbox.client.head", lambda *_: [("Host", "x"), ("Content-Length", "3")])
+    return await dial(server.origin)
+
+
+ROWS = [
+    ("same over TLS, RST", row_full_request_read_then_rst_over_tls, {"ReadError", "RemoteProtocolError"}),
+    ("CONNECT hangs", row_connect_hangs, {"ReadTimeout", "TimeoutError"}),
+    ("plain-http forward proxy 502", row_plain_http_forward_proxy_502, 502),
+    ("illegal header value", row_illegal_header_value, {"LocalProtocolError"}),
+    ("Content-Length mismatch", row_content_length_mismatch, {"LocalProtocolError"}),
+]
+
+
+@pytest.mark.parametrize(("row", "ends"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+async def test_the_row(
+    dial: Any, serve: Any, certificate: Any, monkeypatch: pytest.MonkeyPatch, row: Any, ends: Any
+) -> None:
+    more = {"monkeypatch": monkeypatch} if "monkeypatch" in row.__code__.co_varnames else {}
+    ended = await row(dial, serve, certificate, **more)
+    if isinstance(ends, int):
+        assert isinstance(ended, Response)
+        assert (ended.status, ended.complete) == (ends, True)
+        outcome, _ = HttpProvider(CONTRACT, {}).classify(ended)
+        assert outcome == Ambiguous()
+    else:
+        assert isinstance(ended, Lost), ended
+        assert (ended.seen.started, ended.seen.error in ends) == (True, True), ended
+
+
+async def test_socks_garbage_is_lost_by_its_class(dial: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row's `socksio.ProtocolError`: a class that is not httpx's, raised before any header was begun."""
+    server = await serve(talks_garbage)
+
+    class ProtocolError(Exception):
+        """Malformed reply."""
+
+    async def connects(self: Any, host: str, port: int, **more: Any) -> Any:
+        stream = await anyio.connect_tcp(host, port)
+        await stream.send(b"\x05\x01\x00")
+        if not (await stream.receive()).startswith(b"\x05"):
+            await stream.aclose()
+            raise ProtocolError
+
+    monkeypatch.setattr("httpcore._backends.auto.AutoBackend.connect_tcp", connects)
+    ended = await dial(server.origin)
+    assert isinstance(ended, Lost)
+    assert ended.seen.error == "ProtocolError"
+
+
+async def test_r2_a_server_that_offers_http2_is_spoken_to_in_http1(dial: Any, serve: Any, certificate: Any) -> None:
+    """HTTP/2 may send a request twice by itself; it is not even offered."""
+    spoken: list[str | None] = []
+
+    async def answers(wire: Any) -> None:
+        spoken.append(wire.writer.get_extra_info("ssl_object").selected_alpn_protocol())
+        await wire.request()
+        await wire.say(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
+
+    ours = serving(certificate)
+    ours.set_alpn_protocols(["h2", "http/1.1"])
+    server = await serve(answers, tls=ours)
+    ended = await dial(f"https://127.0.0.1:{server.port}", tls=trusting(certificate))
+    assert isinstance(ended, Response) and ended.complete
+    assert spoken == ["http/1.1"]
+    assert len(server.full) == 1 and b" HTTP/1.1\r\n" in server.full[0]
+
+
+class SendsAgain(httpx.AsyncHTTPTransport):
+    """Does what HTTP/2 does after a GOAWAY, and so many retry wrappers: the request once more, on a new connection."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await super().handle_async_request(request)
+        except httpx.TransportError:
+            return await super().handle_async_request(request)
+
+
+@pytest.mark.parametrize("alive", [True, False], ids=["the server lives", "the second connection is refused"])
+async def test_r2_a_second_send_by_the_transport_is_stopped_and_never_not_sent(
+    dial: Any, serve: Any, alive: bool
+) -> None:
+    """The second connection's `ConnectError` would be a lie: the first one took the whole request."""
+
+    async def dies(wire: Any) -> None:
+        if server.connections > 1:
+            await wire.request()
+            await wire.say(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
+            return
+        await wire.request()
+        if not alive:
+            listening[0].close()
+
+    listening: list[Any] = []
+    start = asyncio.start_server
+
+    async def kept(*given: Any, **more: Any) -> Any:
+        listening.append(await start(*given, **more))
+        return listening[0]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(asyncio, "start_server", kept)
+        server = await serve(dies)
+    client = httpx.AsyncClient(transport=SendsAgain(trust_env=False), trust_env=False)
+    ended = await dial(server.origin, client=client)
+    assert isinstance(ended, Lost), ended
+    assert ended.seen.started is True
+    assert len(server.full) == 1
+    assert server.connections == (2 if alive else 1)
+
+
+async def test_r2_the_recorder_lets_one_head_through() -> None:
+    recorder = Recorder(
+        lease_ends=clock.boottime() + 60, needed=1, margin=1, start=lambda: True, mark_start=None, body=True
+    )
+    info = {"request": httpx.Request("POST", "http://api.test")}
+    info["request"].method = b"POST"  # type: ignore[assignment]  # as httpcore has it
+    await recorder("http11.send_request_headers.started", info)
+    with pytest.raises(SecondSend):
+        await recorder("http2.send_request_headers.started", info)
+
+
+@pytest.mark.parametrize(("stage", "at"), [("send", "write"), ("receive", "read")], ids=["send", "receive"])
+async def test_whatever_is_raised_after_the_request_began_is_lost(
+    dial: Any, serve: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch, stage: str, at: str
+) -> None:
+    """The classes that prove something before the first byte prove nothing after it."""
+    server = await serve(behaviour.answers)
+    client = stock_client(CONTEXT, CONTRACT)
+    for cls in exception_classes():
+
+        async def raises(*args: object, cls: type[BaseException] = cls, **more: object) -> Any:
+            raise made(cls)
+
+        monkeypatch.setattr(f"httpcore._backends.anyio.AnyIOStream.{at}", raises)
+        ended = await dial(server.origin, client=client)
+        assert isinstance(ended, Lost), cls
+        assert ended.seen.started is True, cls
+
+
+# A subclass of httpcore's own is one of httpx's that count, after its mapping; one of httpx's is nobody's.
+BASES = [Exception, BaseException, OSError, RuntimeError, httpx.HTTPError, *sorted(ALLOWED, key=str)]
+
+
+def unheard_of() -> Iterator[type[BaseException]]:
+    for base in BASES:
+        yield type(f"Odd{base.__name__}", (base,), {})
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    cls=st.sampled_from(list(unheard_of())),
+    where=st.sampled_from(["connect_tcp", "write", "read"]),
+    grouped=st.booleans(),
+)
+def test_every_other_exception_is_ambiguous(cls: type[BaseException], where: str, grouped: bool) -> None:
+    """Through the lane, to the outcome that settles the row: a class that nobody listed, or a group of them."""
+
+    async def raises(*args: object, **more: object) -> Any:
+        raise BaseExceptionGroup("told", [made(cls)]) if grouped else made(cls)
+
+    async def sent() -> Any:
+        async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        listening = await asyncio.start_server(answers, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        account = Account("main", f"http://127.0.0.1:{port}")
+        lane = Lane(HttpProvider(CONTRACT, {"main": account}), account, slots=1, margin=0.5, tls=CONTEXT)
+        try:
+            with pytest.MonkeyPatch.context() as patched:
+                owner = "auto.AutoBackend" if where == "connect_tcp" else "anyio.AnyIOStream"
+                patched.setattr(f"httpcore._backends.{owner}.{where}", raises)
+                return await lane.send("row", POST, lease_ends=clock.boottime() + 60, start=lambda: True)
+        finally:
+            await lane.close()
+            listening.close()
+
+    outcome, seen = asyncio.run(sent())
+    assert outcome == Ambiguous(), seen

@@ -1,0 +1,181 @@
+"""Mistakes in what a provider carries and means: mark, encoding, codes, statuses, credentials, standing orders."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from idem.outbox.configuration import explain
+
+SOUND = f"""
+[providers.bank]
+verified = "{date.today()}"
+key = {{ carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }}
+errors = {{ shape = "/error/code" }}
+outcome = [{{ says = "final", when = {{ "/status" = "succeeded" }} }}]
+accounts.main = {{ origin = "https://bank.example" }}
+[operations.pay]
+provider = "bank"
+path = "/payments"
+body = {{ amount = "{{amount}}" }}
+[operations.pay.params]
+type = "object"
+additionalProperties = false
+required = ["amount"]
+properties = {{ amount = {{ type = "integer" }} }}
+"""
+MAIN = "providers.bank.accounts.main"
+VARIABLES = {"S": "shared", "T": "token", "U": "user", "COLON": "us:er"}
+
+
+def found(path: Path, text: str) -> dict[str, str]:
+    path.write_text(text)
+    return {each.where: f"{each.level}: {each.what}. {each.do}" for each in explain(path, VARIABLES)}
+
+
+def test_the_sound_one(tmp_path: Path) -> None:
+    assert found(tmp_path / "idem.toml", SOUND) == {}
+
+
+MISTAKES = [
+    (
+        "[providers.bank]",
+        '[providers.bank]\nvalue_at_risk = "little"',
+        "providers.bank.value_at_risk",
+        "'some' or 'none'",
+    ),
+    ("[providers.bank]", '[providers.bank]\nencoding = "xml"', "providers.bank.encoding", "'json' or 'form'"),
+    ("[providers.bank]", '[providers.bank]\nretention_max = "1h"', "providers.bank.retention_max", "less than key.ret"),
+    ("[providers.bank]", '[providers.bank]\nretention_max = "60d"', "operations.pay.key_ttl", "memory of 60d"),
+    ("[providers.bank]", '[providers.bank]\nmark = { at = "deployment" }', "providers.bank.mark.at", "no JSON pointer"),
+    ("[providers.bank]", '[providers.bank]\nmark = { at = "" }', "providers.bank.mark.at", "not the whole of it"),
+    ("[providers.bank]", '[providers.bank]\nmark.key_at = "/a"', "providers.bank.mark.at", "missing"),
+    ("[providers.bank]", '[providers.bank]\nmark = { at = "/a", key_at = "/a/b" }', "providers.bank.mark", "one place"),
+    *(
+        ("[providers.bank]\n", f"[providers.bank]\nobject = {written}\n", where, word)
+        for written, where, word in [
+            ('{ statuses = { final = ["ok"] } }', "providers.bank.object", "say where it is"),
+            (
+                '{ status = "/s", statuses = { final = ["ok"], pending = ["ok"] } }',
+                "providers.bank.object.statuses",
+                "under final and under pending",
+            ),
+            (
+                '{ status = "/s", statuses = { later_fact = ["a", "a"] } }',
+                "providers.bank.object.statuses",
+                "twice under later_fact",
+            ),
+            (
+                '{ status = "/s", statuses = { finale = ["ok"] } }',
+                "providers.bank.object.statuses.finale",
+                "Did you mean final?",
+            ),
+        ]
+    ),
+    *(
+        ('{ shape = "/error/code" }', f"{{ {written} }}", where, word)
+        for written, where, word in [
+            ('shape = "/e", codes = { refused = ["a"] }', "providers.bank.errors", "say both"),
+            ('code = "/e", codes = { refused = ["a"] }', "providers.bank.errors", "say both"),
+            (
+                'shape = "/e", code = "/e", codes = { refused = ["a"], "not_executed:config" = ["a"] }',
+                "providers.bank.errors",
+                "under refused and under not_executed:config",
+            ),
+            ('shape = "/e", code = "/e", codes = { refused = ["a", "a"] }', "providers.bank.errors", "twice under"),
+            ('shape = "/e", code = "/e", codes = { refused = [7, "7"] }', "providers.bank.errors", "twice under"),
+            ('shape = "/e", code = "/e", codes = { later_fact = ["a"] }', "providers.bank.errors", "only events tell"),
+            (
+                'shape = "/e", code = "/e", codes = { declined = ["a"] }',
+                "providers.bank.errors.codes.declined",
+                "one of",
+            ),
+            ('shape = ["/e", "f"]', "providers.bank.errors.shape", "no JSON pointer"),
+        ]
+    ),
+    ('says = "final"', 'says = "later_fact", status = 200', "providers.bank.outcome.0", "a body alone"),
+    ('[{ says = "final"', '[{ says = "later_fact" }, { says = "final"', "providers.bank.outcome.0", "a body alone"),
+    ('says = "final"', 'says = "ambiguous:cached"', "providers.bank.outcome.0", "must name its HTTP status"),
+    (
+        'errors = { shape = "/error/code" }\noutcome = [',
+        'outcome = [{ says = "ambiguous:cached", status = "5xx" }, ',
+        "providers.bank.outcome.0",
+        "this rule never holds",
+    ),
+    *(
+        ('{ origin = "https://bank.example" }', f'{{ origin = "https://bank.example", {written} }}', where, word)
+        for written, where, word in [
+            ('basic = { user = "u" }', f"{MAIN}.basic.user", "a secret never stands in idem.toml"),
+            ('basic = { password = { env = "P" } }', f"{MAIN}.basic.user", "missing"),
+            ('basic = { user = { env = "NO_USER" } }', f"{MAIN}.basic.user", "NO_USER is not set"),
+            (
+                'basic = { user = { env = "U" } }, authorization = { env = "T" }',
+                f"{MAIN}.headers",
+                "authorization is said twice",
+            ),
+            ('basic = { user = { env = "COLON" } }', f"{MAIN}.basic.user", "has a colon"),
+            ('signature = { secret = { env = "NO_KEY" } }', f"{MAIN}.signature.secret", "NO_KEY is not set"),
+            ('signature = { secret = { env = "S" }, over = "{key}" }', f"{MAIN}.signature.over", "cannot be signed"),
+            ('signature = { secret = { env = "S" }, over = "{body?}" }', f"{MAIN}.signature.over", "cannot be signed"),
+            ('signature = { secret = { env = "S" }, over = "{" }', f"{MAIN}.signature.over", "lone"),
+            ('signature = { secret = { env = "S" }, over = "{body}" }', f"{MAIN}.signature.over", "leaves out path"),
+            ('signature = { secret = { env = "S" }, algorithm = "md5" }', f"{MAIN}.signature.algorithm", "'sha256'"),
+            ('signature = { secret = { env = "S" }, header = "Host" }', f"{MAIN}.signature.header", "no header"),
+            ('signature = { secret = { env = "S" }, prefix = "é" }', f"{MAIN}.signature.prefix", "no header can carry"),
+            ('signature = { secret = { env = "S" }, header = "x-timestamp" }', f"{MAIN}.signature", "share one header"),
+            (
+                'signature = { secret = { env = "S" }, header = "idempotency-key" }',
+                f"{MAIN}.headers",
+                "carries the provider key",
+            ),
+            (
+                'signature = { secret = { env = "S" } }, headers = { X-TIMESTAMP = { env = "S" } }',
+                f"{MAIN}.headers",
+                "x-timestamp is said twice",
+            ),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "where", "word"), MISTAKES)
+def test_each_is_found_and_no_secret_is_quoted(tmp_path: Path, old: str, new: str, where: str, word: str) -> None:
+    assert old in SOUND
+    findings = found(tmp_path / "idem.toml", SOUND.replace(old, new, 1))
+    assert word in findings[where], findings
+    assert not any(secret in str(findings) for secret in ("shared", "us:er"))
+
+
+def test_the_mark_and_the_key_cannot_have_one_place(tmp_path: Path) -> None:
+    text = SOUND.replace('carrier = "header", name = "Idempotency-Key"', 'carrier = "body", name = "a"')
+    text = text.replace("[providers.bank]", '[providers.bank]\nmark = { at = "/b", key_at = "/a/b" }', 1)
+    assert "carried at /a/b (key.name)" in found(tmp_path / "idem.toml", text)["providers.bank.mark"]
+
+
+def test_an_operation_and_its_account_cannot_set_one_header(tmp_path: Path) -> None:
+    text = SOUND.replace('"https://bank.example"', '"https://bank.example", signature = { secret = { env = "S" } }')
+    text = text.replace('path = "/payments"', 'path = "/payments"\nheaders = { x-signature = "mine" }')
+    assert (
+        "the account at provider bank sets it"
+        in found(tmp_path / "idem.toml", text)["operations.pay.headers.x-signature"]
+    )
+
+
+@pytest.mark.parametrize("order", ["assume_done", "assume_not_done"])
+def test_a_standing_order_is_taken_where_no_value_is_at_risk(tmp_path: Path, order: str) -> None:
+    said = f'on_unsettleable = "{order}"\n'
+    text = SOUND.replace('replay = "stored", ', 'replay = "none", ').replace(
+        "[providers.bank]\n", f"[providers.bank]\n{said}", 1
+    )
+    assert "value is at risk" in found(tmp_path / "idem.toml", text)["providers.bank.on_unsettleable"]
+    assert found(tmp_path / "idem.toml", text.replace(said, f'{said}value_at_risk = "none"\n')) == {}
+
+
+def test_the_mark_carries_the_key_that_a_look_up_by_reference_needs(tmp_path: Path) -> None:
+    look = 'lookup.by_reference = { path = "/payments?note={idem.key}", match = "/metadata/idem_key" }\n'
+    text = SOUND.replace("[providers.bank]\n", f"[providers.bank]\n{look}", 1)
+    assert "does not carry the key" in found(tmp_path / "idem.toml", text)["operations.pay.body"]
+    mark = 'mark = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }\n'
+    assert found(tmp_path / "idem.toml", text.replace(look, look + mark)) == {}

@@ -1,0 +1,60 @@
+"""The files of examples/providers, and the recorded shapes of their providers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from idem.outbox.contract import Response
+from idem.outbox.provider import Question
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "providers"
+RECORDED = Path(__file__).with_name("recorded")
+NAMES = ("adyen", "checkout", "gocardless", "paypal", "square")
+TOKEN_FILE = "/run/secrets/paypal_token"
+KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
+SENT_AT = 1796000000.0
+ENV = {
+    "ADYEN_API_KEY": "adyen-key",
+    "ADYEN_HMAC_KEY": "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056",
+    "ADYEN_HMAC_KEY_BEFORE": "ab" * 32,
+    "ADYEN_REFUNDS_HMAC_KEY": "cd" * 32,
+    "CHECKOUT_SECRET_KEY": "checkout-key",
+    "CHECKOUT_SIGNATURE_KEY": "signature of checkout",
+    "CHECKOUT_REFUNDS_SIGNATURE_KEY": "signature of refunds",
+    "GOCARDLESS_TOKEN": "gocardless-token",
+    "GOCARDLESS_WEBHOOK_SECRET": "secret of gocardless",
+    "SQUARE_TOKEN": "square-token",
+    "SQUARE_SIGNATURE_KEY": "signature of square",
+    "SQUARE_REFUNDS_SIGNATURE_KEY": "signature of square refunds",
+}
+
+
+def lay(name: str, folder: Path, **instead: str) -> Path:
+    """The example as a file of its own; the one thing of the machine in it, the file of a token, lies beside it."""
+    text = (EXAMPLES / f"{name}.toml").read_text().replace(TOKEN_FILE, "token")
+    for old, new in instead.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "token").write_text("paypal-token")
+    path = folder / "idem.toml"
+    path.write_text(text)
+    return path
+
+
+def recorded(provider: str, kind: str, name: str) -> Any:
+    """A shape with our key in it. `checkout_refunds` is Checkout.com too."""
+    text = (RECORDED / provider.partition("_")[0] / f"{kind}.json").read_text()
+    return json.loads(text.replace("$KEY", KEY))[name]
+
+
+def response(provider: str, kind: str, name: str) -> Response:
+    shape = recorded(provider, kind, name)
+    body = shape["body"]
+    headers = {header.lower(): value for header, value in shape["headers"].items()}
+    return Response(shape["status"], headers, body.encode() if isinstance(body, str) else json.dumps(body).encode())
+
+
+def question(reference: str | None = None, path: str = "/payments") -> Question:
+    return Question(KEY, reference, awaiting=reference is not None, sent_at=SENT_AT, method="POST", path=path)

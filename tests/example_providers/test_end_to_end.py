@@ -1,0 +1,232 @@
+"""Two of the contracts from end to end: the line is cut after the provider has acted, and there is one effect.
+
+The bank plays the providers, with their semantics of a replay, their members and their ways to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from example_providers.fix_examples import ENV, lay
+from fix_database import ENVIRONMENT
+from fix_spine import Spine
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from idem.outbox import pointer
+from idem.outbox.accept import Acceptor
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.configuration import load
+from idem.outbox.database import Database
+from idem.outbox.decisions import Accepted
+from idem.outbox.settings import ReconcilerSettings
+from idem.reconciler.daemon import Pass, Reconciler
+from idem.testing.bank import Account, Bank, BankSettings, Look, Said, Shape
+
+HOUR, DAY = 3600.0, 86400.0
+STATUS = pointer.parse("/status")
+
+
+def statuses(**words: str) -> dict[str, Said]:
+    return {own: Said(201, ((STATUS, word),)) for own, word in words.items()}
+
+
+PAYPAL = Account(
+    name="paypal",
+    token="paypal-token",
+    replay="current",
+    retention=6 * HOUR,
+    key_header="paypal-request-id",
+    key_field=None,
+    shape=Shape(
+        statuses(succeeded="COMPLETED", processing="APPROVED", declined="VOIDED"),
+        {"code": pointer.parse("/debug_id"), "message": pointer.parse("/message"), "type": pointer.parse("/name")},
+        (Look(r"/v2/checkout/orders/([^/?]+)"),),
+    ),
+)
+CHECKOUT = Account(
+    name="checkout",
+    token=ENV["CHECKOUT_SECRET_KEY"],
+    replay="success_only",
+    retention=DAY,
+    key_header="cko-idempotency-key",
+    key_field=None,
+    shape=Shape(
+        statuses(succeeded="Authorized", processing="Pending", declined="Declined"),
+        {"code": pointer.parse("/error_type")},
+        (
+            Look(r"/payments/(pay_[^/?]+)"),
+            Look(
+                r"/payments\?reference=([^&]+)&limit=10",
+                ("data", "0"),
+                ("reference",),
+                Said(200, ((("data",), []),)),
+            ),
+        ),
+    ),
+)
+ORDER = {"amount": "12.50", "currency": "EUR", "order": "A-7", "vault": "v"}
+PAYMENT = {"amount": 6540, "currency": "EUR", "instrument": "src_1", "order": "A-7"}
+
+Make = Callable[..., Awaitable["Provided"]]
+
+
+class Provided(Spine):
+    """A spine over one of the examples."""
+
+    def paid(self, operation: str, params: dict[str, Any], key: str = "k1") -> UUID:
+        engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        with engine.begin() as connection:
+            decision = self.acceptor.accept(connection, "t", operation, key, params)
+        assert isinstance(decision, Accepted), decision
+        return decision.intent_id
+
+    async def reconcile(self, **options: Any) -> Pass:
+        # A replay and a look-up fit into the lease, with the deadline of the examples.
+        one = Reconciler(self.database, self.catalogue, ReconcilerSettings(lease=120), slots=4, margin=1)
+        try:
+            return await one.run_once(**options)
+        finally:
+            await one.close()
+
+    @property
+    def sends(self) -> int:
+        return len(self.bank.log.sends())
+
+    @property
+    def looks(self) -> list[str]:
+        return [each.path for each in self.bank.log.requests if each.method == "GET"]
+
+    async def ends(self, intent: UUID) -> tuple[str, int | None]:
+        key = await self.key(intent)
+        return key["state"], key["response_status"]
+
+
+@pytest.fixture
+async def make(database: Database, db_url: str, tmp_path: Path) -> AsyncIterator[Make]:
+    async with AsyncExitStack() as stack:
+
+        async def made(name: str, origin: str, account: Account) -> Provided:
+            settings = BankSettings(log=tmp_path / "bank.jsonl", durable=False, require_auth=True, accounts=(account,))
+            bank = await stack.enter_async_context(Bank(settings))
+            file = lay(
+                name, tmp_path, **{origin: bank.url, 'environment = "production"': f'environment = "{ENVIRONMENT}"'}
+            )
+            found = load(file, ENV)
+            known = Catalogue(ENVIRONMENT, found.providers, found.operations)
+            acceptor = Acceptor(known.operations, known.providers)
+            spine = Provided(database, bank, known, acceptor, db_url)
+            spine.settings = spine.settings.model_copy(update={"lease": 60})
+            return spine
+
+        yield made
+
+
+async def paypal(make: Make) -> Provided:
+    return await make("paypal", "https://api-m.sandbox.paypal.com", PAYPAL)
+
+
+async def checkout(make: Make) -> Provided:
+    return await make("checkout", "https://api.sandbox.checkout.com", CHECKOUT)
+
+
+@pytest.mark.parametrize("fault", ["act_then_drop", "act_then_reset", "cut_body"])
+async def test_paypal_is_sent_again_and_shows_what_is(make: Make, fault: str) -> None:
+    shop = await paypal(make)
+    shop.bank.script(None, [fault])
+    intent = shop.paid("orders.pay", ORDER)
+    await shop.work()
+    assert (await shop.ends(intent))[0] == "unknown"
+    await shop.advance(6)
+    await shop.reconcile()
+    assert await shop.ends(intent) == ("completed", 201)
+    # The same bytes under the same id, and nobody was asked anything.
+    assert (shop.effects(), shop.sends, shop.looks) == (1, 2, [])
+
+
+async def test_paypal_had_not_heard_the_first(make: Make) -> None:
+    shop = await paypal(make)
+    shop.bank.script(None, ["drop_before_acting"])
+    intent = shop.paid("orders.pay", ORDER)
+    await shop.work()
+    await shop.advance(6)
+    await shop.reconcile()
+    assert await shop.ends(intent) == ("completed", 201)
+    assert (shop.effects(), shop.sends) == (1, 2)
+
+
+async def test_paypal_shows_an_order_that_waits_and_then_its_end(make: Make) -> None:
+    shop = await paypal(make)
+    shop.bank.script(None, [{"fault": "pending"}, "none"])
+    intent = shop.paid("orders.pay", ORDER)
+    await shop.work()
+    assert await shop.ends(intent) == ("in_progress", None)
+    shop.bank.shift_clock(HOUR)
+    await shop.advance(HOUR)
+    await shop.reconcile()
+    assert await shop.ends(intent) == ("completed", 201)
+    (look,) = shop.looks
+    assert look.startswith("/v2/checkout/orders/") and shop.sends == 1
+
+
+async def test_paypal_is_never_sent_again_when_the_six_hours_are_over(make: Make) -> None:
+    shop = await paypal(make)
+    shop.bank.script(None, ["act_then_drop"])
+    intent = shop.paid("orders.pay", ORDER)
+    await shop.work()
+    shop.bank.shift_clock(6 * HOUR)
+    await shop.advance(6 * HOUR)
+    for _ in range(3):
+        await shop.reconcile()
+        await shop.advance(DAY)
+    # Under the id that PayPal has forgotten it would be a second order. Nothing else can tell, so a person is asked.
+    assert (shop.effects(), shop.sends) == (1, 1)
+    assert (await shop.ends(intent))[0] == "unknown"
+    assert len(await shop.letters(intent)) == 1
+
+
+@pytest.mark.parametrize("fault", ["act_then_drop", "act_then_reset", "act_then_500", "cut_body"])
+async def test_checkout_is_asked_and_never_sent_again(make: Make, fault: str) -> None:
+    shop = await checkout(make)
+    shop.bank.script(None, [fault])
+    intent = shop.paid("payments.request", PAYMENT)
+    await shop.work()
+    assert (await shop.ends(intent))[0] == "unknown"
+    await shop.advance(20)
+    await shop.reconcile()
+    assert await shop.ends(intent) == ("completed", 201)
+    assert (shop.effects(), shop.sends) == (1, 1)
+    (look,) = shop.looks
+    assert look.startswith("/payments?reference=")
+
+
+async def test_checkout_had_not_heard_the_first(make: Make) -> None:
+    """Proven by looks that agree, beyond the horizon and beyond all that may still be under way: only then again."""
+    shop = await checkout(make)
+    shop.bank.script(None, ["drop_before_acting"])
+    intent = shop.paid("payments.request", PAYMENT)
+    await shop.work()
+    for seconds in (20, 90, 300, 1200):
+        assert shop.sends == 1
+        await shop.advance(seconds)
+        await shop.reconcile()
+    assert len(shop.looks) >= 3 and shop.effects() == 0
+    await shop.advance(HOUR)
+    assert (await shop.reconcile()).redriven == 1
+    await shop.work()
+    assert await shop.ends(intent) == ("completed", 201)
+    assert (shop.effects(), shop.sends) == (1, 2)
+
+
+async def test_checkout_declines(make: Make) -> None:
+    shop = await checkout(make)
+    shop.bank.script(None, ["decline"])
+    intent = shop.paid("payments.request", PAYMENT)
+    await shop.work()
+    assert await shop.ends(intent) == ("completed", 402)
+    assert (shop.sends, shop.looks) == (1, [])

@@ -1,0 +1,291 @@
+"""localstripe, a server that nobody here wrote, as a process of its own; and a shop that pays through a bad line to it.
+
+It knows no idempotency keys, so that every second send shows as a second object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+from fix_database import ENVIRONMENT
+from fix_webhooks import free_port
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from idem.outbox.accept import Acceptor
+from idem.outbox.configuration import load
+from idem.testing.proxy import Direction, Proxy, Verdict
+
+KEY = "sk_test_12345"
+SERVER = (
+    "import sys; from aiohttp import web; import localstripe.server as server;"
+    "web.run_app(server.app, host='127.0.0.1', port=int(sys.argv[1]), print=None)"
+)
+CARD = {
+    "type": "card",
+    "card": {"number": "4242424242424242", "exp_month": "12", "exp_year": "2040", "cvc": "123"},
+}
+SETTINGS = """
+environment = "%(environment)s"
+worker = { lease = "8s", margin = "1s", slots = 4, poll = "200ms" }
+sweeper = { interval = "500ms" }
+reconciler = { interval = "500ms", lease = "8s", share = 0.5 }
+
+[providers.stripe]
+kind = "stripe"
+accounts.main = { origin = "%(origin)s", secret_key = { env = "STRIPE_SECRET_KEY" } }
+connect_timeout = "2s"
+deadline = "3s"
+flight_limit = "4s"
+pause_allowance = "4s"
+schedule = ["1s", "2s", "4s", "8s", "15s", "30s", "1m", "2m"]
+key = { replay = "none" }                      # it ignores the key
+start_mark = true
+late_effects = false
+%(webhook)s
+
+[providers.stripe.lookup]
+horizon = "2s"
+by_events = { order = "oldest_first", match = "/data/object/metadata/idem_key" }
+
+[operations.pay]
+provider = "stripe"
+path = "/v1/payment_intents"
+start_within = "10m"
+redrive = "auto"
+body = { amount = "{amount}", currency = "eur", payment_method = "{card}", confirm = true, metadata.order = "{order}" }
+"""
+WEBHOOK = '[providers.stripe.webhook]\nsecrets = [{ env = "STRIPE_WEBHOOK_SECRET" }]'
+
+
+@dataclass
+class Local:
+    """A running localstripe."""
+
+    url: str
+    http: httpx.AsyncClient
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", int(self.url.rpartition(":")[2])
+
+    async def post(self, path: str, **members: Any) -> dict[str, Any]:
+        answer = await self.http.post(path, json=members)
+        assert answer.status_code == 200, answer.text
+        made: dict[str, Any] = answer.json() if answer.content else {}
+        return made
+
+    async def card(self) -> str:
+        """A payment method."""
+        return str((await self.post("/v1/payment_methods", **CARD))["id"])
+
+    async def all(self, collection: str) -> list[dict[str, Any]]:
+        """Every object of a kind."""
+        found: list[dict[str, Any]] = []
+        while True:
+            after = {"starting_after": found[-1]["id"]} if found else {}
+            answer = await self.http.get(f"/v1/{collection}", params={"limit": 100, **after})
+            page = answer.json()
+            found += page["data"]
+            if not page["has_more"]:
+                return found
+
+
+def serve(port: int, state: Path) -> subprocess.Popen[bytes]:
+    """The process itself: started as its own command line is, it would listen on every address of the machine."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(port)],
+        env={**os.environ, "TMPDIR": str(state)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@contextlib.asynccontextmanager
+async def localstripe(path: Path) -> AsyncIterator[Local]:
+    """A process on a port of this machine's loopback, with its state in a directory of the test's own."""
+    port, state = free_port(), path / "localstripe"
+    state.mkdir()
+    process = serve(port, state)
+    url = f"http://127.0.0.1:{port}"
+    headers = {"authorization": f"Bearer {KEY}"}
+    try:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30, trust_env=False) as http:
+            for _ in range(600):
+                with contextlib.suppress(httpx.HTTPError):
+                    await http.get("/v1/events")
+                    break
+                await asyncio.sleep(0.05)
+            yield Local(url, http)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class Line:
+    """The line to it. A share of the payments' requests reaches it whole, and their answers never come back: cut at
+    once, or when the answer comes. `kills` are numbers of requests with which the worker dies."""
+
+    share: float
+    kills: tuple[int, ...] = ()
+    worker: subprocess.Popen[bytes] | None = None
+    sent: int = 0
+    cut: int = 0
+    killed: int = 0
+    doomed: dict[int, bool] = field(default_factory=dict)
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+
+    def before(self, number: int, direction: Direction, _data: bytes) -> Verdict:
+        if direction == "to_client" and self.doomed.pop(number, False):
+            self.cut += 1
+            return "cut"
+        return "pass"
+
+    def after(self, number: int, direction: Direction, data: bytes) -> Verdict:
+        if direction == "to_server" and data.startswith(b"POST /v1/payment_intents "):
+            self.sent += 1
+            if self.chance.random() < self.share:
+                self.doomed[number] = True
+            if self.sent in self.kills and self.worker is not None and self.worker.poll() is None:
+                self.worker.send_signal(signal.SIGKILL)
+                self.killed += 1
+        return "pass"
+
+
+@dataclass
+class Figures:
+    """What a run has come to."""
+
+    intents: int
+    line: Line
+    payments: int = 0
+    twice: int = 0
+    never: int = 0
+    completed: int = 0
+    letters: dict[str, int] = field(default_factory=dict)
+    unknown: int = 0
+    looked: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def lines(self) -> list[str]:
+        return [
+            f"{self.intents} intents; {self.line.sent} requests for a payment, the line cut after {self.line.cut} of "
+            f"them; the worker killed {self.line.killed} times",
+            f"PaymentIntents {self.payments}; made twice {self.twice}, never {self.never}",
+            f"settled without a person {self.completed} of {self.intents}"
+            f" ({100 * self.completed / self.intents:.1f} %); dead letters {self.letters or 'none'}",
+            f"intents that were unknown for a time {self.unknown}; what settled and looked: {self.looked}",
+            f"{self.seconds:.0f} s",
+        ]
+
+
+async def pay_through_a_bad_line(
+    db_url: str, path: Path, *, intents: int, kills: int, share: float = 0.3, patience: float = 600
+) -> Figures:
+    """So many payments through a line that is cut after a share of them, the worker killed so often in a call."""
+    began = time.monotonic()
+    every = max(1, intents // (kills + 1))
+    line = Line(share, tuple(every * (n + 1) for n in range(kills)))
+    async with localstripe(path) as local:
+        async with Proxy(local.address, line.before, line.after) as proxy:
+            file = path / "idem.toml"
+            file.write_text(
+                SETTINGS % {"environment": ENVIRONMENT, "origin": f"http://{proxy.host}:{proxy.port}", "webhook": ""}
+            )
+            accept(db_url, file, await local.card(), intents)
+            with daemons(db_url, file, path) as start:
+                line.worker = start("worker")
+                start("sweeper")
+                start("reconciler")
+                until = time.monotonic() + patience
+                while time.monotonic() < until:
+                    if line.worker.poll() is not None:
+                        assert line.worker.returncode == -signal.SIGKILL, (path / "worker.log").read_text()
+                        line.worker = start("worker")
+                    if not one(db_url, "SELECT count(*) FROM idem.intents WHERE state <> 'completed'"):
+                        break
+                    await asyncio.sleep(0.2)
+        figures = Figures(intents, line, seconds=time.monotonic() - began)
+        made = Counter(each["metadata"].get("order") for each in await local.all("payment_intents"))
+    figures.payments = made.total()
+    figures.twice = sum(count > 1 for count in made.values())
+    figures.never = intents - len(made)
+    with psycopg.connect(db_url) as connection:
+        settled = connection.execute(
+            "SELECT count(*) FROM idem.intents n WHERE n.state = 'completed' AND n.outcome = 'succeeded'"
+            " AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.intent_id = n.id)"
+        ).fetchone()
+        figures.completed = settled[0] if settled else 0
+        figures.letters = dict(
+            connection.execute("SELECT reason, count(*) FROM idem.dead_letters GROUP BY 1").fetchall()
+        )
+        figures.unknown = one(db_url, "SELECT count(DISTINCT intent_id) FROM idem.evidence WHERE to_state = 'unknown'")
+        figures.looked = dict(
+            connection.execute(
+                "SELECT kind || ':' || coalesce(outcome, '-'), count(*) FROM idem.evidence"
+                " WHERE source IN ('reconciler', 'sweeper') GROUP BY 1 ORDER BY 1"
+            ).fetchall()
+        )
+    return figures
+
+
+def one(db_url: str, sql: str) -> int:
+    with psycopg.connect(db_url) as connection:
+        found = connection.execute(sql).fetchone()
+        return int(found[0]) if found else 0
+
+
+def environment(db_url: str) -> dict[str, str]:
+    return {"IDEM_DATABASE_URL": db_url, "STRIPE_SECRET_KEY": KEY, "STRIPE_WEBHOOK_SECRET": "whsec_of_localstripe_123"}
+
+
+def accept(db_url: str, file: Path, card: str, intents: int) -> None:
+    """So many orders to be paid."""
+    found = load(file, environment(db_url))
+    acceptor = Acceptor(found.operations, found.providers)
+    engine = create_engine(db_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    with engine.begin() as connection:
+        for number in range(intents):
+            params = {"amount": 100 + number, "card": card, "order": f"order-{number}"}
+            acceptor.accept(connection, "t", "pay", f"order-{number}", params)
+
+
+@contextlib.contextmanager
+def daemons(db_url: str, file: Path, path: Path) -> Any:
+    """Starts `idem <daemon> run` as processes, and ends them all at the end."""
+    running: list[subprocess.Popen[bytes]] = []
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
+
+    def start(daemon: str) -> subprocess.Popen[bytes]:
+        with (path / f"{daemon}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "idem.cli.main", daemon, "run", "--config", str(file), "--log-level", "warning"],
+                env={**inherited, **environment(db_url)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        running.append(process)
+        return process
+
+    try:
+        yield start
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()

@@ -1,0 +1,115 @@
+"""The spine with a bank that can be listed, and a ledger check over it as the command makes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+from fix_spine import OUTCOME, PLACES, Spine
+
+from idem.outbox import pointer
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.listing import Listing
+from idem.outbox.providers.mark import Mark
+from idem.outbox.providers.paging import Paging
+from idem.outbox.providers.rules import Condition, Rule, Says, statuses
+from idem.outbox.providers.template import compile_text
+from idem.outbox.settings import ReconcilerSettings
+from idem.reconciler.daemon import Reconciler
+from idem.reconciler.ledger.check import check
+from idem.reconciler.ledger.report import Checked, LaneReport
+from idem.reconciler.ledger.window import Since
+
+P = pointer.parse
+MARK = Mark(P("/metadata/idem_deployment"), "test")
+HOUR = Since(ago=3600)
+CANCELED = Rule(Says.REFUSED, statuses("2xx"), (Condition(P("/status"), ("canceled",)),), places=PLACES)
+
+
+def listing(limit: int, **changes: Any) -> Listing:
+    """The bank's list of payments, `limit` a page."""
+    path = f"/payments?limit={limit}&since={{idem.since}}&until={{idem.until}}"
+    base = Listing(
+        compile_text(path, frozenset({"since", "until"})),
+        items=P("/data"),
+        reference=P("/id"),
+        key=P("/idempotency_key"),
+        status=P("/status"),
+        created=P("/created"),
+        page=Paging("after_id", "after", more=P("/has_more"), most=1000),
+    )
+    return replace(base, **changes)
+
+
+def listed(spine: Spine, *, limit: int = 100, horizon: float = 0.0, mark: Mark | None = MARK, **contract: Any) -> None:
+    """Let the bank behind `pay.keyed` be listed; the other provider is one that cannot be."""
+    keyed = spine.catalogue.providers["keyed"]
+    assert isinstance(keyed, HttpProvider)
+    rules = replace(keyed.contract, listed=True, lookup=replace(keyed.contract.lookup, horizon=horizon), **contract)
+    change(spine, contract=rules, ledger=listing(limit), mark=mark, outcome=(*OUTCOME, CANCELED))
+
+
+def change(spine: Spine, **members: Any) -> None:
+    """Another contract for `keyed`."""
+    keyed = spine.catalogue.providers["keyed"]
+    assert isinstance(keyed, HttpProvider)
+    providers = {**spine.catalogue.providers, "keyed": replace(keyed, **members)}
+    spine.catalogue = Catalogue(spine.catalogue.environment, providers, spine.catalogue.operations)
+
+
+@asynccontextmanager
+async def reconciler(spine: Spine) -> AsyncIterator[Reconciler]:
+    one = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
+    try:
+        yield one
+    finally:
+        await one.close()
+
+
+async def walk(spine: Spine, since: Since = HOUR, *, dry_run: bool = False) -> Checked:
+    """A ledger check of every lane."""
+    async with reconciler(spine) as one:
+        lanes = [(lane.name, lane.lane) for lane in one.lanes]
+        return await check(spine.database, spine.catalogue, lanes, since, dry_run=dry_run)
+
+
+async def keyed(spine: Spine, since: Since = HOUR, *, dry_run: bool = False) -> LaneReport:
+    """What it says of the lane that can be listed."""
+    checked = await walk(spine, since, dry_run=dry_run)
+    return next(lane for lane in checked.lanes if lane.provider == "keyed")
+
+
+def counts(report: LaneReport) -> dict[str, int]:
+    """What was counted at all."""
+    return {kind: number for kind, number in report.counts.items() if number}
+
+
+async def post(spine: Spine, *, key: str | None = None, amount: int = 77, **more: Any) -> str:
+    """A payment that somebody makes at the bank past idem; its id."""
+    headers = {"authorization": "Bearer keyed-token", "idempotency-key": key or str(uuid4())}
+    async with httpx.AsyncClient(base_url=spine.bank.url, headers=headers) as client:
+        answer = await client.post("/payments", json={"amount": amount, "currency": "eur", **more})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+async def rewrite(spine: Spine, sql: str, **parameters: Any) -> None:
+    """Change the ledger behind the guards' back, as a database that was restored or mended by hand."""
+    async with spine.database.connection() as connection, connection.transaction():
+        await connection.execute("SET LOCAL session_replication_role = replica")
+        await connection.execute(sql, parameters)
+
+
+async def provider_key(spine: Spine, intent: UUID) -> str:
+    row = await spine.one("SELECT provider_key::text AS key FROM idem.requests WHERE intent_id = %(i)s", i=intent)
+    return str(row["key"])
+
+
+async def entries(spine: Spine) -> list[dict[str, Any]]:
+    """Every dead letter of a ledger check."""
+    return await spine.all("SELECT * FROM idem.dead_letters WHERE reason = 'discrepancy' ORDER BY id")

@@ -1,0 +1,19 @@
+"""The column in which a replay could execute: the bank remembers successes alone."""
+
+from __future__ import annotations
+
+import pytest
+from matrix.cells import Cell, plain
+from matrix.columns import TIMEOUT, cells, hold, sent_again_when_absent
+from matrix.conftest import Runs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
+
+
+@pytest.mark.parametrize(("cell", "webhooks", "turn"), cells("success_only"))
+def test_one_effect_all_settled_and_nothing_forbidden(runs: Runs, cell: Cell, webhooks: bool, turn: int) -> None:
+    hold(runs(plain(cell.variant.replay, webhooks), turn, webhooks=webhooks), cell)
+
+
+def test_nothing_is_sent_again_after_an_effect(runs: Runs) -> None:
+    sent_again_when_absent(runs(plain("success_only", False), webhooks=False))

@@ -1,0 +1,39 @@
+"""An operator's desk, and pauses without the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from fix_desk import configuration, desk, environment, variables  # noqa: F401
+from fix_spine import Spine
+
+from idem.outbox import pausing
+
+Act = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def pause(spine: Spine) -> Act:
+    async def act(*what: str, provider: str = "keyed", account: str = "", reason: str = "ticket 7") -> Any:
+        async with spine.database.connection() as connection:
+            return await pausing.pause(connection, provider, account, what, by="ada", reason=reason)  # type: ignore[arg-type]
+
+    return act
+
+
+@pytest.fixture
+def resume(spine: Spine) -> Act:
+    async def act(*what: str, provider: str = "keyed", account: str = "") -> Any:
+        async with spine.database.connection() as connection:
+            return await pausing.resume(
+                connection,
+                provider,
+                account,
+                what or pausing.EVERYTHING,
+                by="grace",
+                reason="over",  # type: ignore[arg-type]
+            )
+
+    return act

@@ -1,0 +1,181 @@
+"""Contracts and providers that lie, one for each rule of the suite."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from provider_conformance.fix_worlds import BankWorld, bank_world, ledger
+
+from idem.outbox.contract import FrozenRequest, ProviderRequest, Response
+from idem.outbox.outcomes import Absent, Look, NotExecuted, Outcome, Refused, Seen, Succeeded
+from idem.outbox.provider import Provider, Question
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.template import compile_text
+from idem.outbox.schemes.standard import StandardWebhooks
+from idem.outbox.webhook import Signed, Webhook
+from idem.testing.bank import CancelByKey
+
+PAYMENT = ProviderRequest("POST", "/payments", {"amount": 500, "currency": "eur"})
+ANOTHER = ProviderRequest("POST", "/payments", {"amount": 700, "currency": "eur"})
+
+Opened = AbstractContextManager[BankWorld]
+
+
+@dataclass(frozen=True)
+class Liar:
+    """Who lies to which rule. `says` is the setting that the failure must name; `more` are the rule's arguments."""
+
+    rule: str
+    why: str
+    says: str
+    opened: Callable[[], Opened]
+    more: tuple[Any, ...] = ()
+
+
+def opened(provider: Provider, *, bank: Mapping[str, Any] | None = None, **more: Any) -> Callable[[], Opened]:
+    """A bank as LEDGER describes it, unless `bank` says otherwise, and this provider."""
+    assert isinstance(provider, HttpProvider)
+    account = {"cancel": CancelByKey(tombstones=True), **(bank or {})}
+    request = more.pop("request", PAYMENT)
+    return lambda: bank_world(provider, request, another=ANOTHER, **{"line": True, "webhooks": True, **more}, **account)
+
+
+def contract(**changes: Any) -> HttpProvider:
+    """The honest provider, with another contract."""
+    honest = ledger()
+    return replace(honest, contract=replace(honest.contract, **changes))
+
+
+def like(kind: type[HttpProvider], honest: HttpProvider | None = None) -> HttpProvider:
+    """A provider of another class with all that the honest one has."""
+    honest = honest or ledger()
+    return kind(**{name: getattr(honest, name) for name in honest.__dataclass_fields__})
+
+
+class Forgetful(HttpProvider):
+    """Leaves the key out."""
+
+    def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
+        frozen = super().freeze(request, provider_key)
+        headers = {name: text for name, text in frozen.headers.items() if name != "idempotency-key"}
+        return replace(frozen, headers=headers)
+
+
+class Hasty(HttpProvider):
+    """Puts the time into its requests, in units that make two of them differ."""
+
+    def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
+        return super().freeze(replace(request, json={**request.json, "at": time.time_ns()}), provider_key)
+
+
+class Random(HttpProvider):
+    """Puts chance into its requests."""
+
+    def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
+        return super().freeze(replace(request, json={**request.json, "nonce": str(uuid4())}), provider_key)
+
+
+class Fragile(HttpProvider):
+    """Takes it for granted that errors have a message."""
+
+    def classify(self, response: Response) -> tuple[Outcome, Seen]:
+        if response.status == 400:
+            return NotExecuted("request"), Seen(note=json.loads(response.body)["error"]["message"])
+        return super().classify(response)
+
+
+class Gullible(HttpProvider):
+    """Believes every status."""
+
+    def classify(self, response: Response) -> tuple[Outcome, Seen]:
+        seen = Seen(response.status, started=True)
+        if response.status in (200, 201):
+            return Succeeded("pay_1"), seen
+        if response.status == 403:
+            return Refused(None), seen
+        return super().classify(response)
+
+    def read_look(
+        self, response: Response, question: Question, request: FrozenRequest | None = None
+    ) -> tuple[Look, Seen]:
+        if response.status in (200, 201) and b"succeeded" not in response.body:
+            return Absent(), Seen(response.status, started=True)
+        return super().read_look(response, question, request)
+
+
+class Confident(HttpProvider):
+    """Sees what it was asked about in every answer."""
+
+    def read_look(
+        self, response: Response, question: Question, request: FrozenRequest | None = None
+    ) -> tuple[Look, Seen]:
+        return Succeeded(question.reference, "succeeded"), Seen(response.status, started=True)
+
+
+class Blind(StandardWebhooks):
+    """Verifies everything."""
+
+    def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> str:
+        return "evt_1"
+
+
+def hearing(scheme: Any, secrets: tuple[bytes, ...] | None = None) -> HttpProvider:
+    """The honest provider with another scheme or other secrets."""
+    honest = ledger()
+    assert honest.webhook is not None
+    known = honest.webhook.secrets if secrets is None else {"main": secrets}
+    return replace(honest, webhook=Webhook(scheme, known))
+
+
+def ignoring_its_query() -> HttpProvider:
+    """Asks for everything, and takes the first."""
+    honest = ledger()
+    path = compile_text("/payments?limit=1", frozenset())
+    return replace(
+        honest,
+        lookups=tuple(replace(each, path=path, match=None) if each.by == "key" else each for each in honest.lookups),
+    )
+
+
+def listing_everything() -> HttpProvider:
+    """Its list knows no time, and does not say when anything was made."""
+    honest = ledger()
+    assert honest.ledger is not None
+    path = compile_text("/payments?limit=1000", frozenset())
+    return replace(honest, ledger=replace(honest.ledger, path=path, created=None))
+
+
+class Throttled(BankWorld):
+    """Its 429 comes after the effect."""
+
+    def next(self, fault: str) -> None:
+        if fault != "429":
+            return super().next(fault)
+        assert self.line is not None
+        self.line._rewrite = _throttled
+        return None
+
+
+def _throttled(method: str, target: str, answer: Any) -> Any:
+    error = {"error": {"type": "rate_limit_error", "code": "rate_limited", "message": "Too many requests."}}
+    return answer if method == "GET" else (429, [("content-type", "application/json")], json.dumps(error).encode())
+
+
+class Acting(BankWorld):
+    """Calls something a drop before acting that is one after it."""
+
+    def next(self, fault: str) -> None:
+        super().next("act_then_drop" if fault == "drop_before_acting" else fault)
+
+
+class Uncounted(BankWorld):
+    """Counts no effects."""
+
+    def effects(self) -> int:
+        return 0

@@ -1,0 +1,216 @@
+"""The bank as a world of the conformance suite: its faults, its clock, its events."""
+
+from __future__ import annotations
+
+import threading
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+
+from idem.outbox.configuration.credentials import Credentials
+from idem.outbox.configuration.provider_building import build_http
+from idem.outbox.configuration.provider_settings import ProviderSettings
+from idem.outbox.contract import ProviderRequest
+from idem.outbox.provider import Provider
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.schemes.standard import StandardWebhooks
+from idem.testing.bank import Account, Bank, BankSettings, Received
+from idem.testing.providers import Line, NotSupported, Signed, World
+
+SECRET = "whsec_aWRlbSBiYW5rIHRlc3Qgc2VjcmV0IG9mIDMyIGJ5dGVz"
+TOKEN = "main-token-1f2e3d"
+LAG = 5.0
+
+NAMES = {
+    "stall": "act_then_stall:5",
+    "proxy_page": "html_403",
+    "500_after_acting": "act_then_500",
+    "500_cached": "500_cached",
+    "409": "409_in_flight",
+    "refused_request": "422_before_acting",
+    "pending": "pending:3600",
+    "requires_action": "requires_action:3600",
+}
+"""The bank's own names, where they are others."""
+
+PLAIN = frozenset({"act_then_drop", "drop_before_acting", "cut_body", "429", "503", "decline"})
+
+LEDGER = """
+deadline = "5s"
+flight_limit = "10s"
+schedule = ["1s", "5s", "30s", "2m", "10m", "1h", "6h", "1d"]
+pause_allowance = "1m"
+errors = { shape = "/error/code", code = "/error/code", message = "/error/message" }
+mark = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }
+verified = "2026-11-28"
+accounts.main = { origin = "http://127.0.0.1:1" }
+
+[key]
+carrier = "header"
+name = "Idempotency-Key"
+replay = "stored"
+retention = "24h"
+
+[object]
+reference = "/id"
+status = "/status"
+
+[object.statuses]
+final = ["succeeded"]
+answer = ["requires_action"]
+pending = ["processing"]
+refused = ["declined", "canceled"]
+
+[lookup]
+by_key = { path = "/payments?key={idem.key}", object = "/data/0", match = "/idempotency_key", empty = "/data" }
+by_id = { path = "/payments/{idem.reference}" }
+horizon = "10s"
+
+[list]
+path = "/payments?since={idem.since}&until={idem.until}&limit=2"
+items = "/data"
+created = "/created"
+page = { style = "after_id", parameter = "after", more = "/has_more" }
+
+[cancel_by_key]
+path = "/payments/cancel"
+body = { key = "{idem.key}" }
+tombstones = true
+
+[webhook]
+scheme = "standard"
+secrets = [{ env = "LEDGER_SECRET" }]
+object = "/data"
+type = "/type"
+key = "/data/idempotency_key"
+reference = "/data/id"
+"""
+
+
+def ledger(text: str = LEDGER, **changes: Any) -> HttpProvider:
+    """The bank's contract; `changes` replace tables of it, None leaves one out.."""
+    tables = {**tomllib.loads(text), **changes}
+    settings = ProviderSettings.model_validate({name: each for name, each in tables.items() if each is not None})
+    secrets = {"main": (StandardWebhooks().parse_secret(SECRET),)}
+    credentials = {"main": Credentials({"authorization": f"Bearer {TOKEN}"})}
+    return build_http(settings, "ledger", credentials, secrets, "conformance")
+
+
+class Endpoint:
+    """Takes the bank's deliveries as they come."""
+
+    def __init__(self) -> None:
+        self.taken: list[Signed] = []
+        taken = self.taken
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                headers = [(name.lower().encode(), text.encode()) for name, text in self.headers.items()]
+                taken.append(Signed(headers, body))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+
+    def __enter__(self) -> Endpoint:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class BankWorld(World):
+    """One account of a bank."""
+
+    patience = 0.6
+    late = 1.2
+    page_size = 2
+
+    def __init__(self, bank: Bank, provider: Provider, request: ProviderRequest, **more: Any) -> None:
+        super().__init__(provider, "main", request, **more)
+        self.bank = bank
+        self.endpoint: Endpoint | None = None
+
+    def effects(self) -> int:
+        return len(self.bank.log.effects(account="main"))
+
+    def next(self, fault: str) -> None:
+        name = f"stall_before_acting:{self.late}" if fault == "act_late" else NAMES.get(fault, fault)
+        if fault in PLAIN or fault in NAMES or fault == "act_late":
+            self.bank.script(_asks_for_an_effect, [name])
+        else:
+            super().next(fault)
+
+    def next_look(self, fault: str) -> None:
+        self.bank.script(_asks, [NAMES.get(fault, fault)])
+
+    def later(self, seconds: float) -> None:
+        self.bank.shift_clock(seconds)
+
+    def deliveries(self) -> Sequence[Signed]:
+        if self.endpoint is None:
+            return super().deliveries()
+        due, end = self.due(), time.monotonic() + 10
+        while len(self.endpoint.taken) < due and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(0.1)
+        return list(self.endpoint.taken)
+
+    def due(self) -> int:
+        """How many deliveries there should be by now."""
+        return len(self.bank.log.payments())
+
+    def foreign(self) -> None:
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        if not self.request.path.startswith("/payments"):
+            raise NotSupported("World.foreign is for the bank's own API")
+        httpx.post(f"{self.bank.url}/payments", json=self.request.json, headers=headers).raise_for_status()
+
+
+@contextmanager
+def bank_world(
+    provider: HttpProvider, request: ProviderRequest, *, line: bool = False, kind: type[BankWorld] = BankWorld,
+    another: ProviderRequest | None = None, webhooks: bool = False, **account: Any,
+) -> Iterator[BankWorld]:  # fmt: skip
+    """A bank with one account, and the provider pointed at it; `account` are members of the bank's `Account`."""
+    account = {"name": "main", "token": TOKEN, "lookup_lag": LAG, "webhook_secret": SECRET, **account}
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(Endpoint()) if webhooks else None
+        if endpoint is not None:
+            account["webhook_url"] = endpoint.url
+        settings = BankSettings(durable=False, require_auth=True, accounts=(Account(**account),))
+        bank = stack.enter_context(Bank(settings).in_thread())
+        way = stack.enter_context(Line(bank.url)) if line else None
+        world = kind(bank, pointed(provider, bank.url), request, another=another, line=way)
+        world.endpoint = endpoint
+        yield world
+
+
+def pointed(provider: HttpProvider, origin: str) -> HttpProvider:
+    """The provider with all accounts at this origin."""
+    from dataclasses import replace
+
+    accounts = {name: replace(each, origin=origin) for name, each in provider.accounts.items()}
+    return replace(provider, accounts=accounts)
+
+
+def _asks_for_an_effect(request: Received) -> bool:
+    return request.asks == "effect"
+
+
+def _asks(request: Received) -> bool:
+    return request.asks == "look"

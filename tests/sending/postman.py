@@ -1,0 +1,40 @@
+"""A worker as a process of its own, whose send hangs when it has sent: for tests that end the process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from sending.box import Box, idem_of
+
+from idem import Sending, SendRequest, Succeeded
+from idem.outbox import telemetry
+from idem.outbox.daemon import stop_on_signals
+from idem.outbox.database import Database
+from idem.outbox.settings import WorkerSettings
+from idem.outbox.worker import Worker
+
+LEASE = 4.0
+
+
+def run(database_url: str, home: str) -> None:
+    """Work until SIGTERM, or until somebody kills this process."""
+    telemetry.set_up(json=True, level="error")
+    box = Box(Path(home, "spool"))
+
+    def send(request: SendRequest, call: Sending) -> Succeeded:
+        told = box.post(request, call)
+        time.sleep(120)
+        return told
+
+    async def work() -> None:
+        database = Database(database_url, name="idem-postman", size=3)
+        await database.open()
+        idem = idem_of(Path(home, "postman.toml"), send)
+        settings = WorkerSettings(lease=LEASE, margin=0.5, slots=2, poll=0.05)
+        with stop_on_signals() as stop:
+            await Worker(database, idem.catalogue(), settings).run(stop)
+        await database.close()
+
+    asyncio.run(work())

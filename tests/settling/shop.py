@@ -1,0 +1,96 @@
+"""Contracts over the one bank: each test says what its provider promises, and counts what the bank was sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from fix_spine import KEYED, OUTCOME, PLACES, Spine
+
+from idem.outbox import pointer
+from idem.outbox.contract import CancelRule, Contract, LookupRule
+from idem.outbox.operation import Operation
+from idem.outbox.providers.cancelling import Cancel
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.rules import Condition, HeaderCondition, Rule, Says, statuses
+from idem.outbox.providers.template import Template, compile_text
+from idem.testing.bank import Account as BankAccount
+
+HOUR, DAY = 3600, 86400
+CANCEL = Cancel(compile_text("/payments/cancel"), Template.compile({"key": "{idem.key}"}, frozenset({"key"})))
+VOIDED = Rule(Says.REFUSED, body=(Condition(pointer.parse("/status"), ("canceled",)),), places=PLACES)
+KEPT = Rule(Says.AMBIGUOUS_CACHED, status=statuses(500), headers=(HeaderCondition("idempotent-replayed", ("true",)),))
+"""The provider says of a replay's failure that it comes out of its memory."""
+NO_LOOKS = LookupRule()
+
+
+def use(
+    spine: Spine, contract: Contract | None = None, *, lookups: bool = True, kept: bool = False,
+    kind: str = "keyed", operation: dict[str, Any] | None = None, **changes: Any,
+) -> Contract:  # fmt: skip
+    """The provider of this kind under another contract; `changes` are fields of the contract."""
+    provider = spine.catalogue.providers[kind]
+    assert isinstance(provider, HttpProvider)
+    contract = replace(contract or provider.contract, **changes)
+    if not lookups:
+        contract = replace(contract, lookup=NO_LOOKS)
+    changed = replace(
+        provider,
+        contract=contract,
+        lookups=provider.lookups if lookups else (),
+        outcome=(KEPT, VOIDED, *OUTCOME) if kept else (VOIDED, *OUTCOME),
+        cancels=None if contract.cancel is None else CANCEL,
+    )
+    known: dict[str, Operation] = dict(spine.catalogue.operations)
+    known[f"pay.{kind}"] = replace(known[f"pay.{kind}"], **(operation or {}))
+    spine.catalogue = replace(
+        spine.catalogue, providers={**spine.catalogue.providers, kind: changed}, operations=known
+    )  # fmt: skip
+    spine.acceptor._operations, spine.acceptor._providers = known, spine.catalogue.providers
+    return contract
+
+
+def cancelling(spine: Spine, *, tombstones: bool = False, **more: Any) -> Contract:
+    """A provider that can be neither replayed nor looked at, but that cancels by key."""
+    key = replace(KEYED.key, replay="success_only")
+    return use(spine, **{"key": key, "cancel": CancelRule(tombstones), "lookups": False, **more})
+
+
+def serve(spine: Spine, account: BankAccount) -> None:
+    """Let the keyed provider be another account of the bank."""
+    spine.bank.add_account(account)
+    provider = spine.catalogue.providers["keyed"]
+    ours = replace(provider.accounts["keyed"], credentials={"authorization": f"Bearer {account.token}"})
+    changed = replace(provider, accounts={"keyed": ours})  # type: ignore[type-var]
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+
+
+async def row_of(spine: Spine, intent: UUID) -> dict[str, Any]:
+    row = await spine.row(intent)
+    assert row is not None
+    return row
+
+
+def sends(spine: Spine) -> list[str | None]:
+    """The keys of all payments that were asked for, in order."""
+    return [request.key for request in spine.bank.log.sends()]
+
+
+def asked(spine: Spine, path: str, method: str = "POST") -> int:
+    """How many requests of this kind the bank got."""
+    return len([r for r in spine.bank.log.requests if (r.method, r.path.partition("?")[0]) == (method, path)])
+
+
+def cancels(spine: Spine) -> int:
+    return asked(spine, "/payments/cancel")
+
+
+def looks(spine: Spine) -> int:
+    return len([r for r in spine.bank.log.requests if r.method == "GET"])
+
+
+def standing(spine: Spine) -> int:
+    """Payments that the bank has made and not called off."""
+    voided = {r.payment for r in spine.bank.log.records if type(r).__name__ == "Voided"}
+    return len([p for p in spine.bank.log.effects() if p.id not in voided])

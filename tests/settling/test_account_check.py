@@ -1,0 +1,397 @@
+"""Whose account the credentials are is asked at the start, and nothing is called under another's (hazard 8)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from daemons.test_worker import until
+from doctor.conftest import Doctor, desk, doctor, environment, variables  # noqa: F401
+from fix_desk import Desk, configuration  # noqa: F401
+from fix_spine import Spine
+from schema.conftest import installed, installed_once, roles  # noqa: F401
+from schema.databases import Installed
+from structlog.testing import capture_logs
+
+from idem.outbox import account_check, clock
+from idem.outbox.accept import Acceptor
+from idem.outbox.configuration import load
+from idem.outbox.contract import ProviderRequest, Response
+from idem.outbox.database import Database
+from idem.outbox.errors import ConfigError
+from idem.outbox.lane_worker import lane_names
+from idem.outbox.outcomes import CouldNotAsk, NotExecuted
+from idem.outbox.pausing import pause
+from idem.outbox.provider import Question
+from idem.outbox.providers.account_question import AccountQuestion
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.listing import Listing
+from idem.outbox.providers.template import compile_text
+from idem.outbox.questioning import ListFailed
+from idem.outbox.settings import ReconcilerSettings, WorkerSettings
+from idem.outbox.worker import Worker
+from idem.reconciler.daemon import Reconciler
+
+OURS, THEIRS = "ours-token", "theirs-token"
+
+
+@dataclass
+class House:
+    """A provider that says at /account whose token it was sent, and makes every payment that it is asked for.
+
+    `says`: the status of the next answers at /account, the last one for good; 0 hangs up.
+    """
+
+    url: str = ""
+    says: list[int] = field(default_factory=lambda: [200])
+    asked: list[str] = field(default_factory=list)
+    """Who asked at /account."""
+    others: list[tuple[str, str]] = field(default_factory=list)
+    """Everything else: whose token, and the method."""
+    hang: asyncio.Event | None = None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
+                await reader.readexactly(int(headers.get("content-length", 0)))
+                method, path, _ = lines[0].split(" ")
+                status, body = self.answer(method, path, headers["authorization"].removeprefix("Bearer "))
+                if self.hang is not None:
+                    await self.hang.wait()
+                if not status:
+                    break
+                content = json.dumps(body).encode()
+                writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (status, len(content), content))
+        writer.close()
+
+    def answer(self, method: str, path: str, who: str) -> tuple[int, Any]:
+        if path == "/account":
+            self.asked.append(who)
+            status = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+            return status, {"id": f"acct_{who}"} if status == 200 else {"error": {"code": "x"}}
+        self.others.append((who, method))
+        return (404, {}) if method == "GET" else (200, {"id": "pay_1", "status": "succeeded", "amount": 100})
+
+
+@pytest.fixture
+async def house(spine: Spine) -> AsyncIterator[House]:
+    """It takes the bank's place for the keyed account; all is accepted for our account."""
+    found = House()
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    use(spine, found, OURS)
+    yield found
+    server.close()
+
+
+def use(spine: Spine, house: House, token: str) -> None:
+    """Let the keyed account have these credentials."""
+    provider = spine.catalogue.providers["keyed"]
+    assert isinstance(provider, HttpProvider)
+    account = replace(provider.accounts["keyed"], origin=house.url, credentials={"authorization": f"Bearer {token}"})
+    changed = replace(provider, accounts={"keyed": account}, whose=AccountQuestion("/account", ("id",)))
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
+
+
+async def stored(spine: Spine) -> list[tuple[str, str, str]]:
+    rows = await spine.all("SELECT * FROM idem.account_identities")
+    return [(row["account"], row["identity"], row["seen_identity"]) for row in rows]
+
+
+async def statuses(spine: Spine) -> list[str]:
+    return [row["status"] for row in await spine.all("SELECT status FROM idem.outbox ORDER BY id")]
+
+
+@contextlib.asynccontextmanager
+async def working(spine: Spine, kind: str = "worker") -> AsyncIterator[Worker | Reconciler]:
+    """A daemon that runs in this loop; stopped and waited for at the end."""
+    database = Database(spine.url, name="idem-test-daemon", size=4)
+    await database.open()
+    daemon: Worker | Reconciler = Worker(
+        database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=4, poll=0.1)
+    )
+    if kind == "reconciler":
+        daemon = Reconciler(database, spine.catalogue, ReconcilerSettings(lease=30, interval=0.1), slots=4, margin=1)
+    stop = asyncio.Event()
+    task = asyncio.create_task(daemon.run(stop))
+    try:
+        yield daemon
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 30)
+        await database.close()
+
+
+def that(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        return condition()
+
+    return holds
+
+
+async def test_the_first_start_stores_and_the_next_finds_the_same(spine: Spine, house: House) -> None:
+    for number in range(2):
+        intent = spine.accepted(f"k{number}")
+        with capture_logs() as lines:
+            await spine.work()
+        assert (await spine.key(intent))["state"] == "completed"
+        assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{OURS}")]
+        assert [line["event"] for line in lines if line["event"].startswith("account_")] == [
+            "account_known" if number else "account_stored"
+        ]
+    assert house.asked == [OURS] * 2
+
+
+async def test_under_another_accounts_credentials_nothing_is_called(spine: Spine, house: House) -> None:
+    """No send, no replay, no look-up; one line says which setting, what is stored and what was found."""
+    await spine.work()
+    lost = spine.accepted("lost")
+    house.answer, plain = lambda *asked: (0, {}) if asked[1] == "/payments" else plain(*asked), house.answer  # type: ignore[method-assign]
+    await spine.work()
+    assert (await spine.key(lost))["state"] == "unknown"
+    house.answer = plain  # type: ignore[method-assign]
+    house.others.clear()
+    waits = spine.accepted("waits")
+    await spine.advance(60)
+    use(spine, house, THEIRS)
+    with capture_logs() as lines:
+        await spine.work()
+        await spine.reconcile(hasten=True)
+    assert house.others == []
+    assert (await spine.key(lost))["state"] == "unknown"
+    assert (await spine.key(waits))["state"] == "in_progress"
+    assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{THEIRS}")]
+    (line, _) = [line for line in lines if line["event"] == "another_account"]
+    assert line["log_level"] == "error"
+    assert line["setting"] == "providers.keyed.accounts.keyed"
+    assert (line["expected"], line["found"]) == (f"acct_{OURS}", f"acct_{THEIRS}")
+    assert "restart" in line["do"]
+    use(spine, house, OURS)
+    await spine.work()
+    await spine.reconcile(hasten=True)
+    assert [(await spine.key(intent))["state"] for intent in (lost, waits)] == ["completed"] * 2
+    assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{OURS}")]
+
+
+@pytest.mark.parametrize("kind", ["worker", "reconciler"])
+async def test_a_daemon_serves_its_other_lanes_and_looks_again(
+    spine: Spine, house: House, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row of the table goes, as docs/on-call.md has it: what is found then is stored, and the lane is served."""
+    monkeypatch.setattr(account_check, "AGAIN", 0.2)
+    await spine.work()
+    use(spine, house, THEIRS)
+    other = spine.accepted("other", operation="pay.keyless")
+    mine = spine.accepted("mine")
+    if kind == "reconciler":
+        await spine.all(
+            "UPDATE idem.outbox SET status = 'unknown', first_sent_at = now(), attempt = 1, available_at = now(),"
+            " looks = 0 WHERE intent_id = %(i)s RETURNING 1", i=mine,
+        )  # fmt: skip
+        await spine.all(
+            "UPDATE idem.idempotency_keys SET state = 'unknown' WHERE intent_id = %(i)s RETURNING 1", i=mine
+        )
+    async with working(spine, kind):
+        if kind == "worker":
+            await until(lambda: completed(spine, other))
+        await until(that(lambda: house.asked.count(THEIRS) >= 3))
+        assert house.others == []
+        assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{THEIRS}")]
+        await spine.all("DELETE FROM idem.account_identities WHERE account = 'keyed' RETURNING 1")
+        await until(lambda: completed(spine, mine))
+    assert await stored(spine) == [("keyed", f"acct_{THEIRS}", f"acct_{THEIRS}")]
+
+
+async def completed(spine: Spine, intent: Any) -> bool:
+    return bool((await spine.key(intent))["state"] == "completed")
+
+
+@pytest.mark.parametrize("failure", [0, 500, 503, 404, 401, 403])
+async def test_an_outage_at_the_start_holds_up_nobody(spine: Spine, house: House, failure: int) -> None:
+    """It serves, and says once that it could not ask."""
+    house.says = [failure]
+    intent = spine.accepted()
+    with capture_logs() as lines:
+        await spine.work()
+    assert (await spine.key(intent))["state"] == "completed"
+    assert await stored(spine) == []
+    (line,) = [line for line in lines if line["event"] == "account_unchecked"]
+    assert line["log_level"] == "warning" and (not failure or f"HTTP {failure}" in line["why"])
+
+
+async def test_after_an_outage_it_is_asked_until_it_is_known(
+    spine: Spine, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another account, known only after the outage: the lane is not served any more, by a process that served it."""
+    monkeypatch.setattr(account_check, "AGAIN", 0.5)
+    await spine.work()
+    use(spine, house, THEIRS)
+    house.says = [503, 0, 503, 200]
+    early = spine.accepted("early")
+    async with working(spine) as worker:
+        await until(lambda: completed(spine, early))
+        await until(that(lambda: house.asked.count(THEIRS) == 4))
+        assert isinstance(worker, Worker)
+        (lane,) = [each.lane for each in worker.lanes if each.name.account == "keyed"]
+        await until(that(lambda: not lane.served))
+        late = spine.accepted("late")
+        house.says = [503]
+        await until(that(lambda: house.asked.count(THEIRS) >= 6))
+        assert (await spine.key(late))["state"] == "in_progress", "an outage does not make it the right account"
+    assert house.others == [(THEIRS, "POST")]
+    assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{THEIRS}")]
+
+
+async def test_two_processes_at_once_store_once(spine: Spine, house: House) -> None:
+    """The first word wins, whoever says it; who says another is not served, and all agree on which it is."""
+    use(spine, house, THEIRS)
+    theirs = spine.catalogue
+    use(spine, house, OURS)
+    workers = [Worker(spine.database, each, spine.settings) for each in (spine.catalogue, theirs) * 4]
+    try:
+        await asyncio.gather(*(worker.run_once() for worker in workers))
+        ((_, identity, _),) = await stored(spine)
+        served = [lane.lane.served for worker in workers for lane in worker.lanes if lane.name.account == "keyed"]
+        assert served == [identity == f"acct_{OURS}", identity == f"acct_{THEIRS}"] * 4
+    finally:
+        for worker in workers:
+            await worker.close()
+
+
+async def test_a_call_that_has_its_claim_already_is_given_back(spine: Spine, house: House) -> None:
+    """Nor is anything looked up or listed: a list of another account would make discrepancies of all payments."""
+    await spine.work()
+    use(spine, house, THEIRS)
+    listed = Listing(compile_text("/payments?since={idem.since}", frozenset({"since"})))
+    keyed: Any = replace(cast(HttpProvider, spine.catalogue.providers["keyed"]), ledger=listed)
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": keyed})
+    daemon = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
+    try:
+        await daemon.check_accounts(store=False)
+        assert await stored(spine) == [("keyed", f"acct_{OURS}", f"acct_{OURS}")], "a dry run writes nothing"
+        (lane,) = [each.lane for each in daemon.lanes if each.name.account == "keyed"]
+        ends = clock.boottime() + 30
+        request = keyed.freeze(ProviderRequest("POST", "/payments", json={}), "k")
+        outcome, _ = await lane.send("row", request, lease_ends=ends, start=lambda: True)
+        assert outcome == NotExecuted("given_back")
+        look, seen = await lane.ask(Question("k", "pay_1", awaiting=False), lease_ends=ends)
+        assert look == CouldNotAsk() and "another account" in (seen.note or "")
+        with pytest.raises(ListFailed, match="another account"):
+            [item async for item in lane.list(0, 1)]
+    finally:
+        await daemon.close()
+    assert house.others == []
+
+
+async def test_a_daemon_is_stopped_while_it_asks(spine: Spine, house: House) -> None:
+    """It claims nothing before it has asked, and its end waits for no answer."""
+    hangs = asyncio.Event()
+    house.hang = hangs
+    spine.accepted()
+    async with working(spine):
+        await until(that(lambda: house.asked == [OURS]))
+        await asyncio.sleep(0.3)
+        assert await statuses(spine) == ["pending"]
+    hangs.set()
+    assert house.others == []
+    assert [d["ended_how"] for d in await spine.all("SELECT ended_how FROM idem.daemons")] == ["clean"]
+
+
+async def test_a_pause_of_everything_stops_the_question_too(spine: Spine, house: House) -> None:
+    async with spine.database.connection() as connection:
+        await pause(connection, "keyed", "keyed", ("calls", "looks"), by="ada", reason="theirs")
+    await spine.work()
+    assert house.asked == []
+
+
+async def test_no_daemon_may_change_the_first_word(spine: Spine, house: House, installed: Installed) -> None:  # noqa: F811
+    """The rights of the daemons' role are enough for the check, and for nothing else in the table."""
+    name = next(found for (_, account), (found, _) in lane_names(spine.catalogue).items() if account == "keyed")
+    database = Database(installed.url("daemon"), name="idem-test-role", size=2)
+    await database.open()
+    try:
+        async with database.connection() as connection:
+            first = await account_check.see(connection, name, "acct_1", "w1")
+            second = await account_check.see(connection, name, "acct_2", "w2")
+            assert (first.name, first.first, second.name, second.first) == ("acct_1", True, "acct_1", False)
+            for statement in (
+                "UPDATE idem.account_identities SET identity = 'x'",
+                "DELETE FROM idem.account_identities",
+            ):
+                with pytest.raises(Exception, match="permission denied"):
+                    await connection.execute(statement)
+    finally:
+        await database.close()
+
+
+async def test_the_doctor_names_what_a_daemon_has_met(desk: Desk, doctor: Doctor) -> None:  # noqa: F811
+    (found,) = await doctor("accounts")
+    assert found["level"] == "ok"
+    await desk.spine.all(
+        "INSERT INTO idem.account_identities (provider, account, origin, identity, seen_identity, seen_by) VALUES"
+        " ('keyed', 'keyed', 'https://a', 'acct_1', 'acct_2', 'worker-1'),"
+        " ('keyed', 'gone', 'https://a', 'acct_1', 'acct_2', 'worker-1') RETURNING 1"
+    )
+    (found,) = await doctor("accounts")
+    assert found["level"] == "error"
+    for word in ("keyed/keyed", "acct_1", "acct_2", "worker-1 (host here, pid 1)"):
+        assert word in found["what"]
+    await desk.spine.all("UPDATE idem.account_identities SET seen_at = now() - interval '2 days' RETURNING 1")
+    (found,) = await doctor("accounts")
+    assert found["level"] == "ok"
+
+
+TOML = """
+environment = "test"
+[providers.x]
+kind = "%s"
+%s
+[providers.x.accounts.main]
+origin = "https://x.example"
+"""
+
+
+def test_stripe_has_one_and_the_user_may_say_another(tmp_path: Path) -> None:
+    def configured(kind: str, table: str) -> Any:
+        file = tmp_path / "idem.toml"
+        file.write_text(TOML % (kind, table))
+        return load(file, {}).providers["x"]
+
+    stripe = configured("stripe", "")
+    assert (stripe.account_check().method, stripe.account_check().path) == ("GET", "/v1/account")
+    assert stripe.read_account(Response(200, {}, b'{"id": "acct_1", "object": "account"}')) == "acct_1"
+    other = configured("stripe", 'account_check = { path = "/v1/balance", at = "/livemode_of" }')
+    assert other.account_check().path == "/v1/balance"
+    rules = 'object.reference = "/id"\noutcome = [{ says = "final", status = 200 }]\non_unsettleable = "operator"'
+    assert configured("http", rules).account_check() is None
+    for wrong in ('path = "account", at = "/id"', 'path = "/account", at = ""', 'path = "/account", at = "id"'):
+        with pytest.raises(ConfigError):
+            configured("http", f"{rules}\naccount_check = {{ {wrong} }}")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "named"),
+    [
+        (200, b'{"id": "acct_1"}', "acct_1"),
+        (200, b'{"id": 17}', "17"),
+        (200, b'{"id": null}', None),
+        (200, b'{"id": ""}', None),
+        (200, b'{"id": {"a": 1}}', None),
+        (200, b'{"id": "a\\u0000b"}', None),
+        (200, b'{"id": "a", "id": "b"}', None),
+        (200, b"<html>", None),
+        (302, b'{"id": "acct_1"}', None),
+        (401, b'{"id": "acct_1"}', None),
+    ],
+)
+def test_what_names_an_account(status: int, body: bytes, named: str | None) -> None:
+    assert AccountQuestion("/account", ("id",)).read(Response(status, {}, body)) == named

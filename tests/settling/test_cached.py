@@ -1,0 +1,208 @@
+"""A failure that the provider keeps under the key (hazard 10, semantics 4.2): no more replays, and a new key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from fix_spine import KEYED, Spine
+from settling.shop import KEPT, row_of, sends, use
+
+from idem.outbox import operator
+from idem.outbox.decisions import Replay, Retrying
+from idem.outbox.errors import Unrenderable
+from idem.outbox.providers.rules import Rule, Says, statuses
+from idem.sweeper.daemon import Sweeper
+
+
+async def burned(spine: Spine, key: str = "k1") -> UUID:
+    """Nothing was done, the key keeps a 500, and two absences have proven that: at rest under a burned key."""
+    intent = spine.accepted(key)
+    spine.bank.script(None, ["500_cached"])
+    await spine.work()
+    await spine.advance(10)
+    await spine.reconcile()
+    assert (await row_of(spine, intent))["key_burned"]
+    await spine.advance(200)
+    await spine.reconcile()
+    assert (await row_of(spine, intent))["status"] == "held"
+    return intent
+
+
+async def test_a_cached_500_ends_the_replays_and_the_look_ups_settle(spine: Spine) -> None:
+    """The effect stands, its answer is a 500 for ever: one replay shows it, none follows."""
+    use(spine, kept=True)
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_500"])
+    await spine.work()
+    spine.bank.script({"method": "GET"}, ["503"] * 3)
+    for _ in range(4):
+        await spine.advance(700)
+        await spine.reconcile()
+    assert isinstance(spine.accept(), Replay)
+    assert len(sends(spine)) == 2
+    assert spine.effects() == 1
+    assert await spine.letters(intent) == []
+
+
+async def test_the_replays_stop_where_nothing_else_can_be_asked(spine: Spine) -> None:
+    """Events may still bring the proof; the bank's log shows no third send, however long it takes."""
+    use(spine, kept=True, lookups=False, events=True)
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_500"])
+    await spine.work()
+    for _ in range(6):
+        await spine.advance(5000)
+        await spine.reconcile()
+    assert len(sends(spine)) == 2
+    assert await spine.letters(intent) == ["reconcile_exhausted"]
+
+
+async def test_a_first_send_that_says_so_is_never_replayed(spine: Spine) -> None:
+    provider = spine.catalogue.providers["keyed"]
+    rule = Rule(Says.AMBIGUOUS_CACHED, status=statuses(500))
+    said = replace(provider, outcome=(rule, *provider.outcome))  # type: ignore[type-var, attr-defined]
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": said})
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_500"])
+    await spine.work()
+    row = await row_of(spine, intent)
+    assert (row["status"], row["key_burned"]) == ("unknown", True)
+    await spine.advance(10)
+    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    assert len(sends(spine)) == 1
+
+
+async def test_the_redrive_takes_a_new_key_and_the_old_one_is_still_known(spine: Spine) -> None:
+    use(spine, kept=True)
+    intent = await burned(spine)
+    old = (await row_of(spine, intent))["provider_key"]
+    await spine.advance(200)
+    await spine.reconcile()
+    row = await row_of(spine, intent)
+    assert (row["status"], row["generation"], row["provider_key"]) == ("unfrozen", 1, old)
+    await spine.work()
+    assert isinstance(spine.accept(), Replay)
+    first, *rest, last = sends(spine)
+    assert (first, set(rest)) == (str(old), {str(old)})
+    assert last != str(old)
+    assert spine.effects() == 1
+    keys = await spine.all("SELECT provider_key::text AS k FROM idem.requests ORDER BY generation")
+    assert [each["k"] for each in keys] == [str(old), last]
+    seen = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'rendered'")
+    assert seen["details"] == {"new_provider_key": last, "old_provider_key": str(old)}
+
+
+async def test_a_second_generation_asks_under_both_keys(spine: Spine) -> None:
+    """What was sent under the new key and lost is looked for under that one, and under the one before."""
+    use(spine, kept=True)
+    intent = await burned(spine)
+    await spine.advance(200)
+    await spine.reconcile()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    row = await row_of(spine, intent)
+    assert (row["status"], row["generation"], row["key_burned"]) == ("unknown", 2, False)
+    await spine.advance(10)
+    await spine.reconcile()
+    assert isinstance(spine.accept(), Replay)
+    assert spine.effects() == 1
+
+
+async def test_nothing_is_rendered_while_something_sent_may_still_act(spine: Spine) -> None:
+    use(spine, kept=True, operation={"redrive": "none", "retry": "client"})
+    intent = await burned(spine)
+    async with spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.outbox SET quiet_after = statement_timestamp() + interval '90 s'")
+    assert isinstance(spine.accept(), Retrying)
+    row = await row_of(spine, intent)
+    assert row["status"] == "unfrozen"
+    assert row["available_at"] >= row["quiet_after"]
+    await spine.work()
+    assert (await row_of(spine, intent))["status"] == "unfrozen"
+    async with spine.database.connection() as connection:
+        # Whatever moves its time: the guard stands in the statement that picks it.
+        await connection.execute("UPDATE idem.outbox SET available_at = statement_timestamp()")
+    await spine.work()
+    assert (await row_of(spine, intent))["status"] == "unfrozen"
+    before = sends(spine)
+    await spine.advance(100)
+    await spine.work()
+    assert isinstance(spine.accept(), Replay)
+    assert len(sends(spine)) == len(before) + 1
+    assert len(set(sends(spine))) == 2
+
+
+async def test_an_operators_redrive_takes_a_new_key_too(spine: Spine) -> None:
+    use(spine, kept=True, operation={"redrive": "none"})
+    intent = await burned(spine)
+    version = (await spine.one("SELECT version FROM idem.intents"))["version"]
+    async with spine.database.connection() as connection:
+        done = await operator.redrive(
+            connection, spine.catalogue, intent, by="ada", reason="it is burned", version=version
+        )
+    assert done.status == "unfrozen"
+    await spine.work()
+    assert isinstance(spine.accept(), Replay)
+    assert len(set(sends(spine))) == 2
+    assert spine.effects() == 1
+
+
+def unrenderable(params: Any) -> Any:
+    raise Unrenderable("a template is gone")
+
+
+async def test_what_cannot_be_rendered_anew_rests_and_is_never_sent_under_the_old_key(spine: Spine) -> None:
+    use(spine, kept=True)
+    intent = await burned(spine)
+    before = sends(spine)
+    known = replace(spine.catalogue.operations["pay.keyed"], request=unrenderable)
+    spine.catalogue = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": known})
+    await spine.advance(200)
+    for _ in range(3):
+        await spine.reconcile()
+        await spine.work()
+    row = await row_of(spine, intent)
+    assert (row["status"], row["key_burned"], row["generation"]) == ("held", True, 1)
+    assert await spine.letters(intent) == ["unrenderable"]
+    assert sends(spine) == before
+
+
+async def test_an_operation_whose_code_is_gone_rests_too(spine: Spine) -> None:
+    use(spine, kept=True)
+    intent = await burned(spine)
+    before, known = sends(spine), spine.catalogue
+    await spine.advance(200)
+    await spine.reconcile()
+    spine.catalogue = replace(known, operations={"pay.keyless": known.operations["pay.keyless"]})
+    await spine.work()
+    assert (await row_of(spine, intent))["status"] == "unfrozen"
+    await spine.advance(86400)
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    assert (await row_of(spine, intent))["status"] == "held"
+    assert await spine.letters(intent) == ["too_late"]
+    assert sends(spine) == before
+
+
+async def test_the_database_refuses_to_queue_a_burned_key(spine: Spine) -> None:
+    use(spine, kept=True)
+    await burned(spine)
+    async with spine.database.connection() as connection:
+        with pytest.raises(psycopg.errors.CheckViolation, match="burned_key_is_not_queued"):
+            await connection.execute("UPDATE idem.outbox SET status = 'pending', redrive_at = NULL")
+
+
+async def test_a_failure_that_no_rule_calls_cached_is_replayed_as_before(spine: Spine) -> None:
+    """The rule is the one source: a header alone burns nothing."""
+    assert KEPT not in spine.catalogue.providers["keyed"].outcome  # type: ignore[attr-defined]
+    use(spine, KEYED, lookups=False)
+    spine.accepted()
+    spine.bank.script(None, ["act_then_500"])
+    await spine.work()
+    for _ in range(3):
+        await spine.advance(700)
+        await spine.reconcile()
+    assert len(sends(spine)) == 4

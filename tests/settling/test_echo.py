@@ -1,0 +1,102 @@
+"""What was sent under an earlier provider key, or cancelled by us, says nothing of what is sent now (hazard 10)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import httpx
+from attacks.test_contradictions import take_one
+from fix_desk import Desk
+from fix_spine import KEYED, Spine
+from fix_webhooks import Hooks, event, serving, with_events
+from settling.shop import cancelling, row_of, sends, standing
+
+from idem.outbox.contract import LookupRule
+from idem.outbox.decisions import Replay
+
+
+async def cancelled(spine: Spine, **more: object) -> tuple[UUID, UUID]:
+    """Executed, lost, cancelled: at rest under its old key, with a voided payment at the bank."""
+    cancelling(spine, **more)
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    old = (await row_of(spine, intent))["provider_key"]
+    await spine.advance(KEYED.flight_limit + 10)
+    await spine.reconcile()
+    assert (await row_of(spine, intent))["status"] == "held"
+    assert standing(spine) == 0
+    return intent, old
+
+
+async def sent_anew(spine: Spine, fault: str) -> None:
+    await spine.advance(200)
+    await spine.reconcile()
+    spine.bank.script(None, [fault])
+    await spine.work()
+
+
+async def test_the_event_of_the_cancelled_object_refuses_nothing(spine: Spine) -> None:
+    """Before the new send, and after it."""
+    spine.catalogue = with_events(spine.catalogue)
+    intent, old = await cancelled(spine)
+    async with (
+        serving(spine.url, spine.catalogue) as url,
+        httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as http,
+    ):
+        hooks = Hooks(Desk(spine, {}), url, http)
+        refusal = event(old, "declined", "pay_old")
+        assert await hooks.verdict(refusal, "evt_1") == "noted"
+        assert (await row_of(spine, intent))["status"] == "held"
+        await sent_anew(spine, "act_then_drop")
+        row = await row_of(spine, intent)
+        assert (row["status"], row["generation"]) == ("unknown", 2)
+        assert await hooks.verdict(refusal, "evt_2") == "noted"
+        assert (await row_of(spine, intent))["status"] == "unknown"
+        assert await hooks.verdict(event(row["provider_key"], "succeeded", "pay_new"), "evt_3") == "applied"
+        assert isinstance(spine.accept(), Replay)
+        assert await hooks.verdict(refusal, "evt_4") == "noted"
+        assert await spine.letters(intent) == []
+        assert await hooks.verdict(event(old, "succeeded", "pay_old"), "evt_5") == "conflict", "two of them: told"
+    assert await spine.letters(intent) == ["possible_duplicate"]
+
+
+async def test_a_look_up_of_the_new_key_is_not_answered_with_the_object_of_the_old_one(spine: Spine) -> None:
+    intent, old = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
+    await sent_anew(spine, "drop_before_acting")
+    await spine.advance(10)
+    taken = await take_one(spine, "keyed")
+    assert taken.earlier_keys == (str(old),)
+    assert taken.provider_key != str(old)
+    question = taken.question
+    assert (question.method, question.path) == ("POST", "/payments")
+    assert question.sent_at is not None
+    assert question.keys == (taken.provider_key, str(old))
+    assert (await row_of(spine, intent))["status"] == "unknown"
+
+
+async def test_a_gone_key_is_asked_about_all_the_same(spine: Spine) -> None:
+    """Look-ups only from here on: the voided payment is seen and does not count, the new one is, and does."""
+    intent, _ = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
+    await sent_anew(spine, "act_then_drop")
+    cancelling(spine, cancel=None, lookups=True, order=("lookup",), lookup=LookupRule(True, True, True, horizon=10))
+    await spine.advance(10)
+    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    assert isinstance(spine.accept(), Replay)
+    assert await spine.letters(intent) == []
+    assert standing(spine) == 1
+    assert len(set(sends(spine))) == 2
+
+
+async def test_an_absence_of_the_new_key_is_not_a_refusal_of_the_old_one(spine: Spine) -> None:
+    intent, _ = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
+    await sent_anew(spine, "drop_before_acting")
+    cancelling(spine, cancel=None, lookups=True, order=("lookup",), lookup=KEYED.lookup)
+    for _ in range(2):
+        await spine.advance(200)
+        await spine.reconcile()
+    assert (await row_of(spine, intent))["status"] != "unknown"
+    await sent_anew(spine, "none")
+    assert isinstance(spine.accept(), Replay)
+    assert standing(spine) == 1
+    assert len(set(sends(spine))) == 2, "nothing burned the second key"

@@ -1,0 +1,168 @@
+"""The order of settling follows what a replay does at the provider (semantics 9), or what the contract says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fix_spine import KEYED, Spine
+from settling.shop import cancels, looks, row_of, sends, serve, use
+
+from idem.outbox.contract import CancelRule, Strategy
+from idem.outbox.decisions import Replay
+from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Succeeded
+from idem.outbox.states import OutboxStatus
+from idem.reconciler import strategies
+from idem.reconciler.due import Taken
+from idem.testing.bank import Account as BankAccount
+from idem.testing.bank.settings import Replay as BankReplay
+
+CONTRACT = replace(KEYED, cancel=CancelRule())
+
+
+def taken(**changes: Any) -> Taken:
+    ids = UUID(int=1), UUID(int=2), "pay", uuid4()
+    row = Taken(*ids, 1, OutboxStatus.UNKNOWN, "key", None, False, None, 100.0, quiet_left=-1)
+    return replace(row, **changes)
+
+
+def following(row: Taken, done: dict[Strategy, Look] | None = None, **changes: Any) -> Strategy | None:
+    facts = {"askable": True, "sent": False, "burned": False, **changes}
+    contract = facts.pop("contract", CONTRACT)
+    return strategies.following(contract, row, done or {}, **facts)
+
+
+@pytest.mark.parametrize(
+    ("replay", "order"),
+    [
+        ("stored", ("replay", "lookup", "cancel_by_key")),
+        ("current", ("replay", "lookup", "cancel_by_key")),
+        ("success_only", ("lookup", "cancel_by_key")),
+        ("none", ("lookup", "cancel_by_key")),
+    ],
+)
+def test_the_order_follows_from_what_a_replay_does(replay: Any, order: tuple[Strategy, ...]) -> None:
+    assert strategies.order(replace(KEYED, key=replace(KEYED.key, replay=replay))) == order
+    assert strategies.order(replace(KEYED, order=("lookup", "replay"))) == ("lookup", "replay")
+
+
+def test_a_floor_below_twice_the_margin_is_no_replay() -> None:
+    short = replace(KEYED, key=replace(KEYED.key, retention=300))
+    assert strategies.order(short)[0] == "lookup"
+
+
+def test_a_proof_ends_the_take_and_a_cancel_does() -> None:
+    last = taken(looks=len(CONTRACT.schedule) - 1)
+    assert following(last, {"lookup": Succeeded("pay_1")}) is None
+    assert following(last, {"lookup": Absent()}) == "cancel_by_key"
+    assert following(last, {"lookup": Absent(), "cancel_by_key": CouldNotAsk()}) is None
+
+
+def test_a_cancel_is_made_only_for_what_nothing_before_it_decides() -> None:
+    absent: dict[Strategy, Look] = {"lookup": Absent()}
+    last = len(CONTRACT.schedule) - 1
+    assert following(taken(), absent) is None, "the looks have their chances first"
+    assert following(taken(looks=last), {"lookup": CouldNotAsk()}) is None, "the provider is not to be had"
+    assert following(taken(), askable=False) == "cancel_by_key"
+    assert following(taken(looks=last, contradicted=True), absent) is None, "a proof is on record"
+    assert following(taken(looks=last, inline=True), absent) is None
+    assert following(taken(looks=last, status=OutboxStatus.AWAITING), absent) is None
+    assert following(taken(looks=last), absent, contract=KEYED) is None
+    first = replace(CONTRACT, order=("cancel_by_key", "lookup"))
+    assert following(taken(), contract=first) == "cancel_by_key", "as the contract says"
+
+
+def test_without_tombstones_a_cancel_waits_until_nothing_can_arrive_after_it() -> None:
+    stones = replace(CONTRACT, cancel=CancelRule(tombstones=True))
+    for quiet in (None, 5.0):
+        assert following(taken(quiet_left=quiet), askable=False) is None
+        assert following(taken(quiet_left=quiet), askable=False, contract=stones) == "cancel_by_key"
+    assert following(taken(), askable=False, sent=True) is None, "this take's own replay may arrive after it"
+
+
+def test_what_may_act_late_is_cancelled_with_tombstones_alone() -> None:
+    late = replace(CONTRACT, late_effects=True)
+    row = taken(server_error=True, absents=1, looks=len(CONTRACT.schedule) - 1)
+    assert following(row, {"lookup": Absent()}, contract=late) is None
+    stones = replace(late, cancel=CancelRule(tombstones=True))
+    assert following(replace(row, looks=1), {"lookup": Absent()}, contract=stones) == "cancel_by_key"
+    assert following(replace(row, looks=1, absents=0), {"lookup": Absent()}, contract=stones) is None
+
+
+def test_after_a_cancel_only_another_one_says_what_is_there() -> None:
+    sent = taken(cancel_sent=True, key_burned=True)
+    assert following(sent) == "cancel_by_key"
+    assert following(replace(sent, quiet_left=5.0)) is None, "no look is believed meanwhile"
+
+
+@pytest.mark.parametrize("kind", ["keyed", "keyless"])
+async def test_where_a_replay_could_execute_there_is_none(spine: Spine, kind: str) -> None:
+    """Every fault that leaves it open: the bank's log shows one send for each intent, and no cancel."""
+    if kind == "keyed":
+        serve(spine, BankAccount("risky", "risky-token", replay=BankReplay.SUCCESS_ONLY))
+        use(spine, key=replace(KEYED.key, replay="success_only"), cancel=CancelRule())
+    assert spine.catalogue.providers[kind].contract.replays is False
+    faults = ["act_then_drop", "act_then_500", "act_then_reset", "cut_body", "broken_body"]
+    for n, fault in enumerate(faults):
+        spine.accepted(f"k{n}", operation=f"pay.{kind}")
+        spine.bank.script(None, [fault])
+        await spine.work()
+    for _ in range(3):
+        await spine.advance(700)
+        await spine.reconcile()
+    assert len(sends(spine)) == spine.effects() == len(faults)
+    assert cancels(spine) == 0
+    for n, fault in enumerate(faults):
+        assert isinstance(spine.accept(f"k{n}", operation=f"pay.{kind}"), Replay), fault
+
+
+async def test_a_contract_may_put_the_look_before_the_replay(spine: Spine) -> None:
+    """Then a replay is an attempt only when it is made."""
+    use(spine, order=("lookup", "replay"))
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    spine.bank.script({"method": "GET"}, ["503"])
+    await spine.advance(10)
+    assert dict((await spine.reconcile()).settled) == {"replay:succeeded": 1}
+    kinds = await spine.all("SELECT kind, attempt, details FROM idem.evidence WHERE source = 'reconciler'")
+    assert [(each["kind"], each["attempt"]) for each in kinds] == [("replay", 2)]
+    assert kinds[0]["details"]["tried"][0]["how"] == "look"
+    second = spine.accepted("k2")
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await spine.advance(10)
+    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    kinds = await spine.all(
+        "SELECT attempt FROM idem.evidence WHERE source = 'reconciler' AND intent_id = %(i)s", i=second
+    )
+    assert [each["attempt"] for each in kinds] == [1]
+    assert intent != second
+    assert len(sends(spine)) == 3
+
+
+async def test_a_replay_that_comes_second_obeys_the_retention_guard(spine: Spine) -> None:
+    use(spine, order=("lookup", "replay"))
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    spine.bank.script({"method": "GET"}, ["503"] * 5)
+    await spine.advance(KEYED.key.retention - KEYED.key.margin + 1)
+    await spine.reconcile()
+    assert len(sends(spine)) == 1
+    assert looks(spine) == 1
+    assert (await row_of(spine, intent))["attempt"] == 1
+
+
+async def test_a_replay_comes_first_and_the_look_after_it(spine: Spine) -> None:
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop", "503"])
+    await spine.work()
+    await spine.advance(10)
+    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    seen = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'look'")
+    tried = [(each["how"], each["outcome"], each["http_status"]) for each in seen["details"]["tried"]]
+    assert tried == [("replay", "could_not_ask", 503)]
+    assert await spine.letters(intent) == []

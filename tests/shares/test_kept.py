@@ -1,0 +1,243 @@
+"""The call that a shared lane keeps free: for tenants that hold none, in one process and in the whole fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import psycopg
+import pytest
+from fix_spine import Spine
+from sending.box import OPERATION, idem_of
+from shares.queues import grab, lane, plant, tenants
+
+from idem import Sending, SendRequest, Succeeded
+from idem.outbox import claim as claims
+from idem.outbox import clock
+from idem.outbox.accept import Acceptor
+from idem.outbox.claim import LaneName
+from idem.outbox.database import Database
+from idem.outbox.settings import WorkerSettings
+from idem.outbox.turns import SHARED, WIDTH, Turns
+from idem.outbox.worker import Worker
+
+BULK = 100
+"""What the bulk run pays, and nobody else does."""
+
+
+async def spare(connection: Any, name: LaneName, turns: Turns | None = None, holder: str = "test") -> list[str]:
+    rows = await claims.claim(
+        connection, name, token=uuid4(), holder=holder, lease=60, limit=1, now=clock.boottime(), turns=turns, spare=True
+    )
+    return await tenants(connection, rows)
+
+
+async def test_what_is_kept_is_for_tenants_that_hold_no_call(spine: Spine) -> None:
+    plant(spine.url, 50, tenant="bulk", origin=spine.bank.url)
+    async with spine.database.connection() as connection:
+        assert set(await tenants(connection, await grab(connection, lane(spine), 4))) == {"bulk"}
+        assert await spare(connection, lane(spine)) == []
+        for tenant in ("anna", "zoe"):
+            plant(spine.url, 2, tenant=tenant, due_in=-1, origin=spine.bank.url)
+        turns = Turns()
+        assert sorted([*await spare(connection, lane(spine), turns), *await spare(connection, lane(spine), turns)]) == [
+            "anna",
+            "zoe",
+        ]
+        assert turns.others
+        assert await spare(connection, lane(spine), turns) == []
+        assert not turns.others
+        # What another process holds takes up none of this one's slots.
+        assert len(await spare(connection, lane(spine), holder="another")) == 1
+
+
+async def test_of_a_limited_fleet_nobody_gets_a_second_call_by_another_process(spine: Spine) -> None:
+    plant(spine.url, 50, tenant="bulk", origin=spine.bank.url)
+    fleet = replace(lane(spine), concurrency=5, asking=1)
+    async with spine.database.connection() as connection:
+        now = clock.boottime()
+        rows = await claims.claim(
+            connection,
+            fleet,
+            token=uuid4(),
+            holder="test",
+            lease=60,
+            limit=8,
+            now=now,
+            keep=1,
+            turns=(turns := Turns()),
+        )
+        assert (len(rows), turns.queued) == (4, True)
+        assert await spare(connection, fleet, holder="another") == []
+        plant(spine.url, 1, tenant="anna", due_in=-1, origin=spine.bank.url)
+        assert await spare(connection, fleet, holder="another") == ["anna"]
+        plant(spine.url, 1, tenant="zoe", due_in=-1, origin=spine.bank.url)
+        assert await spare(connection, fleet, holder="another") == []
+
+
+async def test_a_call_of_a_process_that_is_gone_holds_nothing(spine: Spine) -> None:
+    plant(spine.url, 2, tenant="anna", origin=spine.bank.url)
+    async with spine.database.connection() as connection:
+        assert len(await grab(connection, lane(spine), 1)) == 1
+        assert await spare(connection, lane(spine)) == []
+        await connection.execute(
+            "UPDATE idem.outbox SET claimed_until = statement_timestamp() WHERE claim_token IS NOT NULL"
+        )
+        assert await spare(connection, lane(spine)) == ["anna"]
+
+
+async def test_thousands_who_wait_for_their_back_off_hide_nobody(spine: Spine) -> None:
+    plant(spine.url, 500, due_in=3600, origin=spine.bank.url)
+    plant(spine.url, 1, tenant="tenant 000250 b", origin=spine.bank.url)
+    turns, found = Turns(), list[str]()
+    async with spine.database.connection() as connection:
+        for _ in range(500 // WIDTH + 2):
+            found += await spare(connection, lane(spine), turns)
+    assert found == ["tenant 000250 b"]
+
+
+def test_one_is_kept_while_tenants_share_the_lane() -> None:
+    turns = Turns()
+    turns.taken(["a", "a"], 0.0, 8, "a")
+    turns.taken(["a"], 1.0, 8, "a")
+    assert turns.keep(2.0, 8) == 0
+    turns.taken(["b"], 3.0, 8, "b")
+    assert [turns.keep(now, 8) for now in (3.0, 2.9 + SHARED, 3.0 + SHARED)] == [1, 1, 0]
+    assert (turns.keep(4.0, 2), turns.keep(4.0, 1)) == (1, 0)
+    turns.spared(["a"], SHARED, 1, "a")
+    assert turns.keep(2 * SHARED - 1, 8) == 1
+
+
+class Gate:
+    """A provider whose calls end one by one, when the test lets them; with a worker of four slots that hardly polls."""
+
+    def __init__(self, database: Database, url: str, path: Path) -> None:
+        self._database, self._url, self._path = database, url, path
+        self.under_way: Counter[int] = Counter()
+        self._ends: list[asyncio.Future[None]] = []
+
+    async def send(self, request: SendRequest, call: Sending) -> Succeeded:
+        call.start()
+        amount = request.json["amount"]
+        self.under_way[amount] += 1
+        end = asyncio.get_running_loop().create_future()
+        self._ends.append(end)
+        try:
+            await end
+        finally:
+            self.under_way[amount] -= 1
+        return Succeeded(request.key)
+
+    async def end_one(self) -> None:
+        under_way, end = self.under_way.total(), self._ends.pop(0)
+        if not end.done():
+            end.set_result(None)
+        while self.under_way.total() == under_way:
+            await asyncio.sleep(0)
+
+    async def reaches(self, **expected: int) -> None:
+        """Wait until so many calls of the bulk run and of others are under way."""
+        while (self.under_way[BULK], self.under_way[1]) != (expected["bulk"], expected["others"]):
+            await asyncio.sleep(0.01)
+
+    @asynccontextmanager
+    async def working(self, *, shared: bool, poll: float = 60, **settings: Any) -> AsyncIterator[Callable[..., None]]:
+        known = idem_of(self._path, self.send, **{"deadline": "40s"} | settings).catalogue()
+        spine = Spine(
+            self._database, cast(Any, None), known, Acceptor(known.operations, known.providers), self._url,
+            WorkerSettings(lease=60, margin=0.5, slots=4, poll=poll),
+        )  # fmt: skip
+        worker = Worker(spine.database, known, spine.settings)
+        if shared:
+            for tenant in ("a", "b"):
+                worker.lanes[0]._turns.taken([tenant], clock.boottime(), 4, tenant)
+        stop = asyncio.Event()
+        running = asyncio.create_task(worker.run(stop))
+
+        def accept(tenant: str, rows: int = 1) -> None:
+            for _ in range(rows):
+                amount = BULK if tenant == "bulk" else 1
+                spine.accept(uuid4().hex, amount, operation=OPERATION, tenant=tenant)
+
+        try:
+            yield accept
+        finally:
+            stop.set()
+            while not running.done():
+                for end in self._ends:
+                    if not end.done():
+                        end.set_result(None)
+                await asyncio.sleep(0.01)
+            await running
+
+
+@pytest.fixture
+def gate(database: Database, db_url: str, tmp_path: Path) -> Gate:
+    return Gate(database, db_url, tmp_path / "idem.toml")
+
+
+@pytest.mark.timeout(40)
+async def test_who_comes_during_a_bulk_run_waits_for_no_call_of_it(gate: Gate) -> None:
+    async with gate.working(shared=True) as accept:
+        accept("bulk", 8)
+        await gate.reaches(bulk=3, others=0)
+        accept("anna")
+        await gate.reaches(bulk=3, others=1)
+        # The call that ends makes room for others again, not for the bulk run.
+        await gate.end_one()
+        await gate.reaches(bulk=2, others=1)
+        accept("zoe")
+        await gate.reaches(bulk=2, others=2)
+
+
+@pytest.mark.timeout(40)
+async def test_the_bulk_run_goes_on_in_what_is_not_kept(gate: Gate) -> None:
+    async with gate.working(shared=True) as accept:
+        accept("bulk", 9)
+        for _ in range(6):
+            await gate.reaches(bulk=3, others=0)
+            await gate.end_one()
+        await gate.reaches(bulk=3, others=0)
+
+
+@pytest.mark.timeout(40)
+async def test_the_only_tenant_has_every_slot(gate: Gate) -> None:
+    async with gate.working(shared=False) as accept:
+        accept("bulk", 8)
+        await gate.reaches(bulk=4, others=0)
+
+
+@pytest.mark.timeout(40)
+async def test_one_is_kept_of_a_limited_fleet(gate: Gate) -> None:
+    async with gate.working(shared=True, limits={"concurrency": 3}) as accept:
+        accept("bulk", 8)
+        await gate.reaches(bulk=2, others=0)
+        accept("anna")
+        await gate.reaches(bulk=2, others=1)
+
+
+@pytest.mark.timeout(40)
+async def test_a_limited_fleet_goes_on_as_its_calls_end_not_at_the_next_poll(gate: Gate) -> None:
+    """Slots are free all the time; what ends makes room as soon as it is settled, a minute before the next poll."""
+    async with gate.working(shared=False, limits={"concurrency": 2}) as accept:
+        accept("bulk", 9)
+        for _ in range(7):
+            await gate.reaches(bulk=2, others=0)
+            await gate.end_one()
+        await gate.reaches(bulk=2, others=0)
+
+
+@pytest.mark.timeout(40)
+async def test_a_row_that_comes_due_without_a_hint_is_found_by_a_poll(gate: Gate, db_url: str) -> None:
+    async with gate.working(shared=True, poll=0.2) as accept:
+        accept("bulk", 8)
+        await gate.reaches(bulk=3, others=0)
+        with psycopg.connect(db_url, autocommit=True) as connection:
+            connection.execute("UPDATE idem.outbox SET tenant_id = 'anna' WHERE status = 'pending'")
+        await gate.reaches(bulk=4, others=0)

@@ -1,0 +1,55 @@
+"""Against localstripe, a real server that nobody here wrote: its signed webhooks, and the bar in a short form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fix_database import ENVIRONMENT
+from fix_localstripe import SETTINGS, WEBHOOK, Line, accept, environment, localstripe, one, pay_through_a_bad_line
+from fix_stripe import until
+from fix_webhooks import free_port, serving
+
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.configuration import load
+from idem.outbox.database import Database
+from idem.outbox.settings import WorkerSettings
+from idem.outbox.worker import Worker
+from idem.testing.proxy import Proxy
+
+
+@pytest.mark.slow
+async def test_a_bad_line_and_a_killed_worker_make_no_second_payment(db_url: str, tmp_path: Path) -> None:
+    """It takes every request as a new one: what was sent twice would stand there twice."""
+    figures = await pay_through_a_bad_line(db_url, tmp_path, intents=24, kills=1, share=0.3, patience=120)
+    assert (figures.payments, figures.twice, figures.never) == (24, 0, 0), figures.lines()
+    assert figures.completed == 24, figures.lines()
+    assert figures.line.killed == 1 and figures.line.cut > 0
+
+
+async def test_its_signed_webhooks_settle_what_lost_its_answer(database: Database, db_url: str, tmp_path: Path) -> None:
+    """Nobody looks: every answer is lost on the line, and the events alone say what happened."""
+    port, line = free_port(), Line(1.0)
+    async with localstripe(tmp_path) as local, Proxy(local.address, line.before, line.after) as proxy:
+        file, given = tmp_path / "idem.toml", environment(db_url)
+        origin = f"http://{proxy.host}:{proxy.port}"
+        file.write_text(SETTINGS % {"environment": ENVIRONMENT, "origin": origin, "webhook": WEBHOOK})
+        found = load(file, given)
+        known = Catalogue(ENVIRONMENT, found.providers, found.operations)
+        hooks = f"http://127.0.0.1:{port}/webhooks/stripe"
+        await local.post("/_config/webhooks/shop", url=hooks, secret=given["STRIPE_WEBHOOK_SECRET"])
+        async with serving(db_url, known, port=port):
+            accept(db_url, file, await local.card(), 4)
+            worker = Worker(database, known, WorkerSettings(lease=30, margin=1, slots=4))
+            try:
+                await worker.run_once()
+            finally:
+                await worker.close()
+
+            async def settled() -> bool:
+                return one(db_url, "SELECT count(*) FROM idem.intents WHERE outcome = 'succeeded'") == 4
+
+            await until(settled)
+        assert (line.cut, len(await local.all("payment_intents"))) == (4, 4)
+        assert one(db_url, "SELECT count(*) FROM idem.evidence WHERE source = 'reconciler'") == 0
+        assert one(db_url, "SELECT count(*) FROM idem.webhook_events WHERE verdict IN ('applied', 'stored')") == 4

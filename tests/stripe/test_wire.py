@@ -1,0 +1,114 @@
+"""The bytes that leave for Stripe, beside those that its own library sends for the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+import stripe
+from fix_stripe import KEY, configured
+
+from idem.outbox.contract import ProviderRequest
+from idem.outbox.provider import Question
+
+PROVIDER_KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
+VERSION = "2026-10-28.endive"
+MARK = {"idem_deployment": "test", "idem_key": PROVIDER_KEY}
+
+
+@dataclass
+class Seen:
+    url: str
+    requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def seen() -> Iterator[Seen]:
+    """A server that writes down what it is sent."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            found.requests.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"id": "pi_1", "object": "payment_intent"}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    found = Seen(f"http://127.0.0.1:{server.server_port}")
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+def sdk(seen: Seen) -> Any:
+    return stripe.StripeClient(KEY, base_addresses={"api": seen.url}, max_network_retries=0, stripe_version=VERSION).v1
+
+
+ORDERS: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "payment_intents",
+        "/v1/payment_intents",
+        {
+            "amount": 1250,
+            "currency": "eur",
+            "payment_method": "pm_card_visa",
+            "confirm": True,
+            "payment_method_types": ["card", "sepa_debit"],
+            "shipping": {"name": "Zoë & Søn", "address": {"line1": "1 Rue d'École", "city": "Paris"}},
+            "metadata": {"order": "A/7 ü"},
+        },
+    ),
+    ("refunds", "/v1/refunds", {"payment_intent": "pi_1", "amount": 200, "metadata": {}}),
+    ("payouts", "/v1/payouts", {"amount": 5, "currency": "eur", "metadata": {}}),
+    ("transfers", "/v1/transfers", {"amount": 5, "currency": "eur", "destination": "acct_1", "metadata": {}}),
+    ("customers", "/v1/customers", {"email": "a+b@shop.example", "metadata": {}}),
+    ("setup_intents", "/v1/setup_intents", {"usage": "off_session", "metadata": {}}),
+]
+
+
+@pytest.mark.parametrize(("service", "path", "params"), ORDERS, ids=[each[0] for each in ORDERS])
+def test_a_call_is_what_the_library_sends(
+    seen: Seen, tmp_path: Path, service: str, path: str, params: dict[str, Any]
+) -> None:
+    provider = configured(tmp_path, seen.url).providers["stripe"]
+    given = {name: value for name, value in params.items() if value != {}}
+    frozen = provider.freeze(ProviderRequest("POST", path, json=given), PROVIDER_KEY)
+    theirs = {**params, "metadata": {**params["metadata"], **MARK}}
+    getattr(sdk(seen), service).create(theirs, {"idempotency_key": PROVIDER_KEY})
+    ((method, sent_to, headers, body),) = seen.requests
+    assert (frozen.method, frozen.path) == (method, sent_to)
+    assert parse_qsl(frozen.body.decode(), strict_parsing=True) == parse_qsl(body.decode(), strict_parsing=True)
+    ours = {**frozen.headers, **provider.accounts["main"].credentials}
+    for name in ("content-type", "idempotency-key", "stripe-version", "authorization"):
+        assert ours[name] == headers[name], name
+
+
+def test_an_act_carries_no_metadata(seen: Seen, tmp_path: Path) -> None:
+    """Stripe refuses them there, and where it does not they would write over those of the payment itself."""
+    provider = configured(tmp_path, seen.url).providers["stripe"]
+    for act in ("confirm", "capture", "cancel"):
+        frozen = provider.freeze(ProviderRequest("POST", f"/v1/payment_intents/pi_1/{act}"), PROVIDER_KEY)
+        getattr(sdk(seen).payment_intents, act)("pi_1", {}, {"idempotency_key": PROVIDER_KEY})
+        _, sent_to, _, body = seen.requests[-1]
+        assert (frozen.path, frozen.body, frozen.headers["idempotency-key"]) == (sent_to, body, PROVIDER_KEY)
+
+
+def test_looks_carry_the_version_and_no_key(tmp_path: Path) -> None:
+    provider = configured(tmp_path, "http://127.0.0.1:9").providers["stripe"]
+    question = Question(PROVIDER_KEY, "pi_1", False, 1.0e9 * 1.79, "POST", "/v1/payment_intents")
+    by_id = provider.questions(question)[0]
+    assert (by_id.method, by_id.path) == ("GET", "/v1/payment_intents/pi_1")
+    assert by_id.headers["stripe-version"] == VERSION
+    assert "idempotency-key" not in by_id.headers

@@ -1,0 +1,246 @@
+"""One delivery of several events: each is taken by itself, and the answer is 2xx only when all are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fix_desk import Desk
+from fix_webhooks import READER, Hooks, event, serving, signed
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idem.outbox import pointer
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.outcomes import Refused, Succeeded
+from idem.outbox.providers import cutting, document
+from idem.outbox.providers.events import EventReader
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.rules import Condition, Rule, Says
+from idem.outbox.webhook import Reply
+
+P = pointer.parse
+LIST = replace(READER, id=P("/id"), events=P("/events"))
+
+
+@pytest.fixture
+async def changed(hooks: Hooks) -> AsyncIterator[Callable[..., Any]]:
+    """Another endpoint, whose provider `keyed` reads events so and answers so."""
+    opened: list[Any] = []
+
+    async def change(events: EventReader = LIST, reply: Reply | None = None) -> Hooks:
+        known = hooks.spine.catalogue
+        keyed = known.providers["keyed"]
+        assert isinstance(keyed, HttpProvider) and keyed.webhook is not None
+        webhook = keyed.webhook if reply is None else replace(keyed.webhook, reply=reply)
+        providers = {**known.providers, "keyed": replace(keyed, events=events, webhook=webhook)}
+        hooks.spine.catalogue = Catalogue(known.environment, providers, known.operations)
+        serves = serving(hooks.spine.url, hooks.spine.catalogue)
+        opened.append(serves)
+        return replace(hooks, url=await serves.__aenter__())
+
+    yield change
+    for serves in opened:
+        await serves.__aexit__(None, None, None)
+
+
+async def send(hooks: Hooks, content: Any, id: str = "msg_1") -> Any:
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return await hooks.http.post(f"{hooks.url}/webhooks/keyed", content=body, headers=signed(body, id))
+
+
+def item(id: str | None, key: object, status: str = "succeeded", reference: str = "pay_1") -> dict[str, Any]:
+    return ({} if id is None else {"id": id}) | event(key, status, reference)
+
+
+async def test_each_event_of_a_batch_does_what_it_says(hooks: Hooks, changed: Callable[..., Any]) -> None:
+    first, second = await hooks.desk.unknown("k1"), await hooks.desk.unknown("k2")
+    batching = await changed()
+    content = {
+        "meta": {"n": 1.10},
+        "events": [
+            item("ev_1", await hooks.key(first)),
+            item("ev_2", await hooks.key(second), "declined", "pay_2"),
+            item("ev_3", None, reference="pay_of_nobody"),
+        ],
+    }
+    answer = await send(batching, content)
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "events": [
+            {"event": "ev_1", "verdict": "applied"},
+            {"event": "ev_2", "verdict": "applied"},
+            {"event": "ev_3", "verdict": "unmatched"},
+        ]
+    }
+    assert await hooks.desk.state(first) == await hooks.desk.state(second) == ("completed", None)
+    assert (await hooks.spine.key(second))["response_status"] == 402
+    again = await send(batching, content, "msg_2")
+    assert {each["verdict"] for each in again.json()["events"]} == {"duplicate"}
+    # What is kept of each says that event alone, and everything around the list.
+    kept = await hooks.spine.all("SELECT body FROM idem.webhook_bodies ORDER BY webhook_event_id")
+    for number, row in enumerate(kept):
+        assert json.loads(bytes(row["body"])) == content | {"events": [content["events"][number]]}
+
+
+async def test_an_event_of_a_batch_that_waited_is_read_again(hooks: Hooks, changed: Callable[..., Any]) -> None:
+    """Unmatched when it came, between two others; its reference is written later."""
+    batching = await changed()
+    content = {"events": [item("ev_1", None), item("ev_2", None, reference="pay_9"), item("ev_3", None)]}
+    assert (await send(batching, content)).status_code == 200
+    intent = await hooks.desk.awaiting("k")
+    assert (await hooks.spine.reconcile()).events == 1
+    assert await hooks.desk.state(intent) == ("completed", None)
+    assert (await hooks.kept("ev_2"))["verdict"] == "applied"
+
+
+async def test_a_failure_in_the_middle_is_503_and_the_repetition_is_deduplicated(
+    hooks: Hooks, changed: Callable[..., Any]
+) -> None:
+    first, second = await hooks.desk.unknown("k1"), await hooks.desk.unknown("k2")
+    batching = await changed()
+    content = {
+        "events": [item("ev_1", await hooks.key(first)), item("ev_2", await hooks.key(second), reference="pay_2")]
+    }
+    async with hooks.spine.database.connection() as connection:
+        await connection.execute(
+            "CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF NEW.event_id = 'ev_2' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NEW; END $$;"
+            "CREATE TRIGGER fail BEFORE INSERT ON idem.webhook_events FOR EACH ROW EXECUTE FUNCTION public.fail();"
+        )
+    assert (await send(batching, content)).status_code == 503
+    assert await hooks.desk.state(first) == ("completed", None)
+    assert await hooks.desk.state(second) == ("unknown", "unknown")
+    async with hooks.spine.database.connection() as connection:
+        await connection.execute("DROP TRIGGER fail ON idem.webhook_events")
+    answer = await send(batching, content)
+    assert [each["verdict"] for each in answer.json()["events"]] == ["duplicate", "applied"]
+    assert await hooks.desk.state(second) == ("completed", None)
+
+
+async def test_what_has_no_id_is_left_out_and_the_rest_is_kept(hooks: Hooks, changed: Callable[..., Any]) -> None:
+    """The id in the headers is that of the whole delivery, so it tells no event of a batch from another."""
+    intent = await hooks.desk.unknown("k")
+    batching = await changed()
+    answer = await send(batching, {"events": [item(None, None), item("ev_2", await hooks.key(intent)), 7]})
+    assert answer.json() == {"event": "ev_2", "verdict": "applied"}
+    assert len(await hooks.spine.all("SELECT 1 FROM idem.webhook_events")) == 1
+    nothing = await send(batching, {"events": [item(None, None), item(None, None)]})
+    assert (nothing.status_code, nothing.json()["code"]) == (400, "webhook_unreadable")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b'{"events": []}', 200), (b'{"events": {}}', 400), (b'{"other": []}', 400), (b'{"events":[],"events":[]}', 400)],
+)
+async def test_an_empty_batch_is_taken_and_no_batch_is_not(
+    changed: Callable[..., Any], body: bytes, status: int
+) -> None:
+    batching = await changed()
+    assert (await send(batching, body)).status_code == status
+
+
+async def test_the_answer_that_a_provider_wants_to_hear(hooks: Hooks, changed: Callable[..., Any]) -> None:
+    intent = await hooks.desk.unknown("k")
+    replying = await changed(READER, Reply(202, b"[accepted]"))
+    answer = await send(replying, event(await hooks.key(intent)))
+    assert (answer.status_code, answer.content) == (202, b"[accepted]")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert await hooks.desk.state(intent) == ("completed", None)
+    refused = await hooks.http.post(f"{replying.url}/webhooks/keyed", content=b"{}", headers={})
+    assert refused.status_code in (401, 415)
+
+
+async def test_hazard_40_a_test_event_is_never_a_live_one(hooks: Hooks, changed: Callable[..., Any]) -> None:
+    intent = await hooks.desk.unknown("k")
+    live = await changed(replace(READER, when=(Condition(P("/livemode"), (True,)),)))
+    content = event(await hooks.key(intent))
+    assert (await send(live, content | {"livemode": False}, "evt_1")).json()["verdict"] == "ignored"
+    assert (await send(live, content, "evt_2")).json()["verdict"] == "ignored"
+    assert await hooks.desk.state(intent) == ("unknown", "unknown")
+    assert (await send(live, content | {"livemode": True}, "evt_3")).json()["verdict"] == "applied"
+
+
+WRAPPED = EventReader(
+    events=P("/notificationItems"), inside=P("/NotificationRequestItem"), id=P("/pspReference"),
+    id_parts=(P("/eventCode"), P("/success")), type=P("/eventCode"), key=P("/merchantReference"),
+    reference=P("/pspReference"),
+)  # fmt: skip
+RULES = (
+    Rule(Says.FINAL, body=(Condition(P("/eventCode"), ("AUTHORISATION",)), Condition(P("/success"), ("true",)))),
+    Rule(Says.REFUSED, body=(Condition(P("/eventCode"), ("AUTHORISATION",)),)),
+)
+
+
+def test_items_in_a_wrapper_are_told_apart_by_several_members() -> None:
+    items = [
+        {"eventCode": "AUTHORISATION", "success": said, "pspReference": "881", "merchantReference": "k"}
+        for said in ("true", "false")
+    ]
+    body = json.dumps({"live": "true", "notificationItems": [{"NotificationRequestItem": each} for each in items]})
+    events = WRAPPED.read(body.encode(), RULES)
+    assert events is not None
+    assert [each.id for each in events] == ["881/AUTHORISATION/true", "881/AUTHORISATION/false"]
+    assert [type(each.said) for each in events] == [Succeeded, Refused]
+    for each in events:
+        assert each.body is not None
+        assert WRAPPED.read(each.body, RULES) == (each,)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    before=st.dictionaries(st.text(max_size=4), JSON, max_size=3),
+    items=st.lists(JSON, max_size=5),
+    indent=st.none() | st.integers(0, 3),
+    ascii=st.booleans(),
+)
+def test_a_delivery_is_cut_without_changing_a_byte_of_what_is_kept(
+    before: dict[str, Any], items: list[Any], indent: int | None, ascii: bool
+) -> None:
+    before.pop("in", None)
+    whole = before | {"in": {"x": [1], "list": items, "y": {}}}
+    body = json.dumps(whole, indent=indent, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
+    if document.read_event(body) is document.UNREADABLE:
+        return
+    parts = cutting.alone(body, P("/in/list"))
+    assert [json.loads(part) for part in parts] == [
+        before | {"in": {"x": [1], "list": [each], "y": {}}} for each in items
+    ]
+
+
+def test_numbers_and_doubled_members_stay_as_they_were_written() -> None:
+    body = b'{"a":1e2,"l":[ {"n":1.10,"n":2} , 100000000000000000000.00 ],"z":[]}'
+    assert cutting.alone(body, P("/l")) == (
+        b'{"a":1e2,"l":[{"n":1.10,"n":2}],"z":[]}',
+        b'{"a":1e2,"l":[100000000000000000000.00],"z":[]}',
+    )
+
+
+async def test_a_provider_in_python_may_keep_the_whole_delivery(desk: Desk, hooks: Hooks) -> None:
+    """Its events say no body of their own: the place in the whole one is kept."""
+    known = hooks.spine.catalogue.providers["keyed"]
+    assert isinstance(known, HttpProvider)
+
+    class Whole(HttpProvider):
+        def read_events(self, body: bytes) -> Any:
+            return tuple(replace(each, body=None) for each in LIST.read(body, self.outcome) or ())
+
+    fields = {name: getattr(known, name) for name in known.__dataclass_fields__}
+    catalogue = hooks.spine.catalogue
+    hooks.spine.catalogue = replace(catalogue, providers={**catalogue.providers, "keyed": Whole(**fields)})
+    async with serving(hooks.spine.url, hooks.spine.catalogue) as url:
+        content = {"events": [item("ev_1", None), item("ev_2", None, reference="pay_9")]}
+        assert (await send(replace(hooks, url=url), content)).status_code == 200
+    assert (await hooks.kept("ev_2"))["place"] == 1
+    intent = await desk.awaiting("k")
+    assert (await hooks.spine.reconcile()).events == 1
+    assert await desk.state(intent) == ("completed", None)

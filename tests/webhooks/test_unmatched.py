@@ -1,0 +1,278 @@
+"""Events that match nothing: kept, tried again, and in the end a dead letter, once, or counted as foreign."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fix_webhooks import Hooks, event, serving
+from prometheus_client import REGISTRY
+
+from idem.outbox import ages
+from idem.outbox.contract import EventRule
+from idem.outbox.outcomes import NotExecuted
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.mark import Mark
+from idem.outbox.settings import SweeperSettings
+from idem.sweeper.daemon import Sweeper
+
+DAYS = 86400.0
+USUAL = EventRule()
+MARK = Mark(("deployment",), "test", ("ours", "key"))
+
+Change = Callable[..., Any]
+
+
+@pytest.fixture
+async def changed(hooks: Hooks) -> AsyncIterator[Change]:
+    """The endpoint again, with another contract of `keyed`."""
+    opened: list[Any] = []
+
+    async def change(rule: EventRule = USUAL, *, exclusive: bool = False, mark: Mark | None = None) -> None:
+        known = hooks.spine.catalogue
+        keyed = known.providers["keyed"]
+        assert isinstance(keyed, HttpProvider)
+        contract = replace(keyed.contract, event=rule, exclusive=exclusive)
+        keyed = replace(keyed, contract=contract, mark=mark)
+        hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
+        opened.append(serving(hooks.spine.url, hooks.spine.catalogue))
+        hooks.http.base_url = await opened[-1].__aenter__()
+
+    yield change
+    for serves in opened:
+        await serves.__aexit__(None, None, None)
+
+
+async def grow_old(hooks: Hooks, days: float = 1.1) -> None:
+    """Let the events be so old, and due."""
+    async with hooks.spine.database.connection() as connection:
+        await connection.execute(
+            "UPDATE idem.webhook_events SET received_at = now() - make_interval(secs => %s)", (days * DAYS,)
+        )
+        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
+
+
+async def letters(hooks: Hooks) -> list[dict[str, Any]]:
+    return await hooks.spine.all("SELECT * FROM idem.dead_letters WHERE reason = 'unmatched_webhook' ORDER BY id")
+
+
+def foreign() -> float:
+    value = REGISTRY.get_sample_value("idem_webhooks_foreign_total", {"provider": "keyed", "account": "keyed"})
+    return value or 0.0
+
+
+def like_ours() -> UUID:
+    """A key of the form of ours that nobody has."""
+    return UUID(int=uuid4().int & ~(0xF << 76) | 8 << 76)
+
+
+async def test_one_with_a_key_like_ours_becomes_a_dead_letter_once(hooks: Hooks) -> None:
+    """After its horizon, not before; and never a second time, even after somebody has discarded it."""
+    key = like_ours()
+    assert await hooks.verdict(event(key, reference="pay_of_nobody", card="4242")) == "unmatched"
+    await grow_old(hooks, 0.9)
+    await hooks.spine.reconcile()
+    assert await letters(hooks) == []
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    (letter,) = await letters(hooks)
+    details = letter["details"]
+    assert (letter["reason"], letter["intent_id"]) == ("unmatched_webhook", None)
+    assert (details["provider"], details["account"], details["event"]) == ("keyed", "keyed", "evt_1")
+    assert (details["type"], details["reference"]) == ("payment.succeeded", "pay_of_nobody")
+    assert details["provider_key"] == str(key)
+    assert "/data/card" in details["members"]
+    assert "4242" not in json.dumps(details)
+    await grow_old(hooks, 3)
+    await hooks.spine.reconcile()
+    assert len(await letters(hooks)) == 1
+    shown = await hooks.desk.cli("dlq", "show", letter["id"])
+    assert shown.code == 0, shown.err
+    for text in ("keyed/keyed", "evt_1", "payment.succeeded", "pay_of_nobody", "redrive", "discard"):
+        assert text in shown.out
+    listed = await hooks.desk.cli("dlq", "list", "--provider", "keyed", "--json")
+    assert [each["reason"] for each in listed.data["dead_letters"]] == ["unmatched_webhook"]
+    refused = await hooks.desk.cli("dlq", "resolve", letter["id"], "--as", "closed", "--reason", "x", "--yes")
+    assert refused.code != 0
+    gone = await hooks.desk.cli("dlq", "discard", letter["id"], "--reason", "a test of ours", "--yes")
+    assert gone.code == 0, gone.err
+    await grow_old(hooks, 5)
+    await hooks.spine.reconcile()
+    (letter,) = await letters(hooks)
+    assert (letter["resolution"], letter["note"]) == ("discarded", "a test of ours")
+
+
+async def test_a_match_that_comes_late_closes_it(hooks: Hooks) -> None:
+    """Its call is restored, or accepted, after the horizon."""
+    assert await hooks.verdict(event(like_ours(), reference="pay_9")) == "unmatched"
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    assert len(await letters(hooks)) == 1
+    intent = await hooks.desk.awaiting("k")
+    await hooks.spine.reconcile()
+    assert await hooks.desk.state(intent) == ("completed", None)
+    (letter,) = await letters(hooks)
+    assert letter["resolution"] == "webhook_applied"
+
+
+async def test_redrive_tries_it_again_with_the_contract_as_it_is_now(hooks: Hooks) -> None:
+    """The pointer to the key looked at the wrong place; it has been mended."""
+    intent = await hooks.desk.after("k", NotExecuted("transport"))
+    content = event(like_ours())
+    content["data"]["right_key"] = await hooks.key(intent)
+    assert await hooks.verdict(content) == "unmatched"
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    (letter,) = await letters(hooks)
+    async with hooks.spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 day'")
+    keyed = hooks.spine.catalogue.providers["keyed"]
+    assert isinstance(keyed, HttpProvider)
+    mended = replace(keyed, events=replace(keyed.events, key=("data", "right_key")))
+    known = hooks.spine.catalogue
+    hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": mended})
+    assert (await hooks.spine.reconcile()).events == 0
+    again = await hooks.desk.cli("dlq", "redrive", letter["id"], "--reason", "pointer mended", "--yes")
+    assert again.code == 0, again.err
+    assert (await hooks.spine.reconcile()).events == 1
+    assert await hooks.desk.state(intent) == ("completed", None)
+    (letter,) = await letters(hooks)
+    assert letter["resolution"] == "webhook_applied"
+    assert (letter["details"]["tried_by"], letter["details"]["tried_why"]) == ("grace", "pointer mended")
+
+
+async def test_hazard_40_foreign_traffic_calls_nobody(hooks: Hooks, changed: Change) -> None:
+    """Without a mark, a key of ours or an account of our own, nobody can tell: it is counted, and still tried."""
+    await changed(EventRule(horizon=3600))
+    before = foreign()
+    assert await hooks.verdict(event("order-17", reference="pay_9")) == "unmatched"
+    assert await hooks.verdict(event(None, reference="pay_8"), "evt_2") == "unmatched"
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    assert await letters(hooks) == []
+    assert {(await hooks.kept("evt_1"))["verdict"], (await hooks.kept("evt_2"))["verdict"]} == {"foreign"}
+    assert foreign() == before + 2
+    await grow_old(hooks, 3)
+    await hooks.spine.reconcile()
+    assert (await hooks.kept())["retry_at"] is None
+    assert foreign() == before + 2
+    # And still its reference wakes it.
+    intent = await hooks.desk.awaiting("k")
+    assert (await hooks.spine.reconcile()).events == 1
+    assert await hooks.desk.state(intent) == ("completed", None)
+
+
+async def test_hazard_40_an_exclusive_account_has_no_foreign_events(hooks: Hooks, changed: Change) -> None:
+    await changed(EventRule(horizon=3600), exclusive=True)
+    assert await hooks.verdict(event(None, reference="pay_9")) == "unmatched"
+    await grow_old(hooks, 0.1)
+    await hooks.spine.reconcile()
+    assert [each["reason"] for each in await letters(hooks)] == ["unmatched_webhook"]
+
+
+async def test_hazard_40_the_mark_decides_whose_it_is(hooks: Hooks, changed: Change) -> None:
+    """Another deployment's events carry UUIDs too: its mark is not ours."""
+    await changed(EventRule(horizon=3600), exclusive=True, mark=MARK)
+    before = foreign()
+    assert await hooks.verdict(event(like_ours(), reference="pay_8", deployment="staging")) == "foreign"
+    assert await hooks.verdict(event(None, reference="pay_7", deployment="test"), "evt_2") == "unmatched"
+    assert foreign() == before + 1
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    assert [each["details"]["event"] for each in await letters(hooks)] == ["evt_2"]
+    assert foreign() == before + 1
+
+
+async def test_the_key_beside_the_mark_matches_too(hooks: Hooks, changed: Change) -> None:
+    await changed(mark=MARK)
+    intent = await hooks.desk.unknown("k")
+    content = event(None, deployment="test", ours={"key": await hooks.key(intent)})
+    del content["data"]["idempotency_key"]
+    assert await hooks.verdict(content) == "applied"
+
+
+async def test_without_a_horizon_it_is_never_a_dead_letter(hooks: Hooks, changed: Change) -> None:
+    await changed(EventRule(horizon=None), exclusive=True)
+    assert await hooks.verdict(event(like_ours(), reference="pay_9")) == "unmatched"
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    assert await letters(hooks) == []
+    assert (await hooks.kept())["verdict"] == "foreign"
+
+
+async def test_the_age_of_what_waits_is_a_metric(hooks: Hooks) -> None:
+    assert await hooks.verdict(event(like_ours(), reference="pay_9")) == "unmatched"
+    await grow_old(hooks, 0.5)
+    async with hooks.spine.database.connection() as connection:
+        await ages.report(connection)
+    assert REGISTRY.get_sample_value("idem_webhooks_unmatched") == 1
+    assert (REGISTRY.get_sample_value("idem_webhooks_unmatched_oldest_seconds") or 0) > 0.4 * DAYS
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    async with hooks.spine.database.connection() as connection:
+        await ages.report(connection)
+    assert REGISTRY.get_sample_value("idem_webhooks_unmatched") == 0
+
+
+async def test_retention_keeps_what_a_person_or_a_repetition_needs(hooks: Hooks, changed: Change) -> None:
+    """An open letter's event with its body, and every event for as long as it may be sent again."""
+    await changed(EventRule(redelivery=200 * DAYS))
+    await hooks.verdict(event(like_ours(), reference="pay_8"), "evt_1")
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    await hooks.verdict(event(None, reference="pay_7"), "evt_2")
+    await old_ids(hooks, 150)
+    await sweep(hooks)
+    assert {row["event_id"] for row in await hooks.spine.all("SELECT event_id FROM idem.webhook_events")} == {
+        "evt_1",
+        "evt_2",
+    }
+    await old_ids(hooks, 150)
+    await sweep(hooks)
+    assert [row["event_id"] for row in await hooks.spine.all("SELECT event_id FROM idem.webhook_events")] == ["evt_1"]
+    assert len(await hooks.spine.all("SELECT 1 FROM idem.webhook_bodies")) == 1
+
+
+async def old_ids(hooks: Hooks, days: int) -> None:
+    """Let days pass for events and bodies, whose ids are made of their time."""
+    async with hooks.spine.database.connection() as connection:
+        await connection.execute(
+            """
+            CREATE TEMPORARY TABLE moved AS
+            SELECT id AS old, overlay(id::text PLACING left(idem.first_uuid7(received_at - %(d)s::interval)::text, 13)
+                                      FROM 1 FOR 13)::uuid AS new
+              FROM idem.webhook_events
+            """,
+            {"d": f"{days} days"},
+        )
+        await connection.execute(
+            "UPDATE idem.webhook_bodies b SET webhook_event_id = m.new, received_at = received_at - %(d)s::interval"
+            " FROM moved m WHERE m.old = b.webhook_event_id",
+            {"d": f"{days} days"},
+        )
+        await connection.execute(
+            "UPDATE idem.dead_letters d SET webhook_event_id = m.new FROM moved m WHERE m.old = d.webhook_event_id"
+        )
+        await connection.execute(
+            "UPDATE idem.webhook_events w SET id = m.new, received_at = received_at - %(d)s::interval"
+            " FROM moved m WHERE m.old = w.id",
+            {"d": f"{days} days"},
+        )
+        await connection.execute("DROP TABLE moved")
+
+
+async def sweep(hooks: Hooks) -> None:
+    one = Sweeper(hooks.spine.database, hooks.spine.catalogue, SweeperSettings())
+    await one.run_once()
+
+
+async def test_hazard_40_a_random_key_of_another_program_calls_nobody(hooks: Hooks) -> None:
+    """Some libraries make a UUID for each request: ours are of version 8."""
+    assert await hooks.verdict(event(uuid4(), reference="pay_of_others")) == "unmatched"
+    await grow_old(hooks)
+    await hooks.spine.reconcile()
+    assert await letters(hooks) == []

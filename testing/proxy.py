@@ -38,6 +38,7 @@ class Proxy:
         self.port = 0
         self.connections = 0
         self._server: asyncio.Server | None = None
+        self._away = True
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -52,10 +53,16 @@ class Proxy:
         """Listen; after `stop` on the same port again."""
         self._server = await asyncio.start_server(self._accept, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
+        self._away = False
 
     async def stop(self) -> None:
-        """Refuse new connections and cut those that stand."""
-        if self._server is not None:
+        """Refuse new connections, and cut those that stand and those that are just being made."""
+        self._away = True
+        if self._server is not None and self._server.sockets:
+            # asyncio loses a connection, open and unread, whose server is closed between its accept and its transport.
+            asyncio.get_running_loop().remove_reader(self._server.sockets[0].fileno())
+            for _ in range(3):
+                await asyncio.sleep(0)
             self._server.close()
         self.cut_all()
         for task in list(self._tasks):
@@ -70,6 +77,7 @@ class Proxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         number = self.connections
+        self._open.add(writer)
         try:
             if isinstance(self._target, str):
                 server_reader, server_writer = await asyncio.open_unix_connection(self._target)
@@ -78,7 +86,12 @@ class Proxy:
         except OSError:
             self._cut(writer)
             return
-        self._open |= {writer, server_writer}
+        self._open.add(server_writer)
+        if self._away or writer.transport.is_closing():
+            # Accepted before the proxy went, or cut while the server was called.
+            self._cut(writer)
+            self._cut(server_writer)
+            return
         there = asyncio.create_task(self._pump(number, "to_server", reader, server_writer))
         back = asyncio.create_task(self._pump(number, "to_client", server_reader, writer))
         for task in (there, back):

@@ -78,14 +78,16 @@ async def is_void(connection: AsyncConnection[Any], row_id: UUID, key: UUID) -> 
 IS_CANCELLED = """
 SELECT EXISTS (SELECT FROM idem.outbox o
                 WHERE o.id = %(row)s
-                  AND (o.cancel_sent AND o.provider_key = %(key)s
+                  AND (o.cancel_sent AND o.provider_key = coalesce(%(key)s::uuid, o.provider_key)
                        OR EXISTS (SELECT FROM idem.evidence e
-                                   WHERE e.intent_id = o.intent_id AND e.details ->> 'cancelled_key' = %(key)s::text)))
+                                   WHERE e.intent_id = o.intent_id
+                                     AND e.details ->> 'cancelled_key'
+                                         = coalesce(%(key)s::text, e.details ->> 'cancelled_key'))))
 """
 
 
-async def is_cancelled(connection: AsyncConnection[Any], row_id: UUID, key: UUID) -> bool:
-    """Whether the provider was told to cancel what was sent under this key of an open row.
+async def is_cancelled(connection: AsyncConnection[Any], row_id: UUID, key: UUID | None) -> bool:
+    """Whether the provider was told to cancel what was sent under this key of an open row (None: any of its).
 
     What was seen under it before then need not stand any more.
     """

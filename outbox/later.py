@@ -1,4 +1,7 @@
-"""Later facts (refund, dispute, bounce): kept in the timeline and told once. They change no state and prove nothing."""
+"""Later facts (refund, dispute, bounce): kept in the timeline and told once. They change no state.
+
+They prove no end, but that the object is there: while its call may still be sent, that is a contradiction.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,22 @@ from idem.outbox import storable
 from idem.outbox.change import Evidence
 from idem.outbox.outcomes import Fields
 from idem.outbox.proofs import note
+from idem.outbox.states import KeyState, OutboxStatus
 
-Told: TypeAlias = Literal["told", "early", "locked"]
-"""early: the call's end is not known yet, and nobody hears what came after it before. locked: somebody holds the
-intent or its row."""
+Told: TypeAlias = Literal["told", "early", "open", "locked"]
+"""early: the call's end is not known yet, and nobody hears what came after it before. open: the same, and by what we
+know the provider may not have its object at all. locked: somebody holds the intent or its row."""
 
 # Under the locks of both, because events are numbered, and whoever changes the row reads the numbers once it has that
 # lock; nobody's transaction is waited for.
-LOCK_ROWS = "SELECT o.id FROM idem.outbox o WHERE o.intent_id = %(intent)s FOR UPDATE SKIP LOCKED"
-IS_LOCKED = (
-    "SELECT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = %(intent)s AND o.id <> ALL (%(ours)s::uuid[]))"
+LOCK_ROWS = """
+WITH ours AS MATERIALIZED (
+    SELECT o.id, o.status FROM idem.outbox o WHERE o.intent_id = %(intent)s FOR UPDATE SKIP LOCKED
 )
+SELECT ARRAY(SELECT c.status FROM ours c) AS statuses,
+       EXISTS (SELECT FROM idem.outbox o
+                WHERE o.intent_id = %(intent)s AND o.id <> ALL (ARRAY(SELECT c.id FROM ours c))) AS locked
+"""
 STANDS = "SELECT n.state FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE SKIP LOCKED"
 TELL = """
 INSERT INTO idem.events (aggregateid, number, type, payload)
@@ -47,22 +55,28 @@ async def tell(
     status: str | None,
     fields: Fields,
     recorded: bool = False,
+    cancelled: bool = False,
 ) -> Told:
     """Keep a later fact as evidence, unless it is `recorded` already, and tell it as an event of its intent, in the
     caller's transaction.
 
-    An intent that has not come to an end gets no event yet: come again.
+    An intent that has not come to an end gets no event yet: come again. `cancelled`: we have told the provider to
+    cancel the object, so that the fact may be the echo of that and contradicts nothing.
     """
-    rows = await (await connection.execute(LOCK_ROWS, {"intent": intent_id})).fetchall()
-    ours = {"intent": intent_id, "ours": [row[0] for row in rows]}
-    if (locked := await (await connection.execute(IS_LOCKED, ours)).fetchone()) and locked[0]:
+    rows = await (await connection.execute(LOCK_ROWS, {"intent": intent_id})).fetchone()
+    assert rows is not None
+    statuses, locked = rows
+    if locked:
         return "locked"
     stands = await (await connection.execute(STANDS, {"intent": intent_id})).fetchone()
     if stands is None:
         return "locked"
     if not recorded:
         await note(connection, row_id, evidence, token=token)
-    if stands[0] not in ("completed", "failed_retryable"):
+    # The provider's own word stands behind an `awaiting` row: its object is there.
+    if statuses and not cancelled and OutboxStatus.AWAITING not in statuses:
+        return "open"
+    if stands[0] not in (KeyState.COMPLETED, KeyState.FAILED_RETRYABLE):
         return "early"
     said = {
         "intent": intent_id,

@@ -33,7 +33,8 @@ live claim or a locked row. agrees, conflict: compared with a step that was done
 exists, or the key was complete when the object existed, and now that has failed. noted: it is evidence, and no proof.
 ignored: of a type that nobody wants, or about an object that its call made beside its own. unmatched: about no call
 that we know yet. deferred: applying it failed, and is tried again. duplicate: known already. hint: the provider is
-asked before it is believed; unconfirmed: and has nothing. early: a later fact that is told when its call has ended.
+asked before it is believed, or because it is a later fact about a call of which we know no object; unconfirmed: and has
+nothing. early: a later fact that is told when its call has ended.
 foreign: about nothing of ours, as far as can be told.
 """
 
@@ -171,12 +172,17 @@ async def _tell(connection: AsyncConnection[Any], event_row: UUID, what: Ready) 
     told = await later.tell(
         connection, match.row_id, match.intent_id, what.evidence(),
         token=event_row, status=event.status, fields=event.fields, recorded=what.recorded,
+        cancelled=await generations.is_cancelled(connection, match.row_id, provider_key(event.key)),
     )  # fmt: skip
     match told:
         case "told":
             return "later_fact"
         case "early":
             return "early"
+        case "open":
+            # What was refunded was made: no send, and no verdict that nothing was, until the provider has been asked.
+            await hints.keep(connection, event_row, match.row_id, event)
+            return "hint"
         case "locked":
             # What is recorded is not recorded once more.
             return "early" if what.recorded else "deferred"

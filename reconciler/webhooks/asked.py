@@ -145,3 +145,14 @@ HINT_ENDED = (
 async def end(connection: AsyncConnection[Any], hint: Hint, verdict: Verdict) -> None:
     """Write what has become of it."""
     await connection.execute(HINT_ENDED, {"id": hint.waiting.id, "verdict": verdict})
+
+
+HINT_IS_EARLY = """
+UPDATE idem.webhook_events SET verdict = 'early', retry_at = statement_timestamp(), tries = 0
+ WHERE id = %(id)s AND verdict = 'hint'
+"""
+
+
+async def let_tell(connection: AsyncConnection[Any], hint: Hint) -> None:
+    """Nothing contradicts the later fact any more: it is told as soon as its call has ended."""
+    await connection.execute(HINT_IS_EARLY, {"id": hint.waiting.id})

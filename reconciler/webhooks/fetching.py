@@ -104,6 +104,9 @@ class Hints:
             if await hints.is_old_news(connection, match.intent_id, event):
                 await self._end(connection, hint, event, "agrees", Seen(note="it is known already"), None)
                 return
+            if event.later and hint.status in (None, OutboxStatus.AWAITING):
+                await self._let_tell(connection, hint)
+                return
         question = hint.question(event)
         if not self._lane.provider.questions(question):
             seen = Seen(note="there is nothing that could be asked about it: `webhook.fetch` needs a look-up by id")
@@ -137,7 +140,10 @@ class Hints:
                 await asked.put_off(connection, hint, again=pause(taken.tries), counts=True)
                 await waiting.bury(connection, taken, error)
                 return
-            await asked.end(connection, hint, verdict)
+            if event.later:
+                await asked.let_tell(connection, hint)
+            else:
+                await asked.end(connection, hint, verdict)
             await unmatched.close(connection, taken.id, verdict)
         self._tell(hint, verdict)
 
@@ -145,6 +151,10 @@ class Hints:
         """Believed like any other absence: when enough looks agree and the consistency horizon has passed."""
         lookup, absents = self._lane.provider.contract.lookup, hint.absents + 1
         left = lookup.horizon - hint.waiting.age
+        if event.later and absents >= lookup.agree and left < 0:
+            seen = dataclasses.replace(seen, note="the provider tells what became of an object, and shows none")
+            await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
+            return
         async with self._database.connection() as connection:
             if absents >= lookup.agree and left < 0:
                 await self._end(connection, hint, event, "unconfirmed", seen, "absent")
@@ -159,7 +169,8 @@ class Hints:
         if look.retry_after is not None:
             again = max(again, min(look.retry_after, self._lane.provider.contract.retry_after_cap))
         async with self._database.connection() as connection:
-            if not answered:
+            # A later fact keeps only what may be sent from its way; elsewhere it has time.
+            if not answered or (event.later and hint.status not in QUEUED):
                 await asked.put_off(connection, hint, again=again, counts=False)
                 return
             enough = taken.tries >= waiting.FAILURES_THAT_NEED_A_PERSON
@@ -170,6 +181,13 @@ class Hints:
             async with moves.transaction(connection):
                 await asked.put_off(connection, hint, again=max(again, pause(taken.tries)), counts=True)
                 await waiting.bury(connection, taken, f"what was fetched decides nothing: {seen.note or 'no rule'}")
+
+    async def _let_tell(self, connection: AsyncConnection[Any], hint: Hint) -> None:
+        """A later fact whose call has come to its end, or whose object is known."""
+        async with moves.transaction(connection):
+            if await waiting.still_waits(connection, hint.waiting):
+                await hints.drop(connection, hint.waiting.id)
+                await asked.let_tell(connection, hint)
 
     async def _end(
         self, connection: AsyncConnection[Any], hint: Hint, event: Event, verdict: Verdict, seen: Seen,

@@ -22,7 +22,7 @@ def is_due(contract: Contract, event: Event) -> bool:
     """Whether the provider is to be asked what this event says.
 
     Not where it says nothing: neither an end nor a beginning, nor that something of ours has changed there. A later
-    fact changes no state, so it is told as it came.
+    fact changes no state, so it is told as it came, unless its call is open (`idem.outbox.later`).
     """
     return contract.event.fetch and not event.later and (event.said is not None or event.bare)
 

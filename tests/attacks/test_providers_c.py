@@ -43,8 +43,8 @@ async def run(spine: Spine, statement: str, **about: Any) -> None:
 
 
 async def early(hooks: Hooks) -> UUID:
-    """A refund of a call whose end is not known yet."""
-    hooks.spine.bank.script(None, ["act_then_drop"])
+    """A refund of a call that the provider has accepted, and whose end is not known yet."""
+    hooks.spine.bank.script(None, ["pending:600"])
     intent = await asyncio.to_thread(hooks.spine.accepted, "k")
     await hooks.spine.work()
     assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "early"
@@ -79,7 +79,8 @@ async def test_a_waiting_event_whose_body_is_gone_calls_somebody(hooks: Hooks, v
         spine, "INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) VALUES (%(i)s, '{}', %(b)s)",
         i=body["webhook_event_id"], b=body["body"],
     )  # fmt: skip
-    assert await hooks.verdict(event(await hooks.key(intent)), "evt_2") == "applied"
+    reference = spine.bank.log.payments()[-1].id
+    assert await hooks.verdict(event(await hooks.key(intent), reference=reference), "evt_2") == "applied"
     assert (await looked_again(hooks))[:2] == ("later_fact", intent)
     assert [kind for kind, _ in await told(hooks, intent)] == ["completed", "later_fact"]
     assert await spine.letters(intent) == []

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import httpx
 import pytest
 from fix_webhooks import Hooks, event, serving
+from settling.shop import cancelling
 
-from idem.outbox import pointer
+from idem.outbox import operator, pointer
 from idem.outbox.contract import EventRule
+from idem.outbox.errors import Refusal
+from idem.outbox.outcomes import NotExecuted
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.rules import Condition, Places, Rule, Says
+from idem.reconciler.webhooks import waiting
 
 P = pointer.parse
 REFUNDED = Rule(
@@ -27,15 +33,28 @@ REFUNDED = Rule(
 @pytest.fixture
 async def refunds(hooks: Hooks) -> AsyncIterator[Hooks]:
     """An endpoint whose contract knows refunds; it asks before it believes an end."""
+    async with knowing_refunds(hooks, fetch=True):
+        yield hooks
+
+
+@contextlib.asynccontextmanager
+async def knowing_refunds(hooks: Hooks, *, fetch: bool) -> AsyncIterator[None]:
     known = hooks.spine.catalogue
     keyed = known.providers["keyed"]
     assert isinstance(keyed, HttpProvider)
-    contract = replace(keyed.contract, event=EventRule(fetch=True))
+    contract = replace(keyed.contract, event=EventRule(fetch=fetch))
     keyed = replace(keyed, outcome=(REFUNDED, *keyed.outcome), contract=contract)
     hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
     async with serving(hooks.spine.url, hooks.spine.catalogue) as url:
         hooks.http.base_url = url
-        yield hooks
+        yield
+
+
+async def again(hooks: Hooks) -> None:
+    """Whatever waits is tried now."""
+    async with hooks.spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
+    await hooks.spine.reconcile()
 
 
 async def told(hooks: Hooks, intent: UUID) -> list[tuple[str, dict[str, Any]]]:
@@ -77,16 +96,14 @@ async def test_a_refund_before_the_success_is_no_proof_and_is_told_after_it(refu
     await spine.work()
     reference = spine.bank.log.payments()[-1].id
     key = await refunds.key(intent)
-    assert await refunds.verdict(event(key, "refunded", reference)) == "early"
+    assert await refunds.verdict(event(key, "refunded", reference)) == "hint"
     assert await refunds.desk.state(intent) == ("unknown", "unknown")
     assert await told(refunds, intent) == []
     assert ("webhook", "later_fact", None) in await spine.evidence(intent)
     assert await refunds.verdict(event(key, "succeeded", reference), "evt_2") == "hint"
     await spine.reconcile()
     assert await refunds.desk.state(intent) == ("completed", None)
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
-    await spine.reconcile()
+    await again(refunds)
     assert [kind for kind, _ in await told(refunds, intent)] == ["completed", "later_fact"]
     assert (await refunds.kept())["verdict"] == "later_fact"
     assert [each for each in await spine.evidence(intent) if each[1] == "later_fact"] == [
@@ -104,23 +121,89 @@ async def test_a_locked_intent_is_not_waited_for(refunds: Hooks) -> None:
     async with refunds.spine.database.connection() as connection, connection.transaction():
         await connection.execute("SELECT FROM idem.intents WHERE id = %s FOR UPDATE", (intent,))
         assert await refunds.verdict(event(await refunds.key(intent), "refunded")) == "deferred"
-    async with refunds.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now()")
-    await refunds.spine.reconcile()
+    await again(refunds)
     assert [kind for kind, _ in await told(refunds, intent)] == ["completed", "later_fact"]
 
 
-async def test_a_look_up_never_takes_a_later_fact_for_anything(refunds: Hooks) -> None:
-    """The object that is asked for is refunded by now: that says nothing of how the call ended, and nothing is sent."""
-    intent = await refunds.desk.pending("k")
+async def test_a_later_fact_is_no_proof_of_an_end_and_yet_nothing_is_sent_against_it(refunds: Hooks) -> None:
+    """The object is refunded by now: that says nothing of how the call ended, but that "not executed" is wrong."""
+    spine, intent = refunds.spine, await refunds.desk.pending("k")
     claimed = await refunds.desk.claim()
-    assert await refunds.verdict(event(await refunds.key(intent), "refunded")) == "early"
-    assert await refunds.spine.all("SELECT 1 FROM idem.proofs") == []
-    from idem.outbox.outcomes import NotExecuted
-
+    assert await refunds.verdict(event(await refunds.key(intent), "refunded")) == "hint"
+    assert await spine.all("SELECT 1 FROM idem.proofs WHERE outcome <> 'hint'") == []
     await refunds.desk.settle(claimed, NotExecuted("request"))
-    async with refunds.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now()")
-    await refunds.spine.reconcile()
+    await spine.advance(120)
+    for _ in range(waiting.FAILURES_THAT_NEED_A_PERSON + 1):
+        await again(refunds)
     assert await refunds.desk.state(intent) == ("failed_retryable", "held")
-    assert [kind for kind, _ in await told(refunds, intent)] == ["rested", "later_fact"]
+    assert [kind for kind, _ in await told(refunds, intent)] == ["rested"]
+    assert await spine.letters(intent) == ["handler_failed", "rejected"]
+    said = await spine.one("SELECT details ->> 'error' AS error FROM idem.dead_letters WHERE reason = 'handler_failed'")
+    assert "tells what became of an object" in said["error"]
+    assert (await refunds.kept())["verdict"] == "hint"
+    about = {"by": "ada", "reason": "again", "version": await refunds.desk.version(intent)}
+    async with spine.database.connection() as connection:
+        with pytest.raises(Refusal, match="still to be confirmed"):
+            await operator.redrive(connection, spine.catalogue, intent, **about)
+        # Somebody who knows takes the responsibility, and the fact is evidence from then on.
+        await operator.redrive(connection, spine.catalogue, intent, **about, know_it_did_not_happen=True)
+    await again(refunds)
+    assert (await refunds.kept())["verdict"] == "noted"
+    await spine.work()
+    assert await refunds.desk.state(intent) == ("completed", None)
+
+
+@pytest.mark.parametrize("fetch", [True, False])
+async def test_a_refund_of_what_was_held_to_be_not_executed_stops_the_next_send(hooks: Hooks, fetch: bool) -> None:
+    """The verdict was wrong. Whoever would send again does not, and the look finds what is there."""
+    async with knowing_refunds(hooks, fetch=fetch):
+        await stopped_by_a_refund(hooks)
+
+
+async def stopped_by_a_refund(refunds: Hooks) -> None:
+    spine, desk = refunds.spine, refunds.desk
+    intent = await desk.pending("k")
+    await desk.settle(await desk.claim(), NotExecuted("transport"))
+    key = await refunds.key(intent)
+    # Made behind our back, as by a request that a proxy had kept for longer than any limit.
+    async with httpx.AsyncClient() as client:
+        wanted = {"amount": 100, "currency": "eur"}
+        headers = {"idempotency-key": key, "authorization": "Bearer keyed-token"}
+        made = await client.post(f"{spine.bank.url}/payments", json=wanted, headers=headers)
+    assert await refunds.verdict(event(key, "refunded", made.json()["id"])) == "hint"
+    async with spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.outbox SET available_at = now()")
+    sent = len(spine.bank.log.requests)
+    await spine.work()
+    assert len(spine.bank.log.requests) == sent
+    await again(refunds)
+    assert await desk.state(intent) == ("completed", None)
+    await again(refunds)
+    assert [kind for kind, _ in await told(refunds, intent)] == ["completed", "later_fact"]
+    assert len(spine.bank.log.payments()) == 1
+    assert [each for each in await spine.evidence(intent) if each[1] == "later_fact"] == [
+        ("webhook", "later_fact", None)
+    ]
+
+
+async def test_the_echo_of_our_own_cancel_contradicts_nothing(hooks: Hooks) -> None:
+    """We have cancelled it, and so it is told as what became of it; the next send is made under a new key."""
+    spine = hooks.spine
+    cancelling(spine)
+    async with knowing_refunds(hooks, fetch=False):
+        spine.bank.script(None, ["act_then_drop"])
+        intent = await hooks.desk.pending("k")
+        await spine.work()
+        key, made = await hooks.key(intent), spine.bank.log.payments()[-1].id
+        await spine.advance(300)
+        assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
+        assert await hooks.desk.state(intent) == ("failed_retryable", "held")
+        assert await hooks.verdict(event(key, "refunded", made)) in ("later_fact", "early")
+        await again(hooks)
+        await spine.advance(300)
+        await spine.reconcile()
+        await spine.work()
+        await again(hooks)
+        assert await hooks.desk.state(intent) == ("completed", None)
+        assert (await hooks.kept())["verdict"] == "later_fact"
+        assert await spine.letters(intent) == []

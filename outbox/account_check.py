@@ -13,10 +13,10 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from idem.outbox import daemon_events, pausing, telemetry
-from idem.outbox.claim import LaneName
 from idem.outbox.daemon import HEARTBEAT, Trouble, wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
+from idem.outbox.lane_names import LaneName
 from idem.outbox.questioning import cancelled
 
 AGAIN: Final = 60.0

@@ -13,29 +13,12 @@ from psycopg import AsyncConnection
 from idem.outbox.change import Row
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import AWAY, Database, records
+from idem.outbox.lane_names import LaneName
 from idem.outbox.states import KeyState, OutboxStatus
-from idem.outbox.turns import Turns
+from idem.outbox.turns import WIDTH, Turns
 
 FORMAT_VERSIONS = (1,)
 """The versions of a frozen request that this code can send; rows of others are left to a worker that knows them."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaneName:
-    """What a claim is for. A row of another account, origin or environment cannot be claimed through it.
-
-    `concurrency`: calls of the fleet at a time, exceeded by no batch where it is `exact`; `asking`: how many of them
-    looks and replays may take together.
-    """
-
-    provider: str
-    account: str
-    origin: str
-    environment: str
-    operations: tuple[str, ...]
-    concurrency: int | None = None
-    exact: bool = False
-    asking: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +166,7 @@ async def claim(
         "environment": lane.environment,
         "concurrency": lane.concurrency,
         "asking": lane.asking,
-        "turns": turns.wide if spare else turns.width,
+        "turns": WIDTH if spare else turns.width,
         "keep": keep,
         "spare": spare,
         "after": turns.after,

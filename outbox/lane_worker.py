@@ -12,14 +12,13 @@ from idem.outbox import claim as claims
 from idem.outbox import clock, telemetry
 from idem.outbox.account_check import AccountCheck
 from idem.outbox.answers import Rendered, Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import Claimed, LaneName
+from idem.outbox.claim import Claimed
 from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
+from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
 from idem.outbox.probe import Probe
-from idem.outbox.providers import nobody
 from idem.outbox.reports import Report
 from idem.outbox.sending import StillSending
 from idem.outbox.settings import WorkerSettings
@@ -292,26 +291,3 @@ class LaneWorker:
             note = Seen(note="given back: the answer to the claim was lost")
             desk.settler.put(Report(row, NotExecuted("given_back"), note, self._terms[row.operation]))
         desk.settler.let_go(token)
-
-
-def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]]:
-    """The lanes of a configuration: one for each (provider, account) that an operation uses, nobody's left out."""
-    lanes: dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]] = {}
-    for operation in catalogue.operations.values():
-        if operation.provider == nobody.NAME:
-            continue
-        contract = catalogue.providers[operation.provider].contract
-        key = (operation.provider, operation.account)
-        terms = {**(lanes[key][1] if key in lanes else {}), operation.name: Terms(contract, operation)}
-        lane = LaneName(
-            provider=operation.provider,
-            account=operation.account,
-            origin=catalogue.providers[operation.provider].accounts[operation.account].origin,
-            environment=catalogue.environment,
-            operations=tuple(sorted(terms)),
-            concurrency=contract.limits.concurrency,
-            exact=contract.limits.exact,
-            asking=contract.limits.asking,
-        )
-        lanes[key] = (lane, terms)
-    return lanes

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from idem.outbox import clock, known, pausing
 from idem.outbox.breaker import State
-from idem.outbox.claim import LaneName
 from idem.outbox.database import Database
 from idem.outbox.lane import Lane
+from idem.outbox.lane_names import LaneName
 
 
 class Probe:

@@ -14,7 +14,6 @@ WIDTH = 100
 """Tenants that one claim looks at, of which those count whose first row is due: bounds what it costs, about 15
 microseconds for each, when thousands of tenants wait for their back-off."""
 
-
 SHARED = 600.0
 """Seconds for which a lane counts as shared after it was seen to be: a slot is kept free in it meanwhile."""
 
@@ -40,11 +39,6 @@ class Turns:
     def width(self) -> int:
         """How many tenants the next claim looks at; 0: it takes what has waited longest, whosever it is."""
         return WIDTH if self.queued else 0
-
-    @property
-    def wide(self) -> int:
-        """How many tenants a claim looks at that looks for others."""
-        return WIDTH
 
     def keep(self, now: float, calls: int) -> int:
         """How many of so many `calls` at a time stay free for tenants that hold none: one, while tenants share the

@@ -14,7 +14,8 @@ from idem.outbox.daemon import Life
 from idem.outbox.database import Database
 from idem.outbox.handlers.runner import HandlerRunner, keep_expanding
 from idem.outbox.lane import Lane
-from idem.outbox.lane_worker import Desk, LaneWorker, lane_names
+from idem.outbox.lane_names import lane_names
+from idem.outbox.lane_worker import Desk, LaneWorker
 from idem.outbox.listener import Listener
 from idem.outbox.rendering import Freezer
 from idem.outbox.settings import WorkerSettings

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from idem.outbox import known
-from idem.outbox.claim import LaneName
 from idem.outbox.database import Database
 from idem.outbox.lane import Lane
+from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Seen
 
 GOOD_FOR = 60.0

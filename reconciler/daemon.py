@@ -13,11 +13,11 @@ from idem.outbox import clock, fleet, telemetry
 from idem.outbox.account_check import AccountCheck
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import LaneName, new_token
+from idem.outbox.claim import new_token
 from idem.outbox.daemon import Holds, Life
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import LaneName, lane_names
 from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
 from idem.outbox.sending import StillSending

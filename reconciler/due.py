@@ -14,9 +14,10 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.claim import FORMAT_VERSIONS, LaneName, lock
+from idem.outbox.claim import FORMAT_VERSIONS, lock
 from idem.outbox.contract import Contract, FrozenRequest
 from idem.outbox.database import records
+from idem.outbox.lane_names import LaneName
 from idem.outbox.provider import Question
 from idem.outbox.states import OutboxStatus
 

@@ -14,7 +14,7 @@ from idem.outbox.claim import Claimed
 from idem.outbox.database import Database
 from idem.outbox.handlers import Handler, HandlerRunner
 from idem.outbox.lane import Lane
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.outbox.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
 from idem.outbox.worker import Pass, Worker
 from idem.reconciler.daemon import Pass as Reconciled

@@ -23,7 +23,7 @@ from idem.outbox import clock, operator, reports
 from idem.outbox.answers import Renderer
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.claim import Claimed
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Proof, Refused, Seen, Succeeded
 from idem.outbox.proofs import store

@@ -9,7 +9,7 @@ from fix_spine import Spine
 from idem.outbox import claim as claims
 from idem.outbox import clock
 from idem.outbox.claim import Claimed
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 
 
 async def claim_one(spine: Spine, kind: str, lease: float = 30) -> Claimed:

@@ -12,7 +12,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import FORMAT_VERSIONS
 from idem.outbox.doctor_settings import DoctorSettings
 from idem.outbox.durations import text
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.outbox.pausing import named
 
 MOST = 200_000

@@ -10,13 +10,10 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from idem.outbox.configuration.webhook_settings import AccountWebhookSettings
-from idem.outbox.providers.carrying import HEADER_NAME, NOT_OURS_TO_SET
+from idem.outbox.providers.carrying import HEADER_NAME, NOT_OURS_TO_SET, OF_THE_REQUEST
 from idem.outbox.providers.signing import PLACES, Algorithm, Digits, HmacSigner, Timestamp, compile_over
 from idem.outbox.providers.template import HEADER_VALUE
 from idem.outbox.section import Secret, Section
-
-FROZEN: Final = frozenset({"accept", "content-type"})
-"""Headers that every request has frozen into it: an account that sets one too could make no call."""
 
 VISIBLE: Final = re.compile(r"[!-~]+")
 
@@ -26,7 +23,7 @@ HOST: Final = re.compile(
 
 
 def _header(name: str) -> str:
-    if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | FROZEN:
+    if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | OF_THE_REQUEST:
         raise ValueError(f"{name!r} is no header that can be set")
     return name
 

@@ -16,7 +16,6 @@ from idem.outbox.answers import Renderer
 from idem.outbox.backoff import backoff
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Row
-from idem.outbox.claim import LaneName
 from idem.outbox.daemon import Holds, Life, wait
 from idem.outbox.database import AWAY, Database, within
 from idem.outbox.decisions import Decision
@@ -25,6 +24,7 @@ from idem.outbox.errors import AcceptPaused, ConfigError, StoreUnavailable
 from idem.outbox.inline.begin import Beginning, Begun, begin
 from idem.outbox.inline.renewal import interval
 from idem.outbox.inline.run import Desk, Run
+from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import NotExecuted, Seen
 from idem.outbox.prepare import Prepared
 from idem.outbox.reports import Report

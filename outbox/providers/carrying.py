@@ -24,6 +24,12 @@ it would count as a mistake of the configuration and stop the lane for everybody
 CREDENTIALS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
 """Resolved when sending and never frozen."""
 
+OF_THE_REQUEST: Final = frozenset({"accept", "content-type"})
+"""Frozen into every request: an account that sets one too could make no call."""
+
+NO_CARRIERS: Final = NOT_OURS_TO_SET | CREDENTIALS | {"content-type"}
+"""Headers that can carry no provider key: they say something else."""
+
 
 def check_once(names: Iterable[str]) -> None:
     """Raises ValueError for a header that is said twice: names do not differ by their case."""

@@ -13,14 +13,12 @@ from typing import Final
 
 from idem.outbox.contract import Contract
 from idem.outbox.durations import text
-from idem.outbox.providers.carrying import CREDENTIALS, NOT_OURS_TO_SET
+from idem.outbox.providers.carrying import NO_CARRIERS
 from idem.outbox.providers.findings import Finding, Level, error, warning
 from idem.outbox.providers.settleable import about_settling
 
 __all__ = ["Finding", "Level", "check", "completed"]
 
-TAKEN: Final = NOT_OURS_TO_SET | CREDENTIALS | {"content-type"}
-"""Headers that cannot carry the provider key."""
 
 TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -165,7 +163,7 @@ def _key(contract: Contract) -> Iterator[Finding]:
         yield error("key.name", f"the {key.carrier} that carries the key has no name", 'As in name = "Idempotency-Key"')
     elif key.carrier == "header" and not TOKEN.fullmatch(key.name or ""):
         yield error("key.name", f"{key.name!r} is no name of a header", 'As in name = "Idempotency-Key"')
-    elif key.carrier == "header" and (key.name or "").lower() in TAKEN:
+    elif key.carrier == "header" and (key.name or "").lower() in NO_CARRIERS:
         yield error(
             "key.name",
             f"the header {key.name!r} has another meaning, and no call could be made with the key in it",

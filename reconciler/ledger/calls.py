@@ -10,8 +10,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.claim import LaneName
 from idem.outbox.database import records
+from idem.outbox.lane_names import LaneName
 from idem.outbox.provider import Item
 from idem.outbox.states import KeyState, OutboxStatus
 from idem.reconciler.ledger.compare import Ours

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import LaneName
 from idem.outbox.database import Database
 from idem.outbox.lane import Lane
+from idem.outbox.lane_names import LaneName
 from idem.reconciler.ledger.report import Checked
 from idem.reconciler.ledger.walk import Walk
 from idem.reconciler.ledger.window import Since, window

@@ -19,10 +19,10 @@ from idem.outbox import clock, generations, pausing, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.claim import LaneName
 from idem.outbox.database import AWAY, Database
 from idem.outbox.errors import ConfigError, Unrenderable
 from idem.outbox.lane import Lane
+from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import Absent, CouldNotAsk, Proof, Refused, Seen, name
 from idem.outbox.proofs import apply
 from idem.outbox.provider import Item

@@ -7,8 +7,8 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox.claim import LaneName
 from idem.outbox.database import records
+from idem.outbox.lane_names import LaneName
 from idem.outbox.provider import Question
 from idem.outbox.states import OutboxStatus
 from idem.outbox.webhook import Event

@@ -13,9 +13,9 @@ from idem.outbox import clock, moves, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Evidence, Letter
-from idem.outbox.claim import LaneName
 from idem.outbox.database import AWAY, Database
 from idem.outbox.lane import Lane
+from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.proofs import note
 from idem.outbox.settings import ReconcilerSettings

@@ -16,7 +16,7 @@ from idem.outbox import clock, reports
 from idem.outbox.answers import Renderer
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.contract import Response
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, Outcome, Pending, Proof, Refused, Seen, Succeeded
 from idem.outbox.proofs import apply

@@ -17,7 +17,7 @@ from settling.shop import cancelling, cancels, row_of, sends
 
 from idem.outbox.contract import Limits
 from idem.outbox.daemon import Life, end_daemon
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.reconciler import due
 
 ONE = Limits(concurrency=1)

@@ -17,7 +17,7 @@ from idem.outbox import clock
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.decisions import InProgress, Retrying
 from idem.outbox.errors import Refusal
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.outbox.operation import Answer
 from idem.outbox.operator import Done
 from idem.outbox.outcomes import Succeeded

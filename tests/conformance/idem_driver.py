@@ -11,7 +11,7 @@ from conformance.installation import Installation
 
 from idem.outbox import claim as claims
 from idem.outbox import clock, keys, operator, reports
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import NotExecuted, Outcome, Seen, Succeeded
 from idem.outbox.reports import Report

@@ -21,7 +21,7 @@ from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.contract import Limits
 from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Replay
 from idem.outbox.errors import Refusal
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import CouldNotAsk, Pending, Refused, Seen, Succeeded
 from idem.outbox.proofs import apply

@@ -10,9 +10,9 @@ from fix_spine import KEYED, Spine
 
 from idem.outbox import claim as claims
 from idem.outbox import clock
-from idem.outbox.claim import Claimed, LaneName
+from idem.outbox.claim import Claimed
 from idem.outbox.contract import Limits
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import LaneName, lane_names
 from idem.reconciler import due
 from idem.reconciler.due import Taken
 

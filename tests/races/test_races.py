@@ -15,7 +15,8 @@ from idem.outbox.answers import Renderer
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.claim import Claimed
 from idem.outbox.decisions import InProgress, Retrying
-from idem.outbox.lane_worker import InFlight, lane_names
+from idem.outbox.lane_names import lane_names
+from idem.outbox.lane_worker import InFlight
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Absent, Ambiguous, Outcome, Refused, Seen, Succeeded
 from idem.outbox.proofs import apply, change_one

@@ -18,9 +18,10 @@ from sqlalchemy.pool import NullPool
 from idem.outbox import claim, reports
 from idem.outbox.accept import Acceptor
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import Claimed, LaneName
+from idem.outbox.claim import Claimed
 from idem.outbox.database import Database
 from idem.outbox.decisions import Accepted, InProgress
+from idem.outbox.lane_names import LaneName
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Seen, Succeeded
 from idem.reconciler import stored

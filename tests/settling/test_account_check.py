@@ -25,7 +25,7 @@ from idem.outbox.configuration import load
 from idem.outbox.contract import ProviderRequest, Response
 from idem.outbox.database import Database
 from idem.outbox.errors import ConfigError
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.lane_names import lane_names
 from idem.outbox.outcomes import CouldNotAsk, NotExecuted
 from idem.outbox.pausing import pause
 from idem.outbox.provider import Question

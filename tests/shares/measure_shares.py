@@ -31,9 +31,10 @@ from shares.queues import PLANT, grab, plant
 
 from idem.migrations import runner
 from idem.outbox import telemetry
-from idem.outbox.claim import CLAIM, LaneName
+from idem.outbox.claim import CLAIM
 from idem.outbox.daemon import stop_on_signals
 from idem.outbox.database import Database
+from idem.outbox.lane_names import LaneName
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.turns import Turns
 from idem.outbox.worker import Worker

@@ -11,8 +11,8 @@ from psycopg import AsyncConnection
 
 from idem.outbox import claim as claims
 from idem.outbox import clock
-from idem.outbox.claim import Claimed, LaneName
-from idem.outbox.lane_worker import lane_names
+from idem.outbox.claim import Claimed
+from idem.outbox.lane_names import LaneName, lane_names
 from idem.outbox.turns import Turns
 
 PLANT = """

@@ -21,8 +21,8 @@ from idem import Sending, SendRequest, Succeeded
 from idem.outbox import claim as claims
 from idem.outbox import clock
 from idem.outbox.accept import Acceptor
-from idem.outbox.claim import LaneName
 from idem.outbox.database import Database
+from idem.outbox.lane_names import LaneName
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.turns import SHARED, WIDTH, Turns
 from idem.outbox.worker import Worker

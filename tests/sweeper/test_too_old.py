@@ -10,8 +10,9 @@ from uuid import uuid4
 import psycopg
 
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import LaneName, claim
+from idem.outbox.claim import claim
 from idem.outbox.database import Database
+from idem.outbox.lane_names import LaneName
 from idem.outbox.settings import SweeperSettings
 from idem.sweeper.daemon import Sweeper
 from idem.sweeper.too_old import hold_too_old

@@ -56,11 +56,11 @@ async def _serve(database: Database, catalogue: Catalogue, found: Configuration,
     from idem.outbox.http.app import Api
     from idem.outbox.http.serving import serve
     from idem.outbox.wakeup import Nudge
-    from idem.reconciler import webhooks
+    from idem.reconciler.webhooks import endpoint
 
     settings = found.settings.api
     nudge = Nudge(database.url)
-    events = webhooks.routes(database, catalogue, found.settings.webhooks)
+    events = endpoint.routes(database, catalogue, found.settings.webhooks)
     api = Api(database, catalogue, settings, nudge=nudge, more=events)
     life, done = Life("api"), asyncio.Event()
 

@@ -66,11 +66,14 @@ def run_worker(
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         from idem.outbox.daemon import stop_on_signals
-        from idem.outbox.handlers import HandlerRunner
         from idem.outbox.worker import Worker
 
-        served = application(config)
-        handlers = HandlerRunner(database.url, served.handlers) if served is not None and served.handlers else None
+        served, handlers = application(config), None
+        if served is not None and served.handlers:
+            # With it comes SQLAlchemy, which no other part of a worker needs.
+            from idem.outbox.handlers import HandlerRunner
+
+            handlers = HandlerRunner(database.url, served.handlers)
         with stop_on_signals() as stop:
             await Worker(database, catalogue, found.settings.worker, handlers).run(stop)
 

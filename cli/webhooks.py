@@ -84,10 +84,10 @@ def say_addresses(catalogue: Catalogue) -> None:
 async def _serve(database: Database, catalogue: Catalogue, found: Configuration, host: str, port: int) -> None:
     from idem.outbox.daemon import Life, stop_on_signals
     from idem.outbox.http.serving import serve
-    from idem.reconciler import webhooks
+    from idem.reconciler.webhooks import endpoint
 
     life, ended = Life("webhooks"), asyncio.Event()
-    app = webhooks.application(database, catalogue, found.settings.webhooks)
+    app = endpoint.application(database, catalogue, found.settings.webhooks)
     living = asyncio.create_task(life.run(database, ended))
     try:
         with stop_on_signals() as stop:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 
 from idem.outbox.backoff import backoff
+from idem.outbox.channel import CHANNEL
 from idem.outbox.database import AWAY, Database
-from idem.outbox.wakeup import CHANNEL
 
 
 class Listener:

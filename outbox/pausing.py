@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeAlias
 
 from psycopg import AsyncConnection
 
+from idem.outbox.channel import CHANNEL
 from idem.outbox.errors import Refusal
 from idem.outbox.letters import check_named
-from idem.outbox.wakeup import CHANNEL
 
 What: TypeAlias = Literal["calls", "looks", "accept"]
 """`calls`: first sends with replays and cancels. `looks`: look-ups. `accept`: new intents."""

@@ -14,7 +14,8 @@ Duration: TypeAlias = Annotated[float, BeforeValidator(durations.parse)]
 class Section(BaseModel):
     """A table of idem.toml. Unknown settings are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Built when it is first read: a table builds those inside it once more, and most are inside one.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Secret(Section):

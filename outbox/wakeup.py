@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy import Connection, event
 
+from idem.outbox.channel import CHANNEL
+
 if TYPE_CHECKING:
     import asyncpg
     import psycopg
 
-CHANNEL = "idem_outbox"
 PATIENCE = 5.0
 """Seconds for one connection or one hint."""
 

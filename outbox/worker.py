@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from idem.outbox import fleet
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.daemon import Life
 from idem.outbox.database import Database
-from idem.outbox.handlers.runner import HandlerRunner, keep_expanding
+from idem.outbox.handlers.expanding import keep_expanding
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import lane_names
 from idem.outbox.lane_worker import Desk, LaneWorker
@@ -20,6 +21,9 @@ from idem.outbox.listener import Listener
 from idem.outbox.rendering import Freezer
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
+
+if TYPE_CHECKING:
+    from idem.outbox.handlers.runner import HandlerRunner
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.schemes.standard import StandardWebhooks
 from idem.outbox.webhook import Webhook
-from idem.reconciler import webhooks
+from idem.reconciler.webhooks import endpoint
 
 P = pointer.parse
 SCHEME = StandardWebhooks()
@@ -143,7 +143,7 @@ async def serving(
     database = Database(url, name="idem-test-webhooks", size=settings.pool, timeouts=bounds)
     await database.open()
     stop, at = asyncio.Event(), asyncio.get_running_loop().create_future()
-    app = webhooks.application(database, catalogue, settings)
+    app = endpoint.application(database, catalogue, settings)
     running = asyncio.create_task(
         serve(app, "127.0.0.1", port, stop, ready=lambda host, port: at.set_result(f"http://{host}:{port}"))
     )

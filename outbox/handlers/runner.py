@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -233,18 +232,3 @@ class HandlerRunner:
 
 
 TERMINATE = "SELECT pg_terminate_backend(%(backend)s)"
-
-
-async def keep_expanding(database: Database, stop: asyncio.Event) -> None:
-    """What a worker without handlers does for those that others run, until `stop`: see `work.expand`."""
-    while not stop.is_set():
-        try:
-            async with database.connection() as connection:
-                while await work.expand(connection):
-                    pass
-        except AWAY:
-            pass  # told by whoever works with it
-        except Exception as error:
-            telemetry.broken("handlers", error, "giving events to handlers")
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), SIGN_OF_LIFE)

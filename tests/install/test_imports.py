@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,16 @@ def test_nothing_of_the_daemons_is_loaded_where_it_is_installed(beside: Callable
         "psycopg_pool", "rich", "starlette", "structlog", "typer", "uvicorn",
     }  # fmt: skip
     assert loaded(daemon, *statements) & heavy == set()
+
+
+@pytest.mark.parametrize("module", ["idem.outbox.worker", "idem.reconciler.daemon", "idem.sweeper.daemon"])
+def test_a_daemon_loads_only_what_it_needs(module: str) -> None:
+    """Neither SQLAlchemy, which only applications and their handlers bring, nor what serves HTTP."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {module}\n{LOADED}"], capture_output=True, text=True, check=True
+    )
+    assert "psycopg" in done.stdout.split()
+    assert set(done.stdout.split()) & {"alembic", "fastapi", "sqlalchemy", "starlette", "uvicorn"} == set()
 
 
 def test_the_command_without_its_packages_says_which_extra_to_install(base: Environment) -> None:

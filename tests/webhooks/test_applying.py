@@ -22,8 +22,8 @@ from idem.outbox.contract import KeyRule, LookupRule
 from idem.outbox.decisions import Accepted, Decision, Retrying
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.outbox.providers.http import HttpProvider
-from idem.reconciler import webhooks
-from idem.reconciler.webhooks.delivery import NotTaken
+from idem.reconciler.webhooks.delivery import NotTaken, verified
+from idem.reconciler.webhooks.ingest import ingest
 
 DONE = ("completed", None)
 
@@ -351,12 +351,12 @@ async def test_the_same_ingestion_without_our_http(hooks: Hooks) -> None:
     body = json.dumps(event(await hooks.key(intent))).encode()
     headers = [(name.encode(), value.encode()) for name, value in signed(body, "evt_1").items()]
     catalogue, renderer = hooks.spine.catalogue, Renderer()
-    (delivery,) = webhooks.verified(catalogue, "keyed", None, headers, body, time.time())
+    (delivery,) = verified(catalogue, "keyed", None, headers, body, time.time())
     assert (delivery.account, delivery.event_id) == ("keyed", "evt_1")
-    assert await webhooks.ingest(hooks.spine.database, catalogue, renderer, delivery) == "applied"
-    assert await webhooks.ingest(hooks.spine.database, catalogue, renderer, delivery) == "duplicate"
+    assert await ingest(hooks.spine.database, catalogue, renderer, delivery) == "applied"
+    assert await ingest(hooks.spine.database, catalogue, renderer, delivery) == "duplicate"
     with pytest.raises(NotTaken):
-        webhooks.verified(catalogue, "keyed", None, headers, body + b" ", time.time())
+        verified(catalogue, "keyed", None, headers, body + b" ", time.time())
 
 
 async def test_an_operation_that_is_not_known_here_is_left_to_who_knows_it(hooks: Hooks) -> None:

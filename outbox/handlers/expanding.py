@@ -1,0 +1,29 @@
+"""What a worker without handlers does for those that others run: it gives events to them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from idem.outbox import telemetry
+from idem.outbox.database import AWAY, Database
+from idem.outbox.handlers import work
+
+INTERVAL: Final = 30.0
+"""Seconds between two passes: what runs a handler does it for itself as soon as it hears of an event."""
+
+
+async def keep_expanding(database: Database, stop: asyncio.Event) -> None:
+    """Give events to the handlers that others run, until `stop`: see `work.expand`."""
+    while not stop.is_set():
+        try:
+            async with database.connection() as connection:
+                while await work.expand(connection):
+                    pass
+        except AWAY:
+            pass  # told by whoever works with it
+        except Exception as error:
+            telemetry.broken("handlers", error, "giving events to handlers")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), INTERVAL)

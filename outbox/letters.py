@@ -39,6 +39,11 @@ SELECT d.id, d.intent_id, d.webhook_event_id, d.reason, d.details, d.seen, d.res
  WHERE d.id = %(letter)s
 """
 LOCK_INTENT = "SELECT FROM idem.intents WHERE id = %(intent)s FOR NO KEY UPDATE"
+# Not a hint: a call waits for what it says, and only whoever is sure about that call may let it go on.
+GIVE_UP = """
+UPDATE idem.webhook_events SET verdict = 'noted', retry_at = NULL
+ WHERE id = %(event)s AND verdict IN ('deferred', 'early')
+"""
 
 
 async def close_letter(
@@ -46,7 +51,8 @@ async def close_letter(
 ) -> Reason:
     """Resolve an entry about an intent, and nothing else; the reason is its note.
 
-    `seen` is how often it had happened when the operator looked: a new occurrence is refused like a moved version.
+    An event that could not be applied or told is given up with its entry, else the entry would come back. `seen` is how
+    often it had happened when the operator looked: a new occurrence is refused like a moved version.
     """
     check_named(by, reason)
     async with connection.transaction():
@@ -66,6 +72,9 @@ async def close_letter(
         if not await resolve(connection, letter, "closed", by, reason):
             raise Refusal(RESOLVED_MEANWHILE)
         details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), "about": found.reason}
+        if found.reason == Reason.HANDLER_FAILED and found.webhook_event_id is not None:
+            given_up = await connection.execute(GIVE_UP, {"event": found.webhook_event_id})
+            details |= {"event_given_up": str(found.webhook_event_id)} if given_up.rowcount else {}
         said = json.dumps(storable.fields(details))
         await connection.execute(EVIDENCE, {"intent": found.intent_id, "kind": "letter_closed", "details": said})
         return Reason(found.reason)

@@ -19,7 +19,7 @@ from fix_spine import Spine
 
 from idem.cli.main import main
 from idem.outbox import claim as claims
-from idem.outbox import clock, operator, reports
+from idem.outbox import clock, letters, operator, reports
 from idem.outbox.answers import Renderer
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.claim import Claimed
@@ -132,6 +132,15 @@ class Desk:
             "SELECT id FROM idem.dead_letters WHERE intent_id = %(i)s AND reason = %(r)s", i=intent, r=reason
         )
         return UUID(str(row["id"]))
+
+    async def close(self, letter: UUID) -> None:
+        """As `idem dlq resolve --as closed`."""
+        row = await self.spine.one(
+            "SELECT l.seen, n.version FROM idem.dead_letters l JOIN idem.intents n ON n.id = l.intent_id"
+            " WHERE l.id = %(l)s", l=letter,
+        )  # fmt: skip
+        async with self.spine.database.connection() as connection:
+            await letters.close_letter(connection, letter, by="ada", reason="known", **row)
 
     async def store_proof(self, intent: UUID, proof: Proof) -> None:
         """A proof that nobody could apply yet."""

@@ -94,6 +94,18 @@ async def test_a_waiting_event_that_the_contract_reads_no_more_calls_somebody(ho
     assert await hooks.spine.letters(intent) == ["handler_failed"]
 
 
+async def test_whoever_closes_the_entry_gives_the_event_up(hooks: Hooks) -> None:
+    """Else the entry would be there again within the hour, for ever."""
+    spine, intent = hooks.spine, await early(hooks)
+    await run(spine, "DELETE FROM idem.webhook_bodies")
+    await looked_again(hooks)
+    await hooks.desk.close(await hooks.desk.letter(intent, "handler_failed"))
+    assert (await looked_again(hooks))[0] == "noted"
+    assert await spine.letters(intent) == []
+    said = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'letter_closed'")
+    assert UUID(said["details"]["event_given_up"])
+
+
 async def test_the_body_of_a_waiting_event_is_kept(hooks: Hooks) -> None:
     """However old: it is all that says what is still to be told. That of an event which is gone is not kept."""
     spine, intent = hooks.spine, await early(hooks)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import time
 import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 from tutorial.page import PAGE, Block, blocks, counted, missing
-from tutorial.reader import Reader
+from tutorial.reader import PATIENCE, Reader
 
 from idem.outbox.http.serving import listen
 
@@ -48,7 +50,7 @@ def reader(tmp_path: Path, new_database: str, server: str) -> Iterator[Reader]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the reader has curl")
-def test_the_page_is_followed_word_by_word(reader: Reader) -> None:
+def test_the_page_is_followed_word_by_word(reader: Reader, new_database: str) -> None:
     output, seen, terminal, asked = "", 0, "", None
     for block in blocks():
         if block.language in ("toml", "python"):
@@ -56,6 +58,8 @@ def test_the_page_is_followed_word_by_word(reader: Reader) -> None:
         elif block.language == "text":
             if where := terminal_of(block) or terminal:
                 reader.sees(where, block.body)
+                if "process=worker" in block.body:
+                    at_work(new_database)
             else:
                 assert asked is not None
                 output = reader.until_seen(asked, block.text, output)
@@ -68,6 +72,21 @@ def test_the_page_is_followed_word_by_word(reader: Reader) -> None:
             asked = with_id(block, output)
             output = reader.run(asked)
     assert seen >= 18
+
+
+AT_WORK = """
+SELECT EXISTS (SELECT FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name = 'idem worker' AND query ILIKE 'listen %')
+"""
+
+
+def at_work(url: str) -> None:
+    """A person is slower than a process that starts on a busy machine, whose first seconds are its imports."""
+    until = time.monotonic() + PATIENCE
+    with psycopg.connect(url, autocommit=True) as look:
+        while look.execute(AT_WORK).fetchone() != (True,):
+            assert time.monotonic() < until, "no worker has come to work"
+            time.sleep(0.1)
 
 
 def terminal_of(block: Block) -> str:

@@ -27,7 +27,7 @@ LOCK_ROWS = """
 WITH ours AS MATERIALIZED (
     SELECT o.id, o.status FROM idem.outbox o WHERE o.intent_id = %(intent)s FOR UPDATE SKIP LOCKED
 )
-SELECT ARRAY(SELECT c.status FROM ours c) AS statuses,
+SELECT (SELECT c.status FROM ours c WHERE c.id = %(row)s) AS call,
        EXISTS (SELECT FROM idem.outbox o
                 WHERE o.intent_id = %(intent)s AND o.id <> ALL (ARRAY(SELECT c.id FROM ours c))) AS locked
 """
@@ -63,9 +63,9 @@ async def tell(
     An intent that has not come to an end gets no event yet: come again. `cancelled`: we have told the provider to
     cancel the object, so that the fact may be the echo of that and contradicts nothing.
     """
-    rows = await (await connection.execute(LOCK_ROWS, {"intent": intent_id})).fetchone()
+    rows = await (await connection.execute(LOCK_ROWS, {"intent": intent_id, "row": row_id})).fetchone()
     assert rows is not None
-    statuses, locked = rows
+    call, locked = rows
     if locked:
         return "locked"
     stands = await (await connection.execute(STANDS, {"intent": intent_id})).fetchone()
@@ -74,7 +74,7 @@ async def tell(
     if not recorded:
         await note(connection, row_id, evidence, token=token)
     # The provider's own word stands behind an `awaiting` row: its object is there.
-    if statuses and not cancelled and OutboxStatus.AWAITING not in statuses:
+    if call not in (None, OutboxStatus.AWAITING) and not cancelled:
         return "open"
     if stands[0] not in (KeyState.COMPLETED, KeyState.FAILED_RETRYABLE):
         return "early"

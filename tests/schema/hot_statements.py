@@ -189,7 +189,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "asked.HINT_ENDED": {"id": hint, "verdict": "agrees"}, "asked.HINT_IS_EARLY": {"id": hint},
         "hints.KEEP": {"id": uuid4(), "row": row, "reference": "pay_x"}, "hints.DROP": {"id": proof},
         "hints.ENDED_WITH": {"intent": old[0]},
-        "later.STANDS": {"intent": old[0]}, "later.LOCK_ROWS": {"intent": old[0]},
+        "later.STANDS": {"intent": old[0]}, "later.LOCK_ROWS": {"intent": old[0], "row": uuid4()},
         "later.TELL": {"intent": old[0], "reference": "pay_x", "status": "refunded", "fields": "{}", "details": "{}"},
         "letters.TRY_EVENT": {"event": event}, "letters.GIVE_UP": {"event": event},
         "letters.NOTE_TRY": {"letter": letter, "details": "{}"},

@@ -141,7 +141,8 @@ class Hints:
                 await waiting.bury(connection, taken, error)
                 return
             if event.later:
-                await asked.let_tell(connection, hint)
+                # Stored: whoever holds the row will end its call with it, and nobody needs to be asked again meanwhile.
+                await asked.let_tell(connection, hint, again=SOON if verdict == "stored" else 0.0)
             else:
                 await asked.end(connection, hint, verdict)
             await unmatched.close(connection, taken.id, verdict)

@@ -55,13 +55,14 @@ async def tell(
     status: str | None,
     fields: Fields,
     recorded: bool = False,
-    cancelled: bool = False,
+    explained: bool = False,
 ) -> Told:
     """Keep a later fact as evidence, unless it is `recorded` already, and tell it as an event of its intent, in the
     caller's transaction.
 
-    An intent that has not come to an end gets no event yet: come again. `cancelled`: we have told the provider to
-    cancel the object, so that the fact may be the echo of that and contradicts nothing.
+    An intent that has not come to an end gets no event yet: come again. `explained`: it contradicts nothing. We
+    have told the provider to cancel the object, so that it may be the echo of that; or the provider was asked, and
+    what it has shown is the end of something under a key that is not in use any more.
     """
     rows = await (await connection.execute(LOCK_ROWS, {"intent": intent_id, "row": row_id})).fetchone()
     assert rows is not None
@@ -74,7 +75,7 @@ async def tell(
     if not recorded:
         await note(connection, row_id, evidence, token=token)
     # The provider's own word stands behind an `awaiting` row: its object is there.
-    if call not in (None, OutboxStatus.AWAITING) and not cancelled:
+    if call not in (None, OutboxStatus.AWAITING) and not explained:
         return "open"
     if stands[0] not in (KeyState.COMPLETED, KeyState.FAILED_RETRYABLE):
         return "early"

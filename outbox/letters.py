@@ -39,6 +39,8 @@ SELECT d.id, d.intent_id, d.webhook_event_id, d.reason, d.details, d.seen, d.res
  WHERE d.id = %(letter)s
 """
 LOCK_INTENT = "SELECT FROM idem.intents WHERE id = %(intent)s FOR NO KEY UPDATE"
+# First of all, as whoever tries the event has it when it comes to the intent and the entry.
+LOCK_EVENT = "SELECT FROM idem.webhook_events WHERE id = %(event)s FOR UPDATE"
 # Not a hint: a call waits for what it says, and only whoever is sure about that call may let it go on.
 GIVE_UP = """
 UPDATE idem.webhook_events SET verdict = 'noted', retry_at = NULL
@@ -60,6 +62,7 @@ async def close_letter(
         _not_of_a_handler(found)
         if found.intent_id is None:
             raise Refusal(f"dead letter {letter} is about no intent: use `idem dlq discard`")
+        await connection.execute(LOCK_EVENT, {"event": found.webhook_event_id})
         await connection.execute(LOCK_INTENT, {"intent": found.intent_id})
         found = await _read(connection, letter)
         if found.version != version or found.seen != seen:

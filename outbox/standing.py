@@ -77,6 +77,8 @@ def against_redrive(standing: Standing, terms: Terms, *, sure: bool) -> str | No
     if busy := _busy(standing):
         return busy
     match row.status:
+        case OutboxStatus.PENDING | OutboxStatus.UNFROZEN if standing.hints:
+            pass  # at work, and yet nobody may send it: only a word about the event lets it go on
         case OutboxStatus.PENDING | OutboxStatus.WAITING | OutboxStatus.UNFROZEN:
             return f"it is at work already ({row.status}): nothing to redrive"
         case OutboxStatus.AWAITING:

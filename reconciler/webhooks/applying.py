@@ -169,15 +169,19 @@ async def _was_cancelled(connection: AsyncConnection[Any], what: Ready) -> bool:
 
 async def _tell(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
     event, match = what.delivery.event, what.match
+    # Whoever was asked once is not asked again: what was seen waits for the row, or speaks of an earlier key.
+    stored, no_news = await hints.answered(connection, event_row, match.intent_id) if what.recorded else (False, False)
     told = await later.tell(
         connection, match.row_id, match.intent_id, what.evidence(),
         token=event_row, status=event.status, fields=event.fields, recorded=what.recorded,
-        cancelled=await generations.is_cancelled(connection, match.row_id, provider_key(event.key)),
+        explained=no_news or await generations.is_cancelled(connection, match.row_id, provider_key(event.key)),
     )  # fmt: skip
     match told:
         case "told":
             return "later_fact"
         case "early":
+            return "early"
+        case "open" if stored:
             return "early"
         case "open":
             # What was refunded was made: no send, and no verdict that nothing was, until the provider has been asked.

@@ -20,7 +20,7 @@ from idem.reconciler.webhooks.waiting import Waiting
 @dataclass(frozen=True, slots=True)
 class Hint:
     """A taken hint, with what the provider is asked about its row; `status` None: the row has left. `overridden`: an
-    operator was sure of the contrary, so that nothing waits for it any more."""
+    operator was sure of the contrary, so that nothing waits for it any more. `later`: a later fact, when it came."""
 
     waiting: Waiting
     match: Match
@@ -33,6 +33,7 @@ class Hint:
     path: str
     lease_ends: float
     overridden: bool = False
+    later: bool = False
 
     def question(self, event: Event) -> Question:
         """By the reference that the event names, and under the key that it carries."""
@@ -71,6 +72,8 @@ SELECT t.id, t.event_id, t.tries, t.place, t.intent_id, t.outbox_id, t.absents, 
        extract(epoch FROM statement_timestamp() - t.received_at)::float8 AS age,
        (SELECT b.body FROM idem.webhook_bodies b WHERE b.webhook_event_id = t.id) AS body,
        (SELECT p.id FROM idem.proofs p WHERE p.id = t.id) IS NULL AS overridden,
+       EXISTS (SELECT FROM idem.evidence e
+                WHERE e.intent_id = t.intent_id AND e.token = t.id AND e.kind = 'later_fact') AS later,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = t.outbox_id
               ORDER BY q.generation DESC) AS keys,
        r.method, r.path, o.status, o.provider_reference AS known,
@@ -117,6 +120,7 @@ def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
         path=row.path or "",
         lease_ends=lease_ends,
         overridden=row.overridden,
+        later=row.later,
     )
 
 

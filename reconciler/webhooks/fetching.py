@@ -99,7 +99,7 @@ class Hints:
     async def _settle(self, hint: Hint) -> None:
         taken, match = hint.waiting, hint.match
         # Without its body it is asked about by what was kept of it.
-        event = taken.read(self._lane.provider) or Event(reference=hint.reference, bare=True)
+        event = taken.read(self._lane.provider) or Event(reference=hint.reference, bare=True, later=hint.later)
         async with self._database.connection() as connection:
             if await hints.is_old_news(connection, match.intent_id, event):
                 await self._end(connection, hint, event, "agrees", Seen(note="it is known already"), None)
@@ -189,6 +189,8 @@ class Hints:
             if await waiting.still_waits(connection, hint.waiting):
                 await hints.drop(connection, hint.waiting.id)
                 await asked.let_tell(connection, hint)
+                # Whoever closed it now would give up what is about to be told.
+                await unmatched.close(connection, hint.waiting.id, "early")
 
     async def _end(
         self, connection: AsyncConnection[Any], hint: Hint, event: Event, verdict: Verdict, seen: Seen,

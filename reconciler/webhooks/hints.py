@@ -50,6 +50,21 @@ async def drop(connection: AsyncConnection[Any], event_row: UUID) -> None:
     await connection.execute(DROP, {"id": event_row})
 
 
+ANSWERED = """
+SELECT EXISTS (SELECT FROM idem.proofs p WHERE p.id = %(id)s AND p.outcome <> 'hint'),
+       EXISTS (SELECT FROM idem.evidence e
+                WHERE e.intent_id = %(intent)s AND e.token = %(id)s AND e.kind = 'fetched')
+"""
+
+
+async def answered(connection: AsyncConnection[Any], event_row: UUID, intent_id: UUID) -> tuple[bool, bool]:
+    """Of an event that the provider was asked about: whether what it has shown is stored beside the row, and whether it
+    was no news of that row."""
+    record = await (await connection.execute(ANSWERED, {"id": event_row, "intent": intent_id})).fetchone()
+    assert record is not None
+    return bool(record[0]), bool(record[1])
+
+
 ENDED_WITH = """
 SELECT n.outcome, n.provider_reference, n.object_end
   FROM idem.intents n

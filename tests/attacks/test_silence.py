@@ -223,6 +223,7 @@ async def test_a_database_that_refuses_writes_for_a_while_is_waited_out(spine: S
         await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
         await connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-read-only'"
+            " AND datname = current_database()"
         )
         go_on.set()
         await asyncio.sleep(2)
@@ -230,6 +231,7 @@ async def test_a_database_that_refuses_writes_for_a_while_is_waited_out(spine: S
         await connection.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
         await connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-read-only'"
+            " AND datname = current_database()"
         )
     for _ in range(200):
         if (await spine.key(intent))["state"] != "in_progress":

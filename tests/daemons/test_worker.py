@@ -148,8 +148,8 @@ async def test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back(spine: S
                 async with spine.database.connection() as connection:
                     await connection.execute(
                         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                        " WHERE query = 'LISTEN idem_outbox' OR (query = 'SELECT 1' AND datname = current_database()"
-                        " AND pid <> pg_backend_pid())"
+                        " WHERE query IN ('LISTEN idem_outbox', 'SELECT 1') AND datname = current_database()"
+                        " AND pid <> pg_backend_pid()"
                     )
                 await asyncio.sleep(2.5)
         assert worker.settler.fates["settled"] == 2

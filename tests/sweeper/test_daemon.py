@@ -83,6 +83,7 @@ async def test_an_outage_is_said_once_and_waited_out(
                 admin.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
                 admin.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sweeper-outage'"
+                    f" AND datname = '{name}'"
                 )
                 await until(lambda: _told(lines))
                 await asyncio.sleep(2)

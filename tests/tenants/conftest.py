@@ -36,7 +36,7 @@ class Counted(Database):
 
 @pytest.fixture
 async def counted(db_url: str) -> AsyncIterator[Counted]:
-    """This test's database, counted; connections of its own name, so that they can be ended."""
+    """This test's database, counted."""
     database = Counted(db_url, name="idem-test-tenants", size=4, timeouts=Timeouts(connect=2))
     await database.open()
     yield database
@@ -45,12 +45,12 @@ async def counted(db_url: str) -> AsyncIterator[Counted]:
 
 @contextlib.contextmanager
 def away(superuser_url: str, db_url: str) -> Iterator[None]:
-    """The database takes no connections, and those of `counted` are ended."""
+    """The database takes no connections, and those that stand are ended."""
     name = psycopg.conninfo.conninfo_to_dict(db_url)["dbname"]
     with psycopg.connect(superuser_url, autocommit=True) as admin:
         run: Any = admin.execute
         run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-        run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'idem-test-tenants'")
+        run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
         try:
             yield
         finally:

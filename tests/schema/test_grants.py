@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_desk import run
 from fix_spine import Spine, catalogue
 from producers.application import accept, synced
 from schema.databases import Installed
@@ -208,12 +207,8 @@ def test_a_library_that_accepts_needs_the_producers_rights_alone(installed: Inst
 
 
 def idem(*arguments: str, url: str | None = None) -> tuple[int, str, str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "idem.cli.main", "db", "grant", *arguments],
-        env=environment | ({"IDEM_DATABASE_URL": url} if url else {}), capture_output=True, text=True,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+    done = run(["db", "grant", *arguments], {"IDEM_DATABASE_URL": url} if url else {})
+    return done.code, done.out, done.err
 
 
 @pytest.mark.parametrize("kind", ["daemon", "producer", "sql"])

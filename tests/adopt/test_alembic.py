@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,10 +122,23 @@ def style() -> tuple[str, str]:
     return STYLES[0]
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """What `alembic init` makes of each of its templates, made once."""
+
+    @functools.cache
+    def init(template: str) -> Path:
+        folder = tmp_path_factory.mktemp(template)
+        Project(folder, "").alembic("init", "-t", template, "migrations")
+        return folder
+
+    return init
+
+
 @pytest.fixture
-def project(tmp_path: Path, empty_database: str, style: tuple[str, str]) -> Project:
+def project(tmp_path: Path, empty_database: str, style: tuple[str, str], begun: Callable[[str], Path]) -> Project:
     project = Project(tmp_path, empty_database)
-    project.alembic("init", "-t", style[0], "migrations")
+    shutil.copytree(begun(style[0]), tmp_path, dirs_exist_ok=True)
     for ours in ("migrations", "outbox", "sweeper", "testing"):
         (tmp_path / ours).mkdir(exist_ok=True)
         (tmp_path / ours / "__init__.py").write_text("theirs = True\n")

@@ -257,10 +257,11 @@ async def outage(folder: Path, url: str, times: Times) -> Result:
         while len(world.line.sent) < 10:
             world.check()
             await asyncio.sleep(0.1)
+        # From the beginning, because looking costs the machine something too.
+        watching = asyncio.create_task(watch(world, stop, seen))
         began = time.time()
         await asyncio.sleep(length / 2)
         broke = time.time()
-        watching = asyncio.create_task(watch(world, stop, seen))
         world.line.mute = True
         await asyncio.sleep(length / 10)
         await proxy.stop()

@@ -163,7 +163,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
         refunded = Evidence("webhook", "later_fact", reference="pay_1")
         # As for a call that we have cancelled: of any other at rest nothing is told before the provider was asked.
         told = await later.tell(
-            connection, row["id"], intent, refunded, token=uuid4(), status="refunded", fields={}, cancelled=True
+            connection, row["id"], intent, refunded, token=uuid4(), status="refunded", fields={}, explained=True
         )
         assert told == "told"
         meeting = asyncio.create_task(late())

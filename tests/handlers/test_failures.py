@@ -288,7 +288,7 @@ async def test_params_that_fit_the_model_no_longer_are_a_failure_that_does_not_q
         await runner.run_once()
     (letter,) = house.letters()
     assert letter["details"]["error"] == "ValidationError" and "amount" in letter["details"]["message"]
-    assert "4111" not in str(letter)
+    assert "41111111" not in str(letter)  # four digits may stand in any UUID
 
 
 async def test_a_statement_that_fails_is_named_without_its_parameters(house: House) -> None:
@@ -301,7 +301,7 @@ async def test_a_statement_that_fails_is_named_without_its_parameters(house: Hou
         await runner.run_once()
     (letter,) = house.letters()
     assert letter["details"]["error"] == "NotNullViolation" and "null value in column" in letter["details"]["message"]
-    assert "4111" not in str(letter)
+    assert "41111111" not in str(letter)  # four digits may stand in any UUID
 
 
 async def test_a_database_that_goes_away_is_no_failure_of_the_handler(house: House) -> None:

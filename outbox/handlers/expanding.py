@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Final
 
 from idem.outbox import telemetry
+from idem.outbox.daemon import wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.handlers import work
 
@@ -25,5 +25,4 @@ async def keep_expanding(database: Database, stop: asyncio.Event) -> None:
             pass  # told by whoever works with it
         except Exception as error:
             telemetry.broken("handlers", error, "giving events to handlers")
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), INTERVAL)
+        await wait(stop, INTERVAL)

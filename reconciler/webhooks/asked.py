@@ -153,11 +153,11 @@ async def end(connection: AsyncConnection[Any], hint: Hint, verdict: Verdict) ->
 
 HINT_IS_EARLY = """
 UPDATE idem.webhook_events
-   SET verdict = 'early', retry_at = statement_timestamp() + make_interval(secs => %(again)s), tries = 0
+   SET verdict = 'early', retry_at = statement_timestamp(), tries = 0
  WHERE id = %(id)s AND verdict = 'hint'
 """
 
 
-async def let_tell(connection: AsyncConnection[Any], hint: Hint, *, again: float = 0.0) -> None:
-    """Nothing contradicts the later fact any more: it is told as soon as its call has ended, in `again` seconds."""
-    await connection.execute(HINT_IS_EARLY, {"id": hint.waiting.id, "again": again})
+async def let_tell(connection: AsyncConnection[Any], hint: Hint) -> None:
+    """Nothing contradicts the later fact any more: it is told as soon as its call has ended."""
+    await connection.execute(HINT_IS_EARLY, {"id": hint.waiting.id})

@@ -141,8 +141,7 @@ class Hints:
                 await waiting.bury(connection, taken, error)
                 return
             if event.later:
-                # Stored: whoever holds the row will end its call with it, and nobody needs to be asked again meanwhile.
-                await asked.let_tell(connection, hint, again=SOON if verdict == "stored" else 0.0)
+                await asked.let_tell(connection, hint)
             else:
                 await asked.end(connection, hint, verdict)
             await unmatched.close(connection, taken.id, verdict)

@@ -186,7 +186,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "unmatched.BURY_UNMATCHED": {**proven, "id": event, "reason": "unmatched_webhook"},
         "asked.TAKE_HINTS": {**LANE, "limit": BATCH, "lease": 60.0},
         "asked.PUT_OFF": {"id": hint, "tries": 1, "again": 4.0, "counts": True, "absents": 1},
-        "asked.HINT_ENDED": {"id": hint, "verdict": "agrees"}, "asked.HINT_IS_EARLY": {"id": hint, "again": 0.0},
+        "asked.HINT_ENDED": {"id": hint, "verdict": "agrees"}, "asked.HINT_IS_EARLY": {"id": hint},
         "hints.KEEP": {"id": uuid4(), "row": row, "reference": "pay_x"}, "hints.DROP": {"id": proof},
         "hints.ENDED_WITH": {"intent": old[0]}, "hints.ANSWERED": {"id": event, "intent": old[0]},
         "later.STANDS": {"intent": old[0]}, "later.LOCK_ROWS": {"intent": old[0], "row": uuid4()},

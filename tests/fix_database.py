@@ -6,8 +6,10 @@ otherwise an embedded one is started, without fsync, by the programs of `IDEM_PG
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,7 +61,8 @@ def template(server: str) -> Iterator[str]:
         admin.execute(f"CREATE DATABASE {name}")
         runner.upgrade(on(server, name), environment=ENVIRONMENT)
         yield name
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        for used in (name, *(clone.name for clone in _free)):
+            admin.execute(f"DROP DATABASE {used} WITH (FORCE)")
 
 
 @contextmanager
@@ -76,11 +79,108 @@ def clone(server: str, template: str) -> Iterator[str]:
         admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
+# What a test may change besides rows: a definition, a right, a setting of the database, statistics, who it is.
+DEFINITIONS = """
+SELECT md5(concat_ws(',',
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_class WHERE oid > 16383),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_proc WHERE oid > 16383),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_type WHERE oid > 16383),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_constraint WHERE oid > 16383),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_trigger),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_policy),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_cast WHERE oid > 16383),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_operator WHERE oid > 16383),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_default_acl),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_event_trigger),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_extension),
+    (SELECT string_agg(oid::text || xmin::text, ',' ORDER BY oid) FROM pg_namespace WHERE nspname !~ '^pg_t'),
+    (SELECT string_agg(attrelid::text || attnum || xmin::text, ',' ORDER BY attrelid, attnum)
+       FROM pg_attribute WHERE attrelid > 16383),
+    (SELECT string_agg(indexrelid::text || indisvalid || xmin::text, ',' ORDER BY indexrelid)
+       FROM pg_index WHERE indexrelid > 16383),
+    (SELECT string_agg(s::text, ',') FROM pg_db_role_setting s
+       JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()),
+    (SELECT d.xmin::text FROM pg_database d WHERE d.datname = current_database()),
+    (SELECT string_agg(i::text, ',') FROM idem.installation i),
+    (SELECT string_agg(v::text, ',') FROM idem.alembic_version v),
+    (SELECT string_agg(l.oid::text, ',') FROM pg_largeobject_metadata l)))
+"""
+# Statistics and sizes steer the planner: what one test filled must not choose the plans of the next.
+USED = """
+SELECT EXISTS (SELECT FROM pg_statistic s JOIN pg_class c ON c.oid = s.starelid
+                WHERE c.relnamespace = 'idem'::regnamespace)
+    OR pg_database_size(current_database()) > %(size)s
+"""
+GROWTH = 3_000_000  # bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Clone:
+    """A database of the tests, and what it was like before a test had it."""
+
+    name: str
+    definitions: str
+    size: int
+
+
+_free: list[Clone] = []
+
+
+def _made(server: str, template: str) -> Clone:
+    name = f"idem_test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    with psycopg.connect(on(server, name), autocommit=True) as own:
+        own.execute("UPDATE idem.installation SET database_name = current_database()")
+        definitions = own.execute(DEFINITIONS).fetchone()
+        size = own.execute("SELECT pg_database_size(current_database())").fetchone()
+        assert definitions and size
+        return Clone(name, definitions[0], size[0])
+
+
+def _is_left(admin: psycopg.Connection, name: str) -> bool:
+    """Whether all sessions of the test have ended, within 0.2 s."""
+    for _ in range(10):
+        if admin.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s", (name,)).fetchone() == (0,):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _wiped(server: str, used: Clone) -> bool:
+    """Empty the tables for the next test. False: the test changed more than rows, or a session of it lives on."""
+    with psycopg.connect(server, autocommit=True) as admin:
+        if not _is_left(admin, used.name):
+            return False
+    with psycopg.connect(on(server, used.name), autocommit=True, options="-c default_transaction_read_only=off") as own:
+        if own.execute(DEFINITIONS).fetchone() != (used.definitions,):
+            return False
+        if own.execute(USED, {"size": used.size + GROWTH}).fetchone() != (False,):
+            return False
+        tables = own.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'idem'::regnamespace"
+            " AND relkind = 'r' AND relname NOT LIKE '%version%' AND relname <> 'installation'"
+        ).fetchall()
+        with own.transaction():
+            own.execute("SET LOCAL session_replication_role = replica")
+            own.execute(";".join(f"DELETE FROM idem.{table}" for (table,) in tables))
+        return True
+
+
 @pytest.fixture
 def db_url(server: str, template: str) -> Iterator[str]:
-    """A database of this test's own."""
-    with clone(server, template) as url:
-        yield url
+    """A database of this test's own: an emptied one where there is one, else a clone of the template."""
+    mine = _free.pop() if _free else _made(server, template)
+    yield on(server, mine.name)
+    try:
+        wiped = _wiped(server, mine)
+    except psycopg.Error:
+        wiped = False
+    if wiped:
+        _free.append(mine)
+        return
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {mine.name} WITH (FORCE)")
 
 
 @pytest.fixture

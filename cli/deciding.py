@@ -112,7 +112,7 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
             f"version {intent['version']}"
         )
     found = {each.command: each for each in prospects_of(case, catalogue, sure=wish.sure)}
-    chosen = found.get(COMMANDS[wish.act])
+    chosen = found.get(prospect.NEW_KEY if wish.new_key and intent is not None else COMMANDS[wish.act])
     if chosen is None or not chosen.possible:
         possible = ", ".join(name for name, each in found.items() if each.possible)
         why = chosen.text if chosen is not None else f"that is not for a dead letter `{letter['reason']}`" + (
@@ -120,8 +120,6 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
         )  # fmt: skip
         raise Refusal(f"{why}. Possible now: {possible or 'nothing'}")
     say(f"{chosen.command}: {chosen.text}")
-    if wish.new_key:
-        say("but under a NEW provider key, so the provider cannot know it for the same: the old one must be burned")
     if wish.answer is not None:
         say(f"the stored answer will be {wish.answer.status}, {len(wish.answer.body)} bytes")
     if case.held is not None and wish.outcome is not None and case.held.row.reference not in (

@@ -33,7 +33,8 @@ Sure: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--i-know-it-did-not-happen",
-        help="Override the time in which a request may still act. You answer for it: it lands in the evidence.",
+        help="You know that it did not happen: override what only that can (a request may still act; nothing proves "
+        "it, and a second call is not recognised). If you are wrong it happens twice. The evidence keeps it.",
     ),
 ]
 Since: TypeAlias = Annotated[

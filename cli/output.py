@@ -86,14 +86,9 @@ def text(value: object) -> str:
 
 def age(seconds: float | None) -> str:
     """A duration in its two largest units: `3d 4h`, `12m 5s`."""
-    if seconds is None:
-        return "-"
-    sign, left, words = "-" if seconds < 0 else "", int(abs(seconds)), []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        amount, left = divmod(left, size)
-        if amount:
-            words.append(f"{amount}{unit}")
-    return sign + " ".join(words[:2]) if words else "0s"
+    from idem.outbox import durations
+
+    return "-" if seconds is None else durations.rough(seconds)
 
 
 def say(message: str) -> None:

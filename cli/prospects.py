@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from idem.outbox.states import KeyState, Reason
 
 if TYPE_CHECKING:
     from idem.outbox.standing import Standing
+    from idem.outbox.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ COMPLETED = "resolve --as completed"
 FAILED = "resolve --as failed_retryable"
 CLOSED = "resolve --as closed"
 REDRIVE = "redrive"
+NEW_KEY = "redrive --new-provider-key"
 CANCEL = "cancel"
 DISCARD = "discard"
 
@@ -75,17 +78,6 @@ def prospects(
 def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None, *, sure: bool) -> list[Prospect]:
     row = held.row
     terms = (catalogue or Catalogue("", {}, {})).cautious(row.operation, row.provider)
-    overridden = "; ".join(text for _, text in standing.overridable(held, terms)) if sure else ""
-    warning = f". YOU OVERRIDE: {overridden}" if overridden else ""
-    patience = standing.seconds(terms.operation.patience)
-    redrive = standing.against_redrive(held, terms, sure=sure)
-    if redrive is None and catalogue is None:
-        redrive = (
-            "the configuration cannot be used (see the note): mend it, or use the idem.toml that it was accepted with"
-        )
-    elif redrive is None and not terms.known:
-        redrive = f"operation {row.operation} is not in this configuration: use the idem.toml that it was accepted with"
-    first = "is recorded as not executed, then " if row.status == "unknown" else ""
     reference = f" (it is known there as {row.reference})" if row.reference else ""
     return [
         _prospect(
@@ -98,14 +90,10 @@ def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None,
             FAILED,
             standing.against_failed(held, terms, sure=sure),
             "records on your word that it did not happen; the client's retry with the same key makes it happen, "
-            f"nothing else does{warning}",
+            f"nothing else does{_overridden(standing.overridable(held, terms), sure=sure)}",
         ),
-        _prospect(
-            REDRIVE,
-            redrive,
-            f"{first}goes back to work and is sent again to {row.provider}/{row.account} under the same provider key "
-            f"{row.provider_key}; may be started for {patience} from now{warning if row.status == 'unknown' else ''}",
-        ),
+        _redrive(held, terms, catalogue, sure=sure, new_key=False),
+        _redrive(held, terms, catalogue, sure=sure, new_key=True),
         _prospect(
             CANCEL,
             standing.against_cancel(held, sure=sure),
@@ -113,6 +101,48 @@ def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None,
             f"(idem intents cancel {intent['id']})",
         ),
     ]
+
+
+def _redrive(held: Standing, terms: Terms, catalogue: Catalogue | None, *, sure: bool, new_key: bool) -> Prospect:
+    row = held.row
+    why_not = standing.against_redrive(held, terms, sure=sure, new_key=new_key)
+    if why_not is None and catalogue is None:
+        why_not = (
+            "the configuration cannot be used (see the note): mend it, or use the idem.toml that it was accepted with"
+        )
+    elif why_not is None and not terms.known:
+        why_not = f"operation {row.operation} is not in this configuration: use the idem.toml that it was accepted with"
+    command = NEW_KEY if new_key else REDRIVE
+    if why_not is not None:
+        return Prospect(command, False, why_not)
+    unknown, left = row.status == "unknown", standing.window_left(held, terms)
+    risks = list(standing.risks_of_redrive(held, terms, new_key=new_key))
+    if new_key or row.key_burned:
+        key = f"under a NEW provider key (the old one is {row.provider_key})"
+    elif unknown and left > 0:
+        key = (
+            f"under the same provider key {row.provider_key}, which the provider remembers for {standing.seconds(left)}"
+        )
+    else:
+        key = f"under the same provider key {row.provider_key}"
+    patience = min(terms.operation.patience, left) if unknown and not risks else terms.operation.patience
+    return Prospect(
+        command,
+        True,
+        f"{'is recorded as not executed, then ' if unknown else ''}goes back to work and is sent again to "
+        f"{row.provider}/{row.account} {key}; may be started for {standing.seconds(patience)} from now"
+        f"{_overridden(risks, sure=sure)}{_safer(held, terms, risks)}",
+    )
+
+
+def _overridden(risks: Iterable[standing.Risk], *, sure: bool) -> str:
+    texts = "; ".join(text for _, text in risks) if sure else ""
+    return f". YOU OVERRIDE: {texts}" if texts else ""
+
+
+def _safer(held: Standing, terms: Terms, risks: list[standing.Risk]) -> str:
+    unproven = {name for name, _ in risks} & {"new_key", "no_memory"}
+    return f". What would settle it instead: {standing.instead(held, terms)}" if unproven else ""
 
 
 def _prospect(command: str, why_not: str | None, effect: str) -> Prospect:

@@ -50,3 +50,13 @@ def text(seconds: float) -> str:
         return f"{int(thousandths)}ms"
     # repr() may use an exponent, which no person writes in a duration.
     return f"{seconds:.17f}".rstrip("0") + "s" if seconds < 1e-4 else f"{seconds!r}s"
+
+
+def rough(seconds: float) -> str:
+    """A duration for people, in its two largest units: `3d 4h`, `12m 5s`, `-2h`."""
+    sign, left, words = "-" if seconds < 0 else "", int(abs(seconds)), []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        amount, left = divmod(left, size)
+        if amount:
+            words.append(f"{amount}{unit}")
+    return sign + " ".join(words[:2]) if words else "0s"

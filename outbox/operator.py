@@ -94,25 +94,35 @@ async def redrive(
 ) -> Done:
     """Put an intent back to work under the same provider key, `due_in` seconds from now.
 
-    A row at rest is proven not executed and may go at once, as it may at its client's retry. An unknown one is first
-    resolved as failed_retryable, under the guards of that. The time in which it may be started begins anew.
-    `new_provider_key` is for a key that the provider has burned; it is refused while anything sent may still act.
+    A row at rest is proven not executed and may go at once, as it may at its client's retry. An unknown one may go
+    where the provider recognises a second call by its key, and only for as long; it is first resolved as
+    failed_retryable. Else the time in which it may be started begins anew. `new_provider_key` is for a key that the
+    provider has burned; it is refused while anything sent may still act, and where nothing proves that what was sent
+    did not act. `know_it_did_not_happen` overrides what only certainty can; each guard so overridden is in the
+    evidence.
     """
     async with holding.held(connection, intent, version, by, reason) as held:
         terms = catalogue.require(held.row.operation)
-        _refuse(standing.against_redrive(held, terms, sure=know_it_did_not_happen))
+        why_not = standing.against_redrive(held, terms, sure=know_it_did_not_happen, new_key=new_provider_key)
+        _refuse(why_not)
+        overridden = [text for _, text in standing.risks_of_redrive(held, terms, new_key=new_provider_key)]
+        patience = terms.operation.patience + due_in
         if held.row.status is OutboxStatus.UNKNOWN:
-            change = _did_not_happen(held, terms, by, reason)
+            if not overridden:
+                # It is sent again because the provider knows the key: not any later than it does.
+                patience = min(patience, standing.window_left(held, terms))
+            change = _did_not_happen(held, terms, by, reason, overridden)
             # At rest for no longer than this transaction: nobody is told of it.
             await _write(connection, dataclasses.replace(change, event=None), held)
             held = await holding.locked(connection, held.row.id, intent)
-        evidence, row = _evidence("redriven", by, reason, held), held.row
+            overridden = []
+        evidence, row = _evidence("redriven", by, reason, held, overridden=overridden), held.row
         if new_provider_key:
             key = await generations.renew(connection, catalogue, held.row)
             renewed = {"new_provider_key": str(key), "old_provider_key": held.row.provider_key}
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
             row = dataclasses.replace(row, frozen=True, key_burned=False)
-        change = decide.redriven(row, evidence, terms, patience=terms.operation.patience + due_in)
+        change = decide.redriven(row, evidence, terms, patience=patience)
         return await _write(connection, dataclasses.replace(change, misses=0, due_in=due_in), held)
 
 
@@ -132,7 +142,8 @@ async def resolve_failed(
         await letters.check_open(connection, letter, intent)
         terms = catalogue.cautious(held.row.operation, held.row.provider)
         _refuse(standing.against_failed(held, terms, sure=know_it_did_not_happen))
-        done = await _write(connection, _did_not_happen(held, terms, by, reason), held)
+        overridden = [text for _, text in standing.overridable(held, terms)]
+        done = await _write(connection, _did_not_happen(held, terms, by, reason, overridden), held)
         await letters.resolve(connection, letter, done.action, by, reason)
         return done
 
@@ -203,8 +214,7 @@ async def _rendered(
     return rendered.answer
 
 
-def _did_not_happen(held: Standing, terms: Terms, by: str, reason: str) -> Change:
-    overridden = [text for _, text in standing.overridable(held, terms)]
+def _did_not_happen(held: Standing, terms: Terms, by: str, reason: str, overridden: list[str]) -> Change:
     evidence = _evidence("resolved_failed", by, reason, held, overridden=overridden)
     change = decide.verdict(held.row, evidence, terms, redrive=False)
     if held.row.token is not None:

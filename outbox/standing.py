@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 from uuid import UUID
 
 from idem.outbox import durations
@@ -31,6 +32,14 @@ class Standing:
     lease_left: float | None
     key_state: str | None
     hints: tuple[UUID, ...] = ()
+    sent_ago: float | None = None
+    """Seconds since the first send under its provider key that the row remembers; None: it remembers none."""
+    remembered_for: float = 0.0
+    """Seconds after that send for which the provider knows the key, as the row was accepted."""
+    on_word: bool = False
+    """"Not executed" was said by an operator or a standing order, and nothing has proven it since."""
+    refused_as_it_is: bool = False
+    """The provider has refused the frozen request itself: an open `rejected` says so."""
 
 
 def quiet_left(standing: Standing, terms: Terms) -> float:
@@ -45,12 +54,82 @@ def quiet_left(standing: Standing, terms: Terms) -> float:
     return left
 
 
-def overridable(standing: Standing, terms: Terms) -> Iterator[tuple[str, str]]:
-    """The guards of "it did not happen" that do not hold now, as (name, text). Only certainty may override them."""
+Risk: TypeAlias = tuple[str, str]
+"""A guard that does not hold now, as (name, text). Only an operator's certainty overrides it."""
+
+
+def window_left(standing: Standing, terms: Terms) -> float:
+    """Seconds for which the provider answers a second call under the same key from its memory; 0: it does not."""
+    if standing.sent_ago is None or not terms.contract.replays or standing.row.key_burned:
+        return 0.0
+    return max(0.0, min(standing.remembered_for, terms.contract.replay_window) - standing.sent_ago)
+
+
+def overridable(standing: Standing, terms: Terms) -> Iterator[Risk]:
+    """The guards of "it did not happen" that do not hold now."""
     if (left := quiet_left(standing, terms)) > 0:
         yield "quiet_after", f"a request of it may still act at the provider for {seconds(left)}"
     if standing.row.contradicted:
         yield "conflict", "proofs that disagree, or an event still to be confirmed, say that the provider has it"
+    if standing.row.key_burned:
+        # Its client's retry, or a redrive, would send it under another key.
+        yield "new_key", f"{_UNPROVEN}, and its provider key is burned, so the next send has a new one. {MAY_PAY_TWICE}"
+
+
+def risks_of_redrive(standing: Standing, terms: Terms, *, new_key: bool = False) -> Iterator[Risk]:
+    """The guards of another send that do not hold now. `new_key`: under a new provider key.
+
+    Another send is safe where everything before it is proven not executed, or where the provider knows the key.
+    """
+    row, unproven = standing.row, standing.on_word
+    if row.status is OutboxStatus.UNKNOWN:
+        unproven = True
+        yield from overridable(standing, terms)
+    elif standing.hints:
+        yield "conflict", UNCONFIRMED
+    if unproven and (new_key or row.key_burned):
+        if row.status is not OutboxStatus.UNKNOWN or not row.key_burned:
+            yield "new_key", f"{_UNPROVEN}, and under a new provider key the provider cannot know it. {MAY_PAY_TWICE}"
+    elif row.status is OutboxStatus.UNKNOWN and window_left(standing, terms) <= 0:
+        yield "no_memory", f"{_UNPROVEN}, and {_why_unknown_there(standing, terms)}. {MAY_PAY_TWICE}"
+    if new_key and not (unproven or row.key_burned or standing.refused_as_it_is or not row.frozen):
+        yield (
+            "not_burned",
+            (
+                "its provider key is not burned: redrive it without --new-provider-key, and the provider still knows "
+                "the call by its key"
+            ),
+        )
+
+
+def _why_unknown_there(standing: Standing, terms: Terms) -> str:
+    if not terms.contract.replays:
+        return "this provider does not recognise a second call by its key"
+    if standing.sent_ago is None:
+        return "when it was first sent is not known, so the provider may have forgotten its key"
+    return "the time in which the provider remembers its key is over"
+
+
+MAY_PAY_TWICE = "If the provider has carried it out, it happens twice (a customer may pay twice)"
+_UNPROVEN = "nothing proves that what was sent before was not carried out"
+UNCONFIRMED = "an event still to be confirmed says that the provider has it, and the reconciler asks about it"
+
+
+def instead(standing: Standing, terms: Terms) -> str:
+    """What would settle an unknown row without a risk: what an operator should do first."""
+    ways = []
+    if (left := window_left(standing, terms)) > 0:
+        ways.append(
+            f"for {seconds(left)} more the provider answers a second call under the same key from its memory: "
+            "`idem reconcile --now`, or a redrive without --new-provider-key"
+        )
+    elif terms.contract.lookup.possible and standing.row.status is OutboxStatus.UNKNOWN:
+        ways.append("`idem reconcile --now` asks the provider")
+    ways.append(
+        f"look for provider key {standing.row.provider_key} in the provider's own console, then `idem dlq resolve --as "
+        "completed --reference ...`"
+    )
+    return "; or ".join(ways)
 
 
 def against_cancel(standing: Standing, *, sure: bool = False) -> str | None:
@@ -71,8 +150,11 @@ def against_cancel(standing: Standing, *, sure: bool = False) -> str | None:
             return _unapplied(standing) or _unconfirmed(standing, sure=sure)
 
 
-def against_redrive(standing: Standing, terms: Terms, *, sure: bool) -> str | None:
-    """Why this row cannot go back to work now; None: it can. `sure`: the operator knows that nothing happened."""
+def against_redrive(standing: Standing, terms: Terms, *, sure: bool, new_key: bool = False) -> str | None:
+    """Why this row cannot go back to work now; None: it can. `sure`: the operator knows that nothing happened.
+
+    `new_key`: it would be sent under a new provider key. No certainty allows that while something sent may still act.
+    """
     row = standing.row
     if busy := _busy(standing):
         return busy
@@ -94,9 +176,32 @@ def against_redrive(standing: Standing, terms: Terms, *, sure: bool) -> str | No
             "its key has expired, so its client may send it again as something new: a redrive could make it happen "
             "twice. Cancel it, and let the client send it with a new key"
         )
-    if row.status is OutboxStatus.UNKNOWN:
-        return against_failed(standing, terms, sure=sure)
-    return _unapplied(standing) or _unconfirmed(standing, sure=sure)
+    if unapplied := _unapplied(standing):
+        return unapplied
+    risks = list(risks_of_redrive(standing, terms, new_key=new_key))
+    if refused := _unless_sure(risks, standing, terms, sure=sure):
+        return refused
+    left = quiet_left(standing, terms) if row.status is OutboxStatus.UNKNOWN else row.quiet_left or 0.0
+    if new_key and left > 0:
+        return (
+            f"a request of it may still act at the provider for {seconds(left)}: a new provider key is given only "
+            "after that time"
+        )
+    return None
+
+
+def _unless_sure(risks: list[Risk], standing: Standing, terms: Terms, *, sure: bool) -> str | None:
+    if sure or not risks:
+        return None
+    way = "Wait"
+    if {name for name, _ in risks} & {"new_key", "no_memory"}:
+        way = f"What settles it: {instead(standing, terms)}. Do that"
+    elif "not_burned" in dict(risks):
+        return f"{dict(risks)['not_burned']}. Do that, or take the responsibility with {OVERRIDE}"
+    return f"{'; '.join(text for _, text in risks)}. {way}, or take the responsibility with {OVERRIDE}"
+
+
+OVERRIDE = "--i-know-it-did-not-happen"
 
 
 def against_failed(standing: Standing, terms: Terms, *, sure: bool) -> str | None:
@@ -115,14 +220,7 @@ def against_failed(standing: Standing, terms: Terms, *, sure: bool) -> str | Non
             return LEASE_OVER
         case OutboxStatus.UNKNOWN:
             pass
-    if unapplied := _unapplied(standing):
-        return unapplied
-    if sure:
-        return None
-    texts = [text for _, text in overridable(standing, terms)]
-    if not texts:
-        return None
-    return f"{'; '.join(texts)}. Wait, or take the responsibility with --i-know-it-did-not-happen"
+    return _unapplied(standing) or _unless_sure(list(overridable(standing, terms)), standing, terms, sure=sure)
 
 
 def against_completed(standing: Standing, outcome: Succeeded | Refused | None = None) -> str | None:
@@ -162,12 +260,9 @@ def _unapplied(standing: Standing) -> str | None:
 def _unconfirmed(standing: Standing, *, sure: bool) -> str | None:
     if not standing.hints or sure:
         return None
-    return (
-        "an event still to be confirmed says that the provider has it, and the reconciler asks about it: look again "
-        "then, or take the responsibility with --i-know-it-did-not-happen"
-    )
+    return f"{UNCONFIRMED}: look again then, or take the responsibility with {OVERRIDE}"
 
 
 def seconds(value: float) -> str:
     """A duration for people."""
-    return durations.text(float(max(1, round(value))))
+    return durations.rough(float(max(1, round(value))))

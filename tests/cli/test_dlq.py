@@ -66,7 +66,8 @@ async def test_show_tells_everything_and_what_can_be_done(desk: Desk) -> None:
     assert [entry["kind"] for entry in data["intent"]["timeline"]] == ["accepted", "report"]
     actions = {each["command"]: each["possible"] for each in data["actions"]}
     assert actions == {
-        "resolve --as completed": True, "resolve --as failed_retryable": True, "redrive": True, "cancel": False,
+        "resolve --as completed": True, "resolve --as failed_retryable": True, "redrive": True,
+        "redrive --new-provider-key": False, "cancel": False,
     }  # fmt: skip
     text = (await desk.cli("dlq", "show", letter)).out
     for word in ("reconcile_exhausted", "key-1", "quiet time left", "what you can do", "POST /payments"):
@@ -307,7 +308,7 @@ async def test_a_new_provider_key_waits_until_nothing_sent_can_act(desk: Desk) -
     letter = await desk.letter(intent, "rejected")
     order = ("dlq", "redrive", letter, "--new-provider-key", *WHY, "--yes")
     before = await desk.spine.row(intent)
-    refused(await desk.cli(*order), "NEW provider key", "may still act")
+    refused(await desk.cli(*order), "a new provider key is given only after", "may still act")
     assert await desk.spine.row(intent) == before
     await desk.spine.advance(61)
     assert (await desk.cli(*order)).code == 0

@@ -57,7 +57,50 @@ PRODUCER: tuple[tuple[str, str], ...] = (
 )
 
 
-ACCEPT_BY_SQL = "idem.accept(text, text, text, json, boolean)"
+ACCEPT_BY_SQL = "accept(text, text, text, json, boolean)"
+ACCEPT = (
+    "accept(text, text, text, text, jsonb, text, text, text, text, uuid, text, text, jsonb, bytea, interval, interval, "
+    "integer, boolean, text, boolean, boolean)"
+)
+CANONICAL: tuple[str, ...] = ("jcs", "jcs_value", "jcs_number", "significant", "utf16_order", "refuse_params")
+"""`idem.jcs`, which a program may call to see the canonical form, and what it calls itself. They read no table."""
+
+FUNCTIONS: dict[Kind, tuple[str, ...]] = {
+    "sql": (ACCEPT_BY_SQL, *CANONICAL),
+    "producer": (
+        ACCEPT,
+        ACCEPT_BY_SQL,
+        *CANONICAL,
+        "reserve",
+        "submit",
+        "complete",
+        "take_up_again",
+        "decide",
+        "refuse_unreserved",
+        "uuid7",
+    ),
+    "daemon": (
+        ACCEPT,
+        ACCEPT_BY_SQL,
+        *CANONICAL,
+        "reserve",
+        "submit",
+        "complete",
+        "take_up_again",
+        "decide",
+        "refuse_unreserved",
+        "uuid7",
+        "begin_inline",
+        "take_up_inline",
+        "lane_room",
+        "first_uuid7",
+        "forget_handler",
+    ),
+}
+"""What a role of each kind may call, by name; with its arguments where two functions have one name."""
+
+NOT_EVERYBODY = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC"
+"""PostgreSQL lets everybody call a new function. The schema takes that away, and so does each grant."""
 
 
 def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
@@ -71,22 +114,20 @@ def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
         f" VALUES ({literal(role)}, {literal(tenant)}) ON CONFLICT DO NOTHING"
         for tenant in tenants
     ]
+    rights: tuple[tuple[str, str], ...]
     match kind:
         case "daemon":
             rights = DAEMON
         case "producer":
             rights = PRODUCER
         case "sql":
-            return [
-                f"GRANT USAGE ON SCHEMA idem TO {name}",
-                f"GRANT EXECUTE ON FUNCTION {ACCEPT_BY_SQL} TO {name}",
-                *produces,
-            ]
+            rights = ()
         case _ as unlisted:
             assert_never(unlisted)
     return [
+        NOT_EVERYBODY,
         f"GRANT USAGE ON SCHEMA idem TO {name}",
-        f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA idem TO {name}",
+        *(f"GRANT EXECUTE ON FUNCTION idem.{function} TO {name}" for function in FUNCTIONS[kind]),
         *(f"GRANT {right} ON idem.{table} TO {name}" for right, table in rights),
         *produces,
     ]

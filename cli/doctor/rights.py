@@ -26,14 +26,34 @@ SELECT current_user::text AS name, has_schema_privilege('idem', 'USAGE') AS usag
        EXISTS (SELECT FROM pg_class c
                 WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind IN ('r', 'p')
                   AND pg_has_role(current_user, c.relowner, 'USAGE')) AS owner,
-       (SELECT count(*)::integer FROM pg_proc p
-         WHERE p.pronamespace = 'idem'::regnamespace AND NOT has_function_privilege(p.oid, 'EXECUTE')) AS functions
+       ARRAY(SELECT w.name FROM unnest(%(functions)s::text[]) AS w (name)
+              WHERE NOT EXISTS (
+                  SELECT FROM pg_proc p
+                   WHERE p.pronamespace = 'idem'::regnamespace AND has_function_privilege(p.oid, 'EXECUTE')
+                     AND CASE WHEN w.name LIKE '%%(%%' THEN p.oid = to_regprocedure('idem.' || w.name)
+                              ELSE p.proname = w.name END)) AS functions
+"""
+# What PUBLIC has, every role has that may use the schema: one that only reads events, one that only calls idem.accept.
+EVERYBODY = """
+SELECT 'EXECUTE on ' || count(*) || ' functions' AS what
+  FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+ WHERE p.pronamespace = 'idem'::regnamespace AND a.grantee = 0
+HAVING count(*) > 0
+UNION ALL
+SELECT string_agg(DISTINCT a.privilege_type, ', ') || ' on ' || c.relname
+  FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+ WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind <> 'i' AND a.grantee = 0
+ GROUP BY c.relname
+UNION ALL
+SELECT 'CREATE on the schema' FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+ WHERE n.nspname = 'idem' AND a.grantee = 0 AND a.privilege_type = 'CREATE'
+ ORDER BY 1
 """
 
 
 async def rights(examination: Examination) -> list[Finding]:
     """What is missing for the daemons' work; a role that could switch off the database's own guards is a warning."""
-    role = await examination.one(ROLE)
+    role = await examination.one(ROLE, {"functions": list(grants.FUNCTIONS["daemon"])})
     name = role["name"]
     if not role["usage"]:
         return [
@@ -48,13 +68,23 @@ async def rights(examination: Examination) -> list[Finding]:
     missing = await examination.all(MISSING, {"tables": tables, "verbs": verbs, "columns": columns})
     lacks = [f"{each['verb']} on {each['name']}" for each in missing]
     if role["functions"]:
-        lacks.append(f"EXECUTE on {role['functions']} functions")
+        lacks.append(f"EXECUTE on {len(role['functions'])} functions")
     if lacks:
         return [
             error(
                 "rights",
                 f"role {name} lacks what a daemon needs: {', '.join(lacks)}",
                 f"As the owner of the schema: {_grants(name)}",
+            )
+        ]
+    if everybody := [each["what"] for each in await examination.all(EVERYBODY)]:
+        return [
+            error(
+                "rights",
+                "every role that may use the schema idem has rights that belong to its programs: "
+                f"{', '.join(everybody)}",
+                "As the owner of the schema: REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC; REVOKE ALL ON ALL "
+                "TABLES IN SCHEMA idem FROM PUBLIC; REVOKE CREATE ON SCHEMA idem FROM PUBLIC",
             )
         ]
     if role["superuser"] or role["owner"]:

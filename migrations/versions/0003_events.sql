@@ -50,7 +50,7 @@ ALTER TABLE idem.handled_events ADD COLUMN skipped boolean NOT NULL DEFAULT fals
 CREATE FUNCTION idem.give_to_handlers() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Whoever may use the schema could hang this on a table of their own, and have events told twice.
+    -- On a table of the caller's own, the caller would choose what handlers are told.
     IF TG_RELID <> 'idem.events'::regclass THEN
         RAISE insufficient_privilege USING MESSAGE = 'idem.give_to_handlers belongs to idem.events alone';
     ELSIF NOT EXISTS (SELECT FROM written) THEN

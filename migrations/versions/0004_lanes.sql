@@ -35,6 +35,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     pause  idem.lanes;
 BEGIN
+    -- On a table of the caller's own, a comparison with NEW would run the caller's casts as the owner.
+    IF TG_RELID <> 'idem.outbox'::regclass THEN
+        RAISE insufficient_privilege USING MESSAGE = 'idem.refuse_paused_accept belongs to idem.outbox alone';
+    END IF;
     SELECT * INTO pause FROM idem.lanes l
      WHERE l.provider = NEW.provider AND l.account IN (NEW.account, '')
        AND (l.accept_paused AND TG_OP = 'INSERT' OR l.paused AND NEW.inline)

@@ -47,7 +47,6 @@ async def test_rights_that_are_missing_are_named_one_by_one(as_daemon: Desk, rol
         as_daemon.spine.url,
         f"REVOKE DELETE ON idem.outbox FROM {role}",
         f"REVOKE UPDATE (intent_id) ON idem.evidence FROM {role}",
-        "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC",
         f"REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA idem FROM {role}",
     )
     (found,) = await doctor("rights")
@@ -66,6 +65,16 @@ async def test_a_role_that_may_not_look_hears_that_it_may_not(as_daemon: Desk, r
     run(as_daemon.spine.url, f"REVOKE USAGE ON SCHEMA idem FROM {role}")
     result = await as_daemon.cli("doctor")
     assert result.code == 1 and "GRANT" in result.out
+
+
+async def test_rights_of_everybody_are_an_error(as_daemon: Desk, doctor: Doctor) -> None:
+    url = as_daemon.spine.url
+    run(url, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA idem TO PUBLIC", "GRANT SELECT ON idem.requests TO PUBLIC")
+    (found,) = await doctor("rights")
+    assert found["level"] == "error" and "SELECT on requests" in found["what"] and "EXECUTE on" in found["what"]
+    run(url, *(statement for statement in found["do"].partition(": ")[2].split("; ")))
+    (found,) = await doctor("rights")
+    assert found["level"] == "ok", found
 
 
 async def test_a_superuser_is_a_warning(doctor: Doctor) -> None:

@@ -20,10 +20,14 @@ from idem.outbox.errors import BodyInvalid
 
 MAX_BYTES: Final = 1_048_576
 MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 100_000
+"""Values of one text, the names of members counted too: what costs is their number, not their length."""
 MAX_INTEGER: Final = 2**53 - 1
+MAX_DIGITS: Final = 1000
+"""Characters of one number: a double has 17 digits that count, and an exact one in full has fewer than 800."""
 
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-BRACKETS_AND_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+BRACKETS: Final = re.compile(r"[\[\]{}]")
 
 TOO_BIG: Final = "a whole number outside ±9007199254740991 (2^53-1) is not exact everywhere: send it as a string"
 
@@ -36,14 +40,15 @@ class Culprit:
     member: str | None = None
 
 
-def parse(body: bytes, *, limit: int = MAX_BYTES, depth: int = MAX_DEPTH) -> Any:
-    """The value of a JSON text. `limit` in bytes, `depth` in nested arrays and objects.
+def parse(body: bytes, *, limit: int = MAX_BYTES, depth: int = MAX_DEPTH, values: int = MAX_VALUES) -> Any:
+    """The value of a JSON text. `limit` in bytes, `depth` in nested arrays and objects, `values` in values and names.
 
     Numbers that are whole come out as int however they are spelled (1, 1.0, 1e0): they are one number in RFC 8785,
     and the provider's request must not depend on the spelling.
 
     Raises BodyInvalid, with the JSON pointer of the culprit: not UTF-8, not JSON, a member that appears twice, NaN
-    and Infinity, NUL and lone surrogates in values and names, numbers that are not exact, too deep, too large.
+    and Infinity, NUL and lone surrogates in values and names, numbers that are not exact; too deep, too large, too
+    many.
     """
     if len(body) > limit:
         raise BodyInvalid(f"the body has {len(body)} bytes, more than {limit}")
@@ -51,7 +56,7 @@ def parse(body: bytes, *, limit: int = MAX_BYTES, depth: int = MAX_DEPTH) -> Any
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BodyInvalid(f"the body is not UTF-8 (byte {error.start})") from None
-    _check_depth_of_text(text, depth)
+    _check_structure(text, depth, values)
     try:
         value = json.loads(
             text,
@@ -128,18 +133,32 @@ def _check_text(text: str, path: tuple[str | int, ...]) -> None:
         raise BodyInvalid(f"{what} cannot be stored", pointer.render(path))
 
 
-def _check_depth_of_text(text: str, depth: int) -> None:
-    # Before the parser sees it: json.loads recurses in C, and how deep it may depends on the interpreter.
-    if text.count("[") + text.count("{") <= depth:
+def _check_structure(text: str, depth: int, values: int) -> None:
+    """Refuse what is too deep or has too many values before the parser sees it.
+
+    json.loads recurses in C, as deep as the interpreter lets it, and lets no other thread run meanwhile. What is looked
+    at here is looked at once, by functions that go through the text from its beginning to its end: a text that is no
+    JSON costs no more than one that is. A string that is not closed ends at the end.
+    """
+    # Without escaped backslashes and quotes, every quote that is left begins or ends a string.
+    quotes = text.replace("\\\\", "").replace('\\"', "")
+    if quotes.count('"') > 2 * values:
+        raise _too_many(values)
+    outside = "".join(quotes.split('"')[::2])
+    opened = outside.count("[") + outside.count("{")
+    if opened + outside.count(",") + outside.count(":") > values:
+        raise _too_many(values)
+    if opened <= depth:
         return
     level = 0
-    for found in BRACKETS_AND_STRINGS.finditer(text):
-        if found[0] in "[{":
-            level += 1
-            if level > depth:
-                raise BodyInvalid(f"nested deeper than {depth}")
-        elif found[0] in "]}":
-            level -= 1
+    for bracket in BRACKETS.findall(outside):
+        level += 1 if bracket in "[{" else -1
+        if level > depth:
+            raise BodyInvalid(f"nested deeper than {depth}")
+
+
+def _too_many(values: int) -> BodyInvalid:
+    return BodyInvalid(f"more than {values} values and names of members")
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Culprit:
@@ -160,6 +179,8 @@ def _integer(text: str) -> int | Culprit:
 
 
 def _number(text: str) -> int | float | Culprit:
+    if len(text) > MAX_DIGITS:
+        return Culprit(f"a number of more than {MAX_DIGITS} characters: send it as a string")
     double = float(text)
     try:
         exact = math.isfinite(double) and Decimal(text) == Decimal(repr(double))

@@ -8,7 +8,7 @@ from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, warning
 from idem.migrations import grants
 
-GRANT = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
+GRANT = re.compile(r"([A-Z]+)(?: \(([^()]*)\))?")
 
 # Without a column: on the whole table.
 MISSING = """

@@ -40,10 +40,11 @@ def check_schema(schema: Any) -> None:
 
 def validator(schema: Any) -> Callable[[Any], None]:
     """A function that raises ParamsInvalid, with JSON pointers, for params that the schema refuses."""
-    from jsonschema import Draft202012Validator
     from referencing import Registry
 
-    compiled = Draft202012Validator(schema, registry=Registry())
+    from idem.outbox.configuration.schema_keywords import Validator
+
+    compiled = Validator(schema, registry=Registry())
 
     def validate(params: Any) -> None:
         problems = sorted(

@@ -11,7 +11,7 @@ from idem.outbox.pointer import Tokens
 DECODER: Final = json.JSONDecoder()
 SPACE: Final = re.compile(r"[ \t\n\r]*")
 
-MOST: Final = 64 * 1024 * 1024
+MOST: Final = 16 * 1024 * 1024
 """Characters of all parts together: what stands around a list is there once for each of its items."""
 
 

@@ -130,6 +130,8 @@ def _integer(text: str) -> int:
 
 def _number(text: str) -> float | str:
     # A number that a double would round stays as its digits: an amount or id must not change on its way through us.
+    if len(text) > MAX_INTEGER_DIGITS:
+        return text
     double = float(text)
     try:
         return double if Decimal(text) == Decimal(repr(double)) else text

@@ -74,7 +74,7 @@ def searched(url: str, query: Mapping[str, Any], objects: Iterable[dict[str, Any
     Raises:
         Refusal: the query is not understood.
     """
-    clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split(r"\s+AND\s+", str(query.get("query", "")))]
+    clauses = [_CLAUSE.fullmatch(part.strip()) for part in re.split(r"\sAND\s", str(query.get("query", "")))]
     if unknown := set(query) - {"query", "limit", "page", "expand"}:
         name = sorted(unknown)[0]
         raise Refusal.invalid(f"Received unknown parameter: {name}", "parameter_unknown", name)

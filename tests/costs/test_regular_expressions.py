@@ -1,0 +1,131 @@
+"""No regular expression of idem costs more than its text is long. All that stand in the code are found there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from costs.ambiguity import costly
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("outbox", "reconciler", "sweeper", "testing", "cli")
+USES = ("compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn")
+SEARCHES = frozenset({"search", "split", "findall", "finditer", "sub", "subn"})
+
+WRITTEN_BY_US = {
+    ("testing/bank/shape.py", "look.target"): "the author of a test writes it",
+    ("testing/conformance/expectations.py", "pattern"): "a file of the kit holds it",
+    ("testing/conformance/expectations.py", "NAMED[named]"): "the kit holds it",
+}
+"""Expressions that no constant holds, and why no client chooses what they are."""
+
+OPERATORS_OWN = {
+    "outbox/configuration/source.py": "reads idem.toml, whose author pays for it",
+    "outbox/configuration/account_settings.py": "reads idem.toml, and at most 253 characters of it",
+    "migrations/statements.py": "reads our own SQL",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """An expression in the code, with how it is used."""
+
+    where: str
+    pattern: str | bytes
+    flags: int
+    uses: frozenset[str]
+
+    @property
+    def costly(self) -> bool:
+        return any(
+            costly(self.pattern, self.flags, search=use in SEARCHES, anchored=use == "fullmatch") for use in self.uses
+        )
+
+
+def found() -> Iterator[Found]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield from in_file(path)
+
+
+def in_file(path: Path) -> Iterator[Found]:
+    shown = str(path.relative_to(ROOT))
+    if shown in OPERATORS_OWN:
+        return
+    tree = ast.parse(path.read_text())
+    named = {id(node.value): target.id for node in ast.walk(tree) if isinstance(node, ast.Assign | ast.AnnAssign)
+             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+             if isinstance(target, ast.Name)}  # fmt: skip
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "re" and node.func.attr in USES):
+            continue
+        written = ast.unparse(node.args[0])
+        if (shown, written) in WRITTEN_BY_US:
+            continue
+        pattern, flags = evaluated(path, node)
+        uses = {node.func.attr} if node.func.attr != "compile" else uses_of(named.get(id(node), ""))
+        yield Found(f"{shown}: {written}", pattern, flags, frozenset(uses))
+
+
+def evaluated(path: Path, node: ast.Call) -> tuple[Any, int]:
+    module = importlib.import_module(".".join(("idem", *path.relative_to(ROOT).with_suffix("").parts)))
+    flags = node.args[1:] if node.func.attr == "compile" else []  # type: ignore[attr-defined]
+    flags += [keyword.value for keyword in node.keywords if keyword.arg == "flags"]
+    pattern = eval(ast.unparse(node.args[0]), vars(module).copy())
+    return pattern, int(eval(ast.unparse(flags[0]), vars(module).copy())) if flags else 0
+
+
+SOURCES = {path: path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+
+
+def uses_of(name: str) -> set[str]:
+    """The methods that are called on a compiled expression of this name, anywhere; unknown ones are the worst."""
+    methods = {use for text in SOURCES.values() for use in re.findall(rf"\b{re.escape(name)}\.([a-z]+)\(", text)}
+    used = methods & set(USES)
+    return used if name and used else {"search", "fullmatch"}
+
+
+ALL = list(found())
+
+
+def test_the_expressions_of_the_code_are_found() -> None:
+    assert len(ALL) > 40
+    assert {"outbox/http/reading.py: ", "outbox/keys.py: ", "outbox/canonical.py: "} <= {
+        each.where.partition(": ")[0] + ": " for each in ALL
+    }
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.where)
+def test_no_text_makes_an_expression_try_ever_more_ways(each: Found) -> None:
+    assert not each.costly
+
+
+@pytest.mark.parametrize(
+    ("pattern", "search", "anchored"),
+    [
+        (r'"(?:[^"\\]|\\.)*"|[\[\]{}]', True, False),
+        (r"(a+)+b", False, False),
+        (r"\s*$", True, False),
+        (r"a*a*b", False, False),
+        (r"(?:[a-z0-9-]+)+\.", False, True),
+        (r"\w+\d+", False, True),
+    ],
+)
+def test_an_expression_that_does_is_told(pattern: str, search: bool, anchored: bool) -> None:
+    assert costly(pattern, re.DOTALL, search=search, anchored=anchored)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "search", "anchored"),
+    [(r"[\[\]{}]", True, False), (r"\s*<([^<>]*)>", False, False), (r"[!-~]+(?:[ \t]+[!-~]+)*", False, True)],
+)
+def test_an_expression_that_does_not_is_let_alone(pattern: str, search: bool, anchored: bool) -> None:
+    assert not costly(pattern, 0, search=search, anchored=anchored)

@@ -218,6 +218,30 @@ def problems() -> str:
     return text
 
 
+OPERATORS = """\
+Each command of an operator against each situation of a row. *yes*: it does it. *no*: it refuses, and says why and \
+what to do. *override*: it refuses, unless you say `--i-know-it-did-not-happen`. The word behind it is the risk that \
+you take, and the evidence keeps it. Many at once and the client have no override. A command is refused where the \
+row's version has moved since you looked. After a change of the database it meets the row as [Recovery](design.md) \
+left it.
+"""
+
+
+def operators() -> str:
+    """What operators may do in each situation of a row."""
+    from idem.outbox.operators.table import COMMANDS, RISKS, SITUATIONS, WHOLE
+
+    text = "# Operators' commands\n\n" + NOTE + OPERATORS
+    text += f"\n| situation | | {' | '.join(f'`{c}`' for c in COMMANDS.values())} |\n"
+    text += "| --- " * (len(COMMANDS) + 2) + "|\n"
+    for each in SITUATIONS:
+        text += f"| {each.name} | {each.text} | {' | '.join(each.cells)} |\n"
+    text += "\n## What an override risks\n\n| guard | risk |\n| --- | --- |\n"
+    text += "".join(f"| `{name}` | {risk} |\n" for name, risk in RISKS.items())
+    text += "\n## Commands about all rows\n\n| command | what it does to a row |\n| --- | --- |\n"
+    return text + "".join(f"| `{name}` | {does} |\n" for name, does in WHOLE.items())
+
+
 def walk(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command below this one, with the words that call it."""
     below = getattr(command, "commands", None)
@@ -235,6 +259,7 @@ DOCUMENTS = {
     "docs/hazards.md": hazards,
     "docs/metrics.md": metrics,
     "docs/problems.md": problems,
+    "docs/operators.md": operators,
 }
 
 

@@ -119,13 +119,15 @@ def _redrive(held: Standing, terms: Terms, catalogue: Catalogue | None, *, sure:
     risks = list(standing.risks_of_redrive(held, terms, new_key=new_key))
     if new_key or row.key_burned:
         key = f"under a NEW provider key (the old one is {row.provider_key})"
-    elif unknown and left > 0:
+    elif (unknown or held.on_word) and left > 0:
         key = (
             f"under the same provider key {row.provider_key}, which the provider remembers for {standing.seconds(left)}"
         )
     else:
         key = f"under the same provider key {row.provider_key}"
-    patience = min(terms.operation.patience, left) if unknown and not risks else terms.operation.patience
+    patience = terms.operation.patience
+    if (unknown or held.on_word) and not risks:
+        patience = min(patience, left)
     return Prospect(
         command,
         True,

@@ -69,16 +69,19 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
          WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
            AND k.intent_id = n.id) AS key_state,
        ARRAY(SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id AND p.outcome = 'hint') AS hints,
-       extract(epoch FROM statement_timestamp() - o.first_sent_at)::float8 AS sent_ago,
+       -- Of a row that was sent before its last redrive, or before a restore, the first send is not known any more.
+       extract(epoch FROM statement_timestamp()
+                          - CASE WHEN o.redrives = 0 AND o.first_sent_at IS NOT NULL THEN o.first_sent_at
+                                 ELSE n.created_at END)::float8 AS sent_ago,
        o.replay_window::float8 AS remembered_for,
        EXISTS (SELECT FROM idem.dead_letters d
                 WHERE d.intent_id = n.id AND d.reason = 'rejected' AND d.resolved_at IS NULL) AS refused_as_it_is,
-       -- The last word about what was sent under this key: a proof of the reconciler's, or somebody's word.
-       coalesce((SELECT e.source <> 'reconciler' AND NOT e.details ? 'new_provider_key'
+       -- The last word about what was sent under this key: a verdict of the reconciler's proves, an operator's not.
+       coalesce((SELECT e.kind = 'resolved_failed' AND NOT e.details ? 'new_provider_key'
                    FROM idem.evidence e
                   WHERE e.intent_id = n.id AND e.outbox_id = o.id
-                    AND (e.from_status = 'unknown' AND e.to_status IN ('held', 'pending', 'waiting', 'unfrozen')
-                         OR e.details ? 'new_provider_key')
+                    AND (e.kind = 'resolved_failed' OR e.details ? 'new_provider_key'
+                         OR e.source = 'reconciler' AND e.from_status = 'unknown' AND e.to_status = 'held')
                   ORDER BY e.at DESC, e.id DESC LIMIT 1), false) AS on_word
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.id = %(id)s

@@ -107,10 +107,10 @@ async def redrive(
         _refuse(why_not)
         overridden = [text for _, text in standing.risks_of_redrive(held, terms, new_key=new_provider_key)]
         patience = terms.operation.patience + due_in
+        if not overridden and (held.on_word or held.row.status is OutboxStatus.UNKNOWN):
+            # It is sent again because the provider knows the key: not any later than it does.
+            patience = min(patience, standing.window_left(held, terms))
         if held.row.status is OutboxStatus.UNKNOWN:
-            if not overridden:
-                # It is sent again because the provider knows the key: not any later than it does.
-                patience = min(patience, standing.window_left(held, terms))
             change = _did_not_happen(held, terms, by, reason, overridden)
             # At rest for no longer than this transaction: nobody is told of it.
             await _write(connection, dataclasses.replace(change, event=None), held)

@@ -32,12 +32,12 @@ class Standing:
     lease_left: float | None
     key_state: str | None
     hints: tuple[UUID, ...] = ()
-    sent_ago: float | None = None
-    """Seconds since the first send under its provider key that the row remembers; None: it remembers none."""
+    sent_ago: float = 0.0
+    """Seconds since the first send under its provider key at the earliest."""
     remembered_for: float = 0.0
     """Seconds after that send for which the provider knows the key, as the row was accepted."""
     on_word: bool = False
-    """"Not executed" was said by an operator or a standing order, and nothing has proven it since."""
+    """"Not executed" is an operator's word about what was sent under this key, and nothing has proven it since."""
     refused_as_it_is: bool = False
     """The provider has refused the frozen request itself: an open `rejected` says so."""
 
@@ -60,7 +60,7 @@ Risk: TypeAlias = tuple[str, str]
 
 def window_left(standing: Standing, terms: Terms) -> float:
     """Seconds for which the provider answers a second call under the same key from its memory; 0: it does not."""
-    if standing.sent_ago is None or not terms.contract.replays or standing.row.key_burned:
+    if not terms.contract.replays or standing.row.key_burned:
         return 0.0
     return max(0.0, min(standing.remembered_for, terms.contract.replay_window) - standing.sent_ago)
 
@@ -90,8 +90,8 @@ def risks_of_redrive(standing: Standing, terms: Terms, *, new_key: bool = False)
     if unproven and (new_key or row.key_burned):
         if row.status is not OutboxStatus.UNKNOWN or not row.key_burned:
             yield "new_key", f"{_UNPROVEN}, and under a new provider key the provider cannot know it. {MAY_PAY_TWICE}"
-    elif row.status is OutboxStatus.UNKNOWN and window_left(standing, terms) <= 0:
-        yield "no_memory", f"{_UNPROVEN}, and {_why_unknown_there(standing, terms)}. {MAY_PAY_TWICE}"
+    elif unproven and window_left(standing, terms) <= 0:
+        yield "no_memory", f"{_UNPROVEN}, and {_why_not_recognised(standing, terms)}. {MAY_PAY_TWICE}"
     if new_key and not (unproven or row.key_burned or standing.refused_as_it_is or not row.frozen):
         yield (
             "not_burned",
@@ -102,11 +102,9 @@ def risks_of_redrive(standing: Standing, terms: Terms, *, new_key: bool = False)
         )
 
 
-def _why_unknown_there(standing: Standing, terms: Terms) -> str:
+def _why_not_recognised(standing: Standing, terms: Terms) -> str:
     if not terms.contract.replays:
         return "this provider does not recognise a second call by its key"
-    if standing.sent_ago is None:
-        return "when it was first sent is not known, so the provider may have forgotten its key"
     return "the time in which the provider remembers its key is over"
 
 
@@ -146,6 +144,11 @@ def against_cancel(standing: Standing, *, sure: bool = False) -> str | None:
             return "the provider has accepted it and is working: it can only be stopped there"
         case OutboxStatus.CLAIMED:
             return LEASE_OVER
+        case _ if standing.on_word and not sure:
+            return (
+                "an operator said that what was sent did not happen, and nothing proves it; if it did, its client "
+                f"would be told `cancelled` of it. Settle it first, or take the responsibility with {OVERRIDE}"
+            )
         case _:
             return _unapplied(standing) or _unconfirmed(standing, sure=sure)
 

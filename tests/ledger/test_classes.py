@@ -86,7 +86,7 @@ async def test_hazard_17_a_payment_of_an_intent_that_was_cancelled(desk: Desk) -
     intent = await done(spine, fault="act_then_drop")
     await spine.advance(300)
     await desk.act("resolve_failed", intent)
-    await desk.act("cancel", intent)
+    await desk.act("cancel", intent, know_it_did_not_happen=True)
     for _ in range(2):
         report = await keyed(spine)
         assert counts(report) == {"theirs_only": 1}

@@ -1,0 +1,1 @@
+"""What operators may do, as data."""

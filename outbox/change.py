@@ -50,6 +50,7 @@ class Row:
     holder: str | None = None
     holder_known: bool = False
     reference: str | None = None
+    redrives_itself: bool = False
     key_used_anew: bool = False
     contradicted: bool = False
     """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the

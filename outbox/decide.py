@@ -197,6 +197,19 @@ def redriven(row: Row, evidence: Evidence, terms: Terms, *, patience: float | No
     )
 
 
+def told(row: Row, evidence: Evidence, terms: Terms, letter: Letter) -> Change:
+    """An operator is told about a row that nobody has; state and status stay, and so does its next look."""
+    change = dataclasses.replace(_change(row, evidence, terms), letters=(letter,), alone=True)
+    if row.status is OutboxStatus.UNKNOWN:
+        change = dataclasses.replace(change, error_code="outcome_unknown")
+    if row.token is None:
+        return change
+    # A reconciler went away with its take, which may have been a replay: the next take would raise the quiet time by
+    # as much.
+    quiet = terms.contract.flight_limit + terms.contract.pause_allowance
+    return dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
+
+
 def cancelled(row: Row, evidence: Evidence, terms: Terms, answer: Answer) -> Change:
     """Completed with the operation's answer `cancelled`, so that a delayed duplicate cannot execute it."""
     return dataclasses.replace(

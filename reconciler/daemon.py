@@ -22,14 +22,18 @@ from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
 from idem.outbox.sending import StillSending
 from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.sweeping.pages import Place
 from idem.outbox.terms import Terms
-from idem.reconciler import due, settling, stored, strategies
+from idem.reconciler import due, schedules, settling, stored, strategies
 from idem.reconciler.asking import Asker
 from idem.reconciler.control import ControlQuestion
 from idem.reconciler.due import Taken
 from idem.reconciler.taking import Slots
 from idem.reconciler.webhooks import again
 from idem.reconciler.webhooks.fetching import Hints
+
+SCHEDULES_INTERVAL = 60.0
+"""Seconds between two looks for rows whose looks are used up by the schedule as it is configured now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,7 @@ class Reconciler:
         if hasten or since is not None:
             async with desk.database.connection() as connection:
                 await due.hasten(connection, since=since)
+        await self._open_entries()
         applied, events = await self._apply(), await self._look_again()
         events += await self._fetch()
         for lane in self.lanes:
@@ -208,6 +213,7 @@ class Reconciler:
         passes.add("stored proofs", self._apply)
         passes.add("waiting events", self._look_again)
         passes.add("redrives", self._redrive)
+        passes.add("schedules", self._open_entries, SCHEDULES_INTERVAL)
         for lane in self.lanes:
             passes.add(f"{lane.name.provider}/{lane.name.account}", partial(lane.start_all, stop))
         for hints in self.hints:
@@ -236,6 +242,17 @@ class Reconciler:
     async def _apply(self) -> int:
         async with self.desk.database.connection() as connection:
             return await stored.apply_stored(connection, self.catalogue, limit=self.desk.settings.batch)
+
+    async def _open_entries(self) -> None:
+        for lane in self.lanes:
+            place = Place()
+            async with self.desk.database.connection() as connection:
+                while not place.over:
+                    await schedules.open_entries(
+                        connection, self.catalogue, lane.name, batch=self.desk.settings.batch, place=place
+                    )
+            if place.refused is not None:
+                raise place.refused
 
     async def _look_again(self) -> int:
         desk = self.desk

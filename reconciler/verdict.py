@@ -65,8 +65,8 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
         if may_act_late(row, terms.contract):
             details["why"] = "the provider answered with a 5xx and may still carry it out: its absence proves nothing"
         exhausted = Letter(Reason.RECONCILE_EXHAUSTED, details)
-        letters = (exhausted,) if looks == len(schedule) else ()
-        return dataclasses.replace(change, looks=min(looks, LOOKS), misses=0, due_in=due, letters=letters)
+        # Each time, not when the count is reached: a schedule that was made shorter has no row that reaches it.
+        return dataclasses.replace(change, looks=min(looks, LOOKS), misses=0, due_in=due, letters=(exhausted,))
     due = not_before(schedule[looks])
     enough = (change.absents or row.absents) + 1 >= terms.contract.lookup.agree
     if enough and terms.contract.lookup.possible and not row.contradicted:

@@ -19,14 +19,17 @@ from idem.outbox.database import Database
 from idem.outbox.passes import Passes
 from idem.outbox.settings import SweeperSettings
 from idem.outbox.states import OutboxStatus
-from idem.sweeper import history, tenants
-from idem.sweeper.expired import sweep_expired
+from idem.outbox.sweeping.expired import sweep_expired
+from idem.outbox.sweeping.pages import Place
+from idem.sweeper import history, tenants, unattended
 from idem.sweeper.history import Walk
-from idem.sweeper.pages import Place
 from idem.sweeper.retention import prune_keys
 from idem.sweeper.too_old import hold_too_old
 
 DAY = 86400.0
+
+UNATTENDED_INTERVAL = 60.0
+"""Seconds between two looks for rows that no daemon serves."""
 
 AGES_INTERVAL = 15.0
 """Seconds between two looks at how old everything unsettled is, for the metrics (P5)."""
@@ -40,7 +43,8 @@ class SweepResult:
     """What a pass did, in rows. `more`: its time was up before everything was done.
 
     `swept` claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
-    `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest. `expired`: keys that lost
+    `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
+    made in time. `unattended`: rows that no daemon serves, told to an operator. `expired`: keys that lost
     their answer. `deleted`: tombstones. The others are rows of history.
     """
 
@@ -50,6 +54,7 @@ class SweepResult:
     settled: int = 0
     held: int = 0
     too_old: int = 0
+    unattended: int = 0
     expired: int = 0
     deleted: int = 0
     evidence: int = 0
@@ -82,6 +87,7 @@ class Sweeper:
         done: Counter[str] = Counter()
         more = await self._sweep(done, until)
         more |= await self._hold(done, until)
+        more |= await self._tell(done, until)
         more |= await self._prune(done, until, walk=True)
         return SweepResult(**done, more=more)
 
@@ -91,6 +97,7 @@ class Sweeper:
         passes = Passes("sweeper", settings.interval, stop)
         passes.add("leases", self._timed(self._sweep, settings.interval))
         passes.add("queue", self._timed(self._hold, settings.interval))
+        passes.add("unattended", self._timed(self._tell, UNATTENDED_INTERVAL), UNATTENDED_INTERVAL)
         passes.add("ages", self._report_ages, AGES_INTERVAL)
         passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
         living = asyncio.create_task(self.life.run(self.database, stop))
@@ -126,6 +133,26 @@ class Sweeper:
         async def page(connection: AsyncConnection[Any]) -> bool:
             changes = await hold_too_old(connection, self.catalogue, batch=self.settings.batch, place=place)
             done["too_old"] += len(changes)
+            return place.over
+
+        more = await self._repeat(page, until, place)
+        redrives = Place()
+
+        async def ended(connection: AsyncConnection[Any]) -> bool:
+            changes = await unattended.end_redrives(
+                connection, self.catalogue, batch=self.settings.batch, place=redrives
+            )
+            done["too_old"] += len(changes)
+            return redrives.over
+
+        return await self._repeat(ended, until, redrives) or more
+
+    async def _tell(self, done: Counter[str], until: float) -> bool:
+        place = Place()
+
+        async def page(connection: AsyncConnection[Any]) -> bool:
+            changes = await unattended.tell_unasked(connection, self.catalogue, batch=self.settings.batch, place=place)
+            done["unattended"] += len(changes)
             return place.over
 
         return await self._repeat(page, until, place)

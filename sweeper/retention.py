@@ -20,7 +20,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox import moves
 from idem.outbox.moves import Moved
-from idem.sweeper.pages import Place
+from idem.outbox.sweeping.pages import Place
 from idem.sweeper.tenants import take_off
 
 # All three states of the index's own condition, so that no estimate of one of them can cost the order.

@@ -11,7 +11,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change
 from idem.outbox.rows import Found
 from idem.outbox.states import OutboxStatus
-from idem.sweeper.pages import Place, change_page
+from idem.outbox.sweeping.pages import Place, change_page
 
 QUEUED = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN})
 

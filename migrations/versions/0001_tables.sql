@@ -152,7 +152,7 @@ CREATE INDEX outbox_to_settle ON idem.outbox (provider, account, available_at, i
 CREATE INDEX outbox_not_asked ON idem.outbox (provider, account) WHERE misses > 0 AND status IN ('unknown', 'awaiting');
 CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
 CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('pending', 'waiting', 'unfrozen');
-CREATE INDEX outbox_redrives ON idem.outbox (redrive_at) WHERE redrive_at IS NOT NULL;
+CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS NOT NULL;
 CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key IS NOT NULL;
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
 

@@ -13,7 +13,7 @@ from idem.outbox.database import Database
 from idem.outbox.decisions import InProgress
 from idem.outbox.inline import Run
 from idem.outbox.outcomes import Succeeded
-from idem.sweeper.expired import sweep_expired
+from idem.outbox.sweeping.expired import sweep_expired
 
 ROUNDS = 200
 

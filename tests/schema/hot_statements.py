@@ -50,9 +50,21 @@ SMALL = frozenset(
 """Statements that touch no hot table."""
 CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE"})
 """Calls of a function of 0003: what it does goes by primary keys, and is tested where it is defined."""
-WHOLE = frozenset({"OPEN_INTENTS", "HASTEN", "QUEUED", "QUARANTINED", "DOUBT_STARTS", "LEFT", "COUNT_KEYS"})
-"""Commands of an operator and of recovery, which are about every open row, and the count of a tenant's keys; still they
-read no ledger to its end."""
+WHOLE = frozenset(
+    {
+        "OPEN_INTENTS",
+        "HASTEN",
+        "QUEUED",
+        "QUARANTINED",
+        "DOUBT_STARTS",
+        "LEFT",
+        "COUNT_KEYS",
+        "NOT_ASKED",
+        "USED_UP",
+    }
+)
+"""Commands of an operator and of recovery, and walks once a minute, which are about every open row, and the count of a
+tenant's keys; still they read no ledger to its end."""
 BATCH = 100
 TENANTS = [f"t{n}" for n in range(BATCH)]
 
@@ -211,6 +223,8 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "discrepancies.OPEN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "details": "{}"},
         "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
+        "unattended.NOT_ASKED": page | {"unasked": 86400.0}, "unattended.NOT_REDRIVEN": page,
+        "schedules.USED_UP": {**LANE, **page, "length": 3},
         "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0},
         "retention.DELETE_TOMBSTONES": {"intents": tombs},
         "history.OLD_INTENTS": {"after": UUID(int=0), "batch": BATCH},

@@ -24,8 +24,8 @@ from idem.outbox.decisions import Accepted, InProgress
 from idem.outbox.lane_names import LaneName
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Seen, Succeeded
+from idem.outbox.sweeping.expired import sweep_expired
 from idem.reconciler import stored
-from idem.sweeper.expired import sweep_expired
 
 WARM = 8
 """Executions after which psycopg has prepared a statement on the connection."""

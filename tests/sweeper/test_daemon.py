@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database, Timeouts
 from idem.outbox.settings import SweeperSettings
-from idem.sweeper import pages
+from idem.outbox.sweeping import pages
 from idem.sweeper.daemon import Sweeper, SweepResult
 
 QUICK = SweeperSettings(interval=0.1, retention_interval=0.2)

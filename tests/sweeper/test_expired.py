@@ -18,8 +18,8 @@ from idem.outbox.proofs import change_one
 from idem.outbox.reports import Report, settle
 from idem.outbox.rows import read_locked
 from idem.outbox.settings import SweeperSettings
+from idem.outbox.sweeping.expired import sweep_expired
 from idem.sweeper.daemon import Sweeper
-from idem.sweeper.expired import sweep_expired
 
 SECONDS = "SELECT extract(epoch FROM quiet_after - %(until)s)::float8 FROM idem.outbox WHERE intent_id = %(i)s"
 

@@ -9,25 +9,27 @@ from typing import Any
 import psycopg
 import pytest
 
-from idem.sweeper import expired, history, pages, retention, too_old
+from idem.outbox.sweeping import expired, pages
+from idem.sweeper import history, retention, too_old, unattended
 
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
 OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events")
-PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS")
+PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN")
 STATEMENTS = {
     name: getattr(module, name)
-    for module in (expired, too_old, pages, retention, history)
+    for module in (expired, too_old, unattended, pages, retention, history)
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, str) and re.search(r"\b(SELECT|UPDATE|DELETE)\b", value)
 }
 VALUES = {
     "at": "'2020-01-01'", "row": "gen_random_uuid()", "batch": "500", "ids": "ARRAY[gen_random_uuid()]",
     "intents": "ARRAY[gen_random_uuid()]", "ttl": "60", "after": "gen_random_uuid()", "age": "86400",
+    "unasked": "86400",
 }  # fmt: skip
 TYPES = {
     "at": "timestamptz", "row": "uuid", "batch": "bigint", "ids": "uuid[]", "intents": "uuid[]",
-    "ttl": "float8", "after": "uuid", "age": "float8",
+    "ttl": "float8", "after": "uuid", "age": "float8", "unasked": "float8",
 }  # fmt: skip
 
 

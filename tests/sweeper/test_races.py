@@ -24,9 +24,9 @@ from idem.outbox.reports import Report
 from idem.outbox.reports import settle as settle_reports
 from idem.outbox.rows import read_locked
 from idem.outbox.settings import SweeperSettings
-from idem.sweeper import pages
+from idem.outbox.sweeping import pages
+from idem.outbox.sweeping.expired import sweep_expired
 from idem.sweeper.daemon import Sweeper
-from idem.sweeper.expired import sweep_expired
 from idem.sweeper.retention import Pruned, prune_keys
 
 ROUNDS = 150
@@ -133,7 +133,7 @@ KILLED = """
 import asyncio, sys
 from fix_spine import catalogue
 from idem.outbox.database import Database
-from idem.sweeper import pages
+from idem.outbox.sweeping import pages
 from idem.outbox.settings import SweeperSettings
 from idem.sweeper.daemon import Sweeper
 

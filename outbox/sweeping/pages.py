@@ -6,7 +6,7 @@ a pass, so it cannot hide the rows behind it (IB-022); the next pass begins anew
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, LiteralString, TypeAlias
@@ -48,24 +48,32 @@ class Place:
 
 
 async def change_page(
-    connection: AsyncConnection[Any], pick: LiteralString, make: Make, *, batch: int, place: Place
+    connection: AsyncConnection[Any],
+    pick: LiteralString,
+    make: Make,
+    *,
+    batch: int,
+    place: Place,
+    values: Mapping[str, Any] | None = None,
+    daemon: str = "sweeper",
 ) -> list[tuple[Row, Change]]:
     """Change the rows of the next page in one transaction; the rows and changes that were written.
 
     If the page cannot be written whole, its rows are written one by one, so that one bad row does not keep the others
-    (hazard 20). Raises psycopg.Error if the database is away.
+    (hazard 20). `values`: what `pick` is given beside the place; `daemon`: in whose name a row that cannot be written
+    is logged. Raises psycopg.Error if the database is away.
     """
-    picked = await (await connection.execute(pick, place.parameters(batch))).fetchall()
+    picked = await (await connection.execute(pick, {**place.parameters(batch), **(values or {})})).fetchall()
     place.move(picked, batch)
     ids = [record[0] for record in picked]
     if not ids:
         return []
     try:
-        return await _change(connection, ids, make)
+        return await _change(connection, ids, make, daemon)
     except psycopg.Error:
         if connection.closed:
             raise
-        return await _change_one_by_one(connection, ids, make, place)
+        return await _change_one_by_one(connection, ids, make, place, daemon)
 
 
 # By id, as everywhere. Whether the rows still are what they were picked for is read after the lock: a status here
@@ -73,34 +81,36 @@ async def change_page(
 LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = ANY (%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED"
 
 
-async def _change(connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make) -> list[tuple[Row, Change]]:
+async def _change(
+    connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make, daemon: str
+) -> list[tuple[Row, Change]]:
     async with moves.transaction(connection):
         locked = await (await connection.execute(LOCK, {"ids": ids})).fetchall()
         wanted: list[tuple[Row, Change]] = []
         for found in await read_locked(connection, [record[0] for record in locked]):
-            change = _decided(found, make)
+            change = _decided(found, make, daemon)
             if change is not None:
                 wanted.append((found.row, change))
         written = await write(connection, [change for _, change in wanted])
     return [(row, change) for row, change in wanted if row.id in written]
 
 
-def _decided(found: Found, make: Make) -> Change | None:
+def _decided(found: Found, make: Make, daemon: str) -> Change | None:
     try:
         return make(found)
     except Exception as error:  # one row must never stop the others: it is left alone, and a person sees the line
-        telemetry.broken("sweeper", error, f"deciding about {found.row.intent_id}; it is left as it is")
+        telemetry.broken(daemon, error, f"deciding about {found.row.intent_id}; it is left as it is")
         return None
 
 
 async def _change_one_by_one(
-    connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make, place: Place
+    connection: AsyncConnection[Any], ids: Sequence[UUID], make: Make, place: Place, daemon: str
 ) -> list[tuple[Row, Change]]:
     done: list[tuple[Row, Change]] = []
     refused: list[tuple[UUID, psycopg.Error]] = []
     for row_id in ids:
         try:
-            done += await _change(connection, [row_id], make)
+            done += await _change(connection, [row_id], make, daemon)
         except psycopg.Error as error:
             if connection.closed:
                 raise
@@ -110,5 +120,5 @@ async def _change_one_by_one(
         place.refused = refused[-1][1]
         return done
     for row_id, reason in refused:
-        telemetry.broken("sweeper", reason, f"changing outbox row {row_id}; it is left as it is")
+        telemetry.broken(daemon, reason, f"changing outbox row {row_id}; it is left as it is")
     return done

@@ -1,0 +1,138 @@
+"""A schedule or an operation changes while rows are unknown: each row keeps an entry or a next look (P5)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fix_spine import Spine
+
+from idem.outbox import operator
+from idem.sweeper.daemon import Sweeper
+
+
+def with_schedule(spine: Spine, provider: str, schedule: tuple[float, ...]) -> None:
+    known: Any = spine.catalogue.providers[provider]
+    changed = dataclasses.replace(known, contract=dataclasses.replace(known.contract, schedule=schedule))
+    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, provider: changed})
+
+
+def without_operation(spine: Spine, name: str) -> None:
+    rest = {each: known for each, known in spine.catalogue.operations.items() if each != name}
+    spine.catalogue = dataclasses.replace(spine.catalogue, operations=rest)
+
+
+async def lost(spine: Spine, provider: str = "keyless") -> UUID:
+    """An intent whose call was made and whose answer was lost; the bank answers every question with nothing."""
+    intent = spine.accepted(operation=f"pay.{provider}")
+    spine.bank.script(None, ["drop_before_acting"])
+    await spine.work()
+    row = await spine.row(intent)
+    assert row is not None and row["status"] == "unknown", row
+    return intent
+
+
+async def sweep(spine: Spine) -> Any:
+    return await Sweeper(spine.database, spine.catalogue).run_once()
+
+
+@pytest.mark.parametrize("looks", [3, 4, 5, 12])
+async def test_a_schedule_made_shorter_leaves_no_unknown_row_without_an_entry(spine: Spine, looks: int) -> None:
+    """The row has had more looks than the new schedule has times: the entry is there before its next look is due."""
+    intent = await lost(spine)
+    await spine.all(
+        "UPDATE idem.outbox SET looks = %(n)s, available_at = now() + interval '1 day' RETURNING id", n=looks
+    )
+    with_schedule(spine, "keyless", (5, 30, 120))
+    await spine.reconcile()
+    assert await spine.letters(intent) == ["reconcile_exhausted"]
+    (seen,) = await spine.all("SELECT count(*) AS n FROM idem.evidence WHERE kind = 'schedule_used_up'")
+    assert seen["n"] == 1
+    await spine.reconcile()
+    (again,) = await spine.all("SELECT seen FROM idem.dead_letters")
+    assert again["seen"] == 1, "a second pass finds the entry and writes nothing"
+
+
+async def test_a_look_past_the_end_of_the_schedule_opens_the_entry_too(spine: Spine) -> None:
+    """Another process with the longer schedule made the looks between: the next look here opens the entry."""
+    intent = await lost(spine)
+    with_schedule(spine, "keyless", (5, 30, 120))
+    await spine.all("UPDATE idem.outbox SET looks = 7, available_at = now() - interval '1 s' RETURNING id")
+    spine.bank.script({"method": "GET"}, ["503"] * 3)
+    await spine.reconcile()
+    assert await spine.letters(intent) == ["reconcile_exhausted"]
+
+
+async def test_a_row_of_a_longer_schedule_goes_on_without_an_entry(spine: Spine) -> None:
+    intent = await lost(spine)
+    await spine.all("UPDATE idem.outbox SET looks = 4, available_at = now() + interval '1 h' RETURNING id")
+    with_schedule(spine, "keyless", (5, 30, 120, 600, 3600, 21600, 86400))
+    await spine.reconcile()
+    assert await spine.letters(intent) == []
+
+
+async def test_an_unknown_row_whose_operation_has_gone_is_told_and_can_be_decided(spine: Spine) -> None:
+    """Nobody asks about it any more: after a day it has an entry, and an operator decides it without the operation."""
+    intent = await lost(spine)
+    without_operation(spine, "pay.keyless")
+    await spine.reconcile(hasten=True)
+    await sweep(spine)
+    assert await spine.letters(intent) == [], "its look is late by less than a day"
+    await spine.advance(2 * 86400)
+    assert (await sweep(spine)).unattended == 1
+    assert await spine.letters(intent) == ["not_settleable"]
+    assert (await sweep(spine)).unattended == 0, "told once"
+    async with spine.database.connection() as connection:
+        version = (await spine.one("SELECT version FROM idem.intents"))["version"]
+        done = await operator.resolve_failed(
+            connection, spine.catalogue, intent, by="op", reason="the bank has nothing", version=version
+        )
+    assert done.state == "failed_retryable"
+
+
+async def test_a_paused_lane_is_not_told_as_unattended(spine: Spine) -> None:
+    intent = await lost(spine)
+    without_operation(spine, "pay.keyless")
+    await spine.all(
+        "INSERT INTO idem.lanes (provider, account, looks_paused) VALUES ('keyless', '', true)"
+        " ON CONFLICT (provider, account) DO UPDATE SET looks_paused = true RETURNING provider"
+    )
+    await spine.advance(2 * 86400)
+    await sweep(spine)
+    assert await spine.letters(intent) == []
+
+
+async def test_a_take_that_was_left_behind_keeps_its_quiet_time_when_it_is_told(spine: Spine) -> None:
+    """The reconciler died with its take, which may have been a replay; the quiet time grows by what may still act."""
+    intent = await lost(spine, "keyed")
+    await spine.all(
+        "UPDATE idem.outbox SET claim_token = gen_random_uuid(), claimed_by = 'reconciler-dead', claimed_at = now(),"
+        " claimed_until = now() + interval '2 days' RETURNING id"
+    )
+    without_operation(spine, "pay.keyed")
+    await spine.advance(3 * 86400)
+    before = await spine.row(intent)
+    await sweep(spine)
+    after = await spine.row(intent)
+    assert before is not None and after is not None
+    assert await spine.letters(intent) == ["not_settleable"]
+    assert after["quiet_after"] > before["claimed_until"] and after["claim_token"] is None
+
+
+async def test_a_redrive_whose_operation_has_gone_comes_to_rest_with_an_entry(spine: Spine) -> None:
+    """Its automatic redrive is due and nobody makes it: while it could still be started it waits, then it is told."""
+    intent = await lost(spine)
+    await spine.advance(10_000)
+    for _ in range(2):
+        await spine.reconcile(hasten=True)
+    row = await spine.row(intent)
+    assert row is not None and row["status"] == "held" and row["redrive_at"] is not None, row
+    without_operation(spine, "pay.keyless")
+    assert await spine.letters(intent) == []
+    await spine.advance(2 * 86400)
+    await sweep(spine)
+    row = await spine.row(intent)
+    assert row is not None and (row["status"], row["redrive_at"]) == ("held", None)
+    assert await spine.letters(intent) == ["too_late"]

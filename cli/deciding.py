@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
@@ -14,7 +14,7 @@ import typer
 from idem.cli import opening
 from idem.cli import prospects as prospect
 from idem.cli.options import confirm
-from idem.cli.output import age, as_json, say
+from idem.cli.output import age, as_json, say, text
 from idem.cli.prospects import Prospect, prospects
 from idem.outbox.errors import Refusal
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.operation import Answer
+    from idem.outbox.operators.confirming import Confirmed
     from idem.outbox.outcomes import Refused, Succeeded
     from idem.outbox.standing import Standing
 
@@ -48,6 +49,8 @@ class Wish:
     outcome: Succeeded | Refused | None = None
     answer: Answer | None = None
     new_key: bool = False
+    unchecked: bool = False
+    confirmed: Confirmed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ async def resolve(config: Path | None, letter: UUID, wish: Wish, *, yes: bool, a
     async with opening.deciding(config, configuration) as connection:
         case = await read(connection, letter)
         _preview(case, wish, catalogue)
+        if wish.outcome is not None and case.held is not None:
+            wish = await _confirmed(connection, catalogue, case, wish)
         confirm("Do it?", yes=yes)
         done = await _do(connection, catalogue, case, wish)
     if as_data:
@@ -131,6 +136,29 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
         )
 
 
+async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> Wish:
+    """Ask the provider, and show what it says; the wish with the end that it confirms. Raises Refusal."""
+    from idem.outbox.operators import confirming
+    from idem.outbox.outcomes import name
+
+    assert wish.outcome is not None and case.intent is not None and case.held is not None
+    reference, intent = wish.outcome.reference, case.intent["id"]
+    confirmed = await confirming.ask(connection, catalogue, intent, reference)
+    found = confirmed.object
+    if found is not None:
+        say(f"the provider says: {name(found)}, reference {text(found.reference)}, status {text(found.status)}")
+        for field, value in found.fields.items():
+            say(f"  {text(field)}: {text(value)}")
+    else:
+        say(f"the provider says: {text(confirming.said(confirmed))}")
+    if wish.unchecked:
+        say("WARNING: UNCHECKED: your word is stored for ever, whatever the provider says")
+    operation = catalogue.cautious(case.held.row.operation, case.held.row.provider).operation
+    other = await confirming.of_another(connection, intent, reference)
+    outcome = confirming.end(confirmed, wish.outcome, operation, unchecked=wish.unchecked, other=other)
+    return replace(wish, outcome=outcome, confirmed=confirmed)
+
+
 async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> dict[str, Any]:
     from idem.outbox import letters, operator
     from idem.outbox.answers import Renderer
@@ -158,7 +186,15 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
             renderer = Renderer()
             try:
                 done = await operator.resolve_completed(
-                    connection, catalogue, renderer, intent, wish.outcome, answer=wish.answer, letter=letter_id, **words
+                    connection,
+                    catalogue,
+                    renderer,
+                    intent,
+                    wish.outcome,
+                    answer=wish.answer,
+                    letter=letter_id,
+                    confirmed=wish.confirmed,
+                    **words,
                 )
             finally:
                 renderer.close()

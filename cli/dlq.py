@@ -151,19 +151,32 @@ def resolve(
     answer_status: Annotated[
         int | None, typer.Option(min=200, max=499, help="The status of that answer; default 201, refused 402.")
     ] = None,
+    unchecked: Annotated[
+        bool,
+        typer.Option(
+            "--unchecked",
+            help="With --as completed: record your word where the provider cannot be asked, or says something else.",
+        ),
+    ] = False,
     know_it_did_not_happen: Sure = False,
     by: By = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """Decide what became of a dead letter's intent. Shows what will happen first, then asks."""
+    """Decide what became of a dead letter's intent. Shows what will happen first, then asks.
+
+    With --as completed the provider is asked first, under the reference: its own object is shown, and the answer is
+    rendered from it. Where it has nothing, says otherwise or cannot be asked, nothing is recorded but with --unchecked.
+    """
     from idem.cli import deciding
 
     wish = deciding.Wish(as_, reason, who(by), know_it_did_not_happen)
     if as_ == "completed":
         final = deciding.final(outcome, reference, provider_status, field or [])
         given = deciding.answer(answer, answer_status, outcome)
-        wish = deciding.Wish(as_, reason, who(by), False, final, given)
+        wish = deciding.Wish(as_, reason, who(by), False, final, given, unchecked=unchecked)
+    elif unchecked:
+        raise typer.BadParameter("it goes with --as completed", param_hint="--unchecked")
     asyncio.run(deciding.resolve(config, letter, wish, yes=yes, as_data=as_data))
 
 

@@ -21,7 +21,8 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
 from idem.outbox.errors import Refusal
 from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Refused, Succeeded, name
+from idem.outbox.operators.confirming import Confirmed, said
+from idem.outbox.outcomes import Refused, Seen, Succeeded, name
 from idem.outbox.problems import MEDIA_TYPE, PROBLEMS
 from idem.outbox.settle import write
 from idem.outbox.standing import Standing
@@ -160,9 +161,12 @@ async def resolve_completed(
     version: int,
     answer: Answer | None = None,
     letter: UUID | None = None,
+    confirmed: Confirmed | None = None,
 ) -> Done:
     """Record how it ended at the provider: a proof of the operator's, applied like any other. Resolves `letter` too.
 
+    `confirmed`: what the provider itself said when it was asked (`operators.confirming`); it stands in the evidence, as
+    does that nobody confirmed it.
     Without an `answer` the operation renders it from the outcome; where it cannot, the operator has to give one. The
     answer of an intent that is completed already is never changed.
     """
@@ -176,7 +180,11 @@ async def resolve_completed(
         _refuse(standing.against_completed(held, outcome))
         terms = catalogue.cautious(held.row.operation, held.row.provider)
         evidence = _evidence("resolved_completed", by, reason, held)
-        evidence = dataclasses.replace(evidence, outcome=name(outcome), reference=outcome.reference)
+        details = {**evidence.details, "provider_said": said(confirmed)}
+        evidence = dataclasses.replace(
+            evidence, outcome=name(outcome), reference=outcome.reference, details=details,
+            seen=Seen() if confirmed is None else confirmed.seen,
+        )  # fmt: skip
         proof = StoredProof(uuid4(), SOURCE, outcome, answer, attempt=held.row.attempt)
         applied = await proofs.apply(connection, held.row.id, proof, evidence, terms)
         state = await holding.state(connection, intent)

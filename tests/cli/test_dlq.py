@@ -115,7 +115,7 @@ async def test_resolve_as_completed_renders_the_answer_of_the_configured_operati
     letter = await desk.bury(intent, "reconcile_exhausted")
     result = await desk.cli(
         "dlq", "resolve", letter, "--as", "completed", "--reference", "pay_7", "--provider-status", "succeeded", *WHY,
-        "--yes", "--json",
+        "--unchecked", "--yes", "--json",
     )  # fmt: skip
     assert result.data == {
         "dead_letter": str(letter), "intent": str(intent), "action": "resolved_completed", "state": "completed",
@@ -133,7 +133,7 @@ async def test_resolve_takes_an_answer_from_a_file(desk: Desk, tmp_path: Path) -
     file = tmp_path / "answer.json"
     await asyncio.to_thread(file.write_text, '{"by": "hand"}')
     options = ("--as", "completed", "--outcome", "refused", "--answer", file, "--answer-status", "422")
-    assert (await desk.cli("dlq", "resolve", letter, *options, *WHY, "--yes")).code == 0
+    assert (await desk.cli("dlq", "resolve", letter, *options, "--unchecked", *WHY, "--yes")).code == 0
     key = await desk.spine.key(intent)
     assert (key["response_status"], bytes(key["response_body"])) == (422, b'{"by": "hand"}')
     wrong = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "x", "--answer", "no", *WHY)
@@ -185,7 +185,7 @@ async def test_what_moved_between_preview_and_answer_is_refused(desk: Desk) -> N
 
     loop = asyncio.get_running_loop()
     with mock.patch.object(deciding, "confirm", meanwhile):
-        result = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "p", *WHY)
+        result = await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY)
     refused(result, "has moved since you looked")
     assert await desk.state(intent) == ("failed_retryable", "held")
 
@@ -286,7 +286,8 @@ async def test_intents_cancel_previews_and_cancels(desk: Desk) -> None:
 async def test_another_reference_than_the_providers_own_warns_and_opens_a_possible_duplicate(desk: Desk) -> None:
     intent = await desk.awaiting("k")
     letter = await desk.bury(intent, "pending_too_long")
-    result = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "pay_7", *WHY, "--yes")
+    order = ("dlq", "resolve", letter, "--as", "completed", "--reference", "pay_7", "--unchecked", *WHY, "--yes")
+    result = await desk.cli(*order)
     assert result.code == 0
     assert "WARNING: the provider's reference so far is pay_9" in result.err
     assert await desk.spine.letters(intent) == ["possible_duplicate"]

@@ -59,7 +59,7 @@ async def _serve(database: Database, catalogue: Catalogue, found: Configuration,
     from idem.reconciler.webhooks import endpoint
 
     settings = found.settings.api
-    nudge = Nudge(database.url)
+    nudge = Nudge(database.address)
     events = endpoint.routes(database, catalogue, found.settings.webhooks)
     api = Api(database, catalogue, settings, nudge=nudge, more=events)
     life, done = Life("api"), asyncio.Event()

@@ -18,6 +18,7 @@ from idem.cli.output import as_json, say, table
 if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
+    from idem.outbox.connecting.address import Address
     from idem.outbox.database import Database, Timeouts
     from idem.reconciler.daemon import Reconciler
 
@@ -73,7 +74,7 @@ def run_worker(
             # With it comes SQLAlchemy, which no other part of a worker needs.
             from idem.outbox.handlers import HandlerRunner
 
-            handlers = HandlerRunner(database.url, served.handlers)
+            handlers = HandlerRunner(database.address, served.handlers)
         with stop_on_signals() as stop:
             await Worker(database, catalogue, found.settings.worker, handlers).run(stop)
 
@@ -161,11 +162,11 @@ def run_daemon(
     from idem.outbox.database import Database
 
     found = opening.configuration(config)
-    url = opening.database_url(config)
+    address = opening.address(config)
     telemetry.set_up(json=log == "json", level=level)
     if wait > 0:
-        asyncio.run(wait_for_database(url, name, wait))
-    db.require_schema(config)
+        asyncio.run(wait_for_database(address, name, wait))
+    asyncio.run(check_database(config, name))
     if port is not None:
         from prometheus_client import start_http_server
 
@@ -177,7 +178,7 @@ def run_daemon(
     async def started() -> Any:
         await check_environment(config, found)
         size, timeouts = pool(found) if pool is not None else (4, opening.timeouts(found))
-        database = Database(url, name=f"idem {name}", size=size, timeouts=timeouts, on_connect=opening.guard(found))
+        database = Database(address, name=f"idem {name}", size=size, timeouts=timeouts, on_connect=opening.guard(found))
         await database.open()
         try:
             return await run(database, opening.catalogue(found), found)
@@ -191,17 +192,18 @@ STARTING = frozenset({"57P03", "53300"})
 """SQLSTATEs of a server that does not take connections now, and will."""
 
 
-async def wait_for_database(url: str, name: str, seconds: float) -> None:
+async def wait_for_database(address: Address, name: str, seconds: float) -> None:
     """Return when the database takes connections; its error if it takes none for `seconds`, or refuses for good."""
     import psycopg
 
+    from idem.outbox.connecting import session
     from idem.outbox.daemon import Trouble
 
     trouble, never = Trouble(name), asyncio.Event()
     until = asyncio.get_running_loop().time() + seconds
     while True:
         try:
-            async with await psycopg.AsyncConnection.connect(url, connect_timeout=5):
+            async with await session.bare(address, name=f"idem {name}"):
                 trouble.over()
                 return
         except psycopg.OperationalError as error:
@@ -213,6 +215,20 @@ async def wait_for_database(url: str, name: str, seconds: float) -> None:
             if asyncio.get_running_loop().time() > until:
                 raise
             await trouble.away(error, never)
+
+
+async def check_database(config: Path | None, name: str) -> None:
+    """Raises ConfigError where nothing of idem could work on this database, Refusal for another schema.
+
+    A line that others may read is a warning in the log.
+    """
+    from idem.outbox import daemon_events
+    from idem.outbox.connecting import encryption
+
+    async with opening.connected(config) as connection:
+        if (reader := encryption.readable(connection)) is not None:
+            daemon_events.not_encrypted(name, reader)
+    await asyncio.to_thread(db.require_schema, config)
 
 
 async def check_environment(config: Path | None, found: Configuration) -> None:

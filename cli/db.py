@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from idem.cli.failures import FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, fields, say
 from idem.outbox.errors import ConfigError, Refusal
+
+if TYPE_CHECKING:
+    from idem.outbox.connecting.address import Address
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,22 +42,22 @@ def upgrade(
     """
     from idem.migrations import runner
 
-    url, (environment, said) = opening.database_url(config), opening.environment(config)
-    there = _found(url)
+    address, (environment, said) = opening.address(config), opening.environment(config)
+    there = _found(address)
     if there["environment"] is None and not said:
         raise ConfigError(
-            f"environment: nothing names it, and this database is new ({opening.named(url)}): it would keep the name "
-            'for good. Set IDEM_ENVIRONMENT=production (or staging, development, …), or write environment = "…" at '
-            "the top of idem.toml"
+            f"environment: nothing names it, and this database is new ({opening.named(address)}): it would keep "
+            "the name for good. Set IDEM_ENVIRONMENT=production (or staging, development, …), or write "
+            'environment = "…" at the top of idem.toml'
         )
-    say(f"environment {environment}, database {opening.named(url)}")
+    say(f"environment {environment}, database {opening.named(address)}")
     if there["environment"] not in (None, environment):
         raise Refusal(
             f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
             "the wrong database, or the wrong idem.toml"
         )
     schema = runner.upgrade(
-        url,
+        address.url,
         environment=environment,
         evidence_retention=opening.evidence_retention(config),
         lock_timeout=lock_timeout,
@@ -72,13 +75,13 @@ def upgrade(
 @app.command(epilog=examples("idem db current", "idem db current --json"))
 def current(config: Config = None, as_data: Json = False) -> None:
     """Print the revision of the schema, and the one that this program wants."""
-    _show(_found(opening.database_url(config)), as_data=as_data)
+    _show(_found(opening.address(config)), as_data=as_data)
 
 
 @app.command(epilog=examples("idem db check", "idem db check || idem db upgrade"))
 def check(config: Config = None, as_data: Json = False) -> None:
     """Check that the schema is the one that this program wants; exit code 3 if it is not."""
-    found = _found(opening.database_url(config))
+    found = _found(opening.address(config))
     _show(found, as_data=as_data)
     if not found["up_to_date"]:
         say("idem: the schema is not the one that this program wants: run `idem db upgrade`, or use the other version")
@@ -112,15 +115,15 @@ def sync(
 
     served = application(config)
     known = load(config, accepting=True) if served is None else served
-    url, (environment, _) = opening.database_url(config), opening.environment(config)
-    there = _up_to_date(url)
-    say(f"environment {there['environment']}, database {opening.named(url)}")
+    address, (environment, _) = opening.address(config), opening.environment(config)
+    there = _up_to_date(address)
+    say(f"environment {there['environment']}, database {opening.named(address)}")
     if there["environment"] != environment:
         raise Refusal(
             f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
             "the wrong database, or the wrong idem.toml"
         )
-    with runner.engine(url).begin() as connection:
+    with runner.engine(address.url).begin() as connection:
         done = write(connection, known.operations, known.providers)
     if as_data:
         as_json({"operations": [asdict(each) for each in done]})
@@ -190,10 +193,10 @@ def grant(
     if print_sql:
         typer.echo("\n".join(f"{statement};" for statement in wanted))
         return
-    url = opening.database_url(config)
-    found = _up_to_date(url)
-    say(f"environment {found['environment']}, database {opening.named(url)}")
-    done = runner.grant(url, role, kind.value, tenants)
+    address = opening.address(config)
+    found = _up_to_date(address)
+    say(f"environment {found['environment']}, database {opening.named(address)}")
+    done = runner.grant(address.url, role, kind.value, tenants)
     if as_data:
         as_json({"role": role, "kind": kind.value, "tenants": tenants, "statements": done})
     else:
@@ -207,12 +210,15 @@ def _show(found: dict[str, Any], *, as_data: bool) -> None:
         fields([(name.replace("_", " "), "none" if value is None else value) for name, value in found.items()])
 
 
-def _found(url: str) -> dict[str, Any]:
+def _found(address: Address) -> dict[str, Any]:
     from sqlalchemy import text
 
     from idem.migrations import runner
+    from idem.outbox.connecting import hindrances
 
-    with runner.engine(url).connect() as connection:
+    with runner.engine(address.url).connect() as connection:
+        if wrong := hindrances.hindrances(hindrances.Found(*connection.execute(text(hindrances.HINDRANCES)).one())):
+            raise ConfigError(*map(str, wrong))
         schema = runner.schema(connection)
         environment = None
         if schema.current is not None:
@@ -228,11 +234,11 @@ def _found(url: str) -> dict[str, Any]:
 
 def require_schema(config: Path | None) -> None:
     """Raises Refusal unless the schema is the one that this program wants: for daemons, before they start."""
-    _up_to_date(opening.database_url(config))
+    _up_to_date(opening.address(config))
 
 
-def _up_to_date(url: str) -> dict[str, Any]:
-    found = _found(url)
+def _up_to_date(address: Address) -> dict[str, Any]:
+    found = _found(address)
     if not found["up_to_date"]:
         raise Refusal(
             f"the schema of this database is at {found['revision'] or 'nothing'}, this program wants {found['head']}: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
+    from idem.outbox.connecting.address import Address
     from idem.outbox.database import Hook, Timeouts
     from idem.outbox.http.settings import ApiSettings
     from idem.outbox.http.webhook_settings import EndpointSettings
@@ -33,38 +35,46 @@ def configuration(config: Path | None) -> Configuration:
     return load(config) if app is None else app.configuration()
 
 
-def database_url(config: Path | None) -> str:
-    """The database's URL, from IDEM_DATABASE_URL or [database] alone: who only looks needs no provider's secrets."""
-    from idem.outbox.configuration import database_url
-    from idem.outbox.settings import check_database_url
+def address(config: Path | None) -> Address:
+    """Where the database is, by IDEM_DATABASE_URL or [database] alone: who only looks needs no provider's secrets.
 
-    url = os.environ.get(URL) or database_url(config)
+    Raises ConfigError, which never quotes the URL.
+    """
+    from idem.outbox.configuration import database_address
+    from idem.outbox.connecting.address import Address
+
     try:
-        check_database_url(url)
+        found = Address(os.environ[URL]) if os.environ.get(URL) else database_address(config)
     except ValueError as error:
         raise ConfigError(f"{URL}: {error}") from None
-    # `postgres://` and SQLAlchemy's `postgresql+psycopg://` mean the same database.
-    url = "postgresql://" + url.partition("://")[2]
-    named(url)
-    return url
+    named(found)
+    return found
 
 
-def named(url: str) -> str:
+def named(address: Address) -> str:
     """A database for people: without the password. Raises ConfigError, which never quotes the URL."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
     try:
-        parts = conninfo_to_dict(url)
-        port = str(parts.get("port", 5432))
-        if not port.replace(",", "").isdigit():
+        parts = conninfo_to_dict(address.url)
+        ports = str(parts.get("port", 5432)).split(",")
+        if not all(port.isdigit() for port in ports):
             raise ProgrammingError
-    except ProgrammingError:
+    except ProgrammingError as error:
+        # Of what libpq says only the name of a parameter is no part of a secret.
+        unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
+        if unknown:
+            raise ConfigError(
+                f"{address.source}: PostgreSQL knows no connection parameter {unknown[1]}: take it out of the URL"
+            ) from None
         raise ConfigError(
-            f"{URL}: it cannot be read: write postgresql://user:password@host:5432/name, with special characters of "
-            "the password percent-encoded"
+            f"{address.source}: it cannot be read: write postgresql://user:password@host:5432/name, with special "
+            "characters of the password percent-encoded"
         ) from None
-    return f"{parts.get('dbname', '')} on {parts.get('host', '')}:{port}, as {parts.get('user', '')}"
+    hosts = str(parts.get("host", "")).split(",")
+    at = ", ".join(f"{host}:{ports[n] if len(ports) > 1 else ports[0]}" for n, host in enumerate(hosts))
+    return f"{parts.get('dbname', '')} on {at}, as {parts.get('user', '')}"
 
 
 def environment(config: Path | None) -> tuple[str, bool]:
@@ -148,13 +158,22 @@ def pool(found: Configuration, served: ApiSettings | EndpointSettings) -> tuple[
 @asynccontextmanager
 async def connected(config: Path | None) -> AsyncIterator[AsyncConnection[Any]]:
     """A connection of this command's own, never one of the workers' pool."""
-    from idem.outbox.database import Database
+    from idem.outbox.connecting import session
 
-    connection = await Database(database_url(config), name="idem command").dedicated()
+    connection = await session.connect(address(config), name="idem command")
     async with connection:
+        await unhindered(connection)
         # A listing's filters are different at each call: planned for the ones that are given, not once for all.
         await connection.execute("SET plan_cache_mode = auto")
         yield connection
+
+
+async def unhindered(connection: AsyncConnection[Any]) -> None:
+    """Raises ConfigError where a setting of the database or the role hides rows, or lets nothing of idem work."""
+    from idem.outbox.connecting import hindrances
+
+    if wrong := await hindrances.read(connection):
+        raise ConfigError(*map(str, wrong))
 
 
 INSTALLATION = "SELECT i.environment, current_database()::text, current_user::text FROM idem.installation i"

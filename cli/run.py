@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from idem.cli import daemons, db, opening
+from idem.cli import daemons, opening
 from idem.cli.application import App
 from idem.cli.daemons import WAIT, Level, Log, Wait
 from idem.cli.options import Config, examples
+
+if TYPE_CHECKING:
+    from idem.outbox.connecting.address import Address
 
 Host: TypeAlias = Annotated[
     str | None, typer.Option(help="Address that the API listens on; default api.host.", show_default=False)
@@ -56,14 +59,14 @@ def run(
     from idem.outbox.http.serving import listen
 
     with stop_on_signals() as stop:
-        found, url = opening.configuration(config), opening.database_url(config)
+        found, address = opening.configuration(config), opening.address(config)
         telemetry.set_up(json=log == "json", level=log_level)
         at = found.settings.api.host if host is None else host, found.settings.api.port if port is None else port
         if api:
             listen(*at).close()
-        asyncio.run(_check(config, url, wait))
+        asyncio.run(_check(config, address, wait))
         longest = patience(found)
-        with gathered(_environment(config), url, stop, patience=longest, grace=longest) as group:
+        with gathered(_environment(config), address, stop, patience=longest, grace=longest) as group:
             lines = ("--log", log, "--log-level", log_level, "--wait", f"{wait:g}")
             for number in range(1, workers + 1):
                 group.start("worker", *lines, name=f"worker-{number}")
@@ -74,11 +77,11 @@ def run(
             group.run()
 
 
-async def _check(config: Path | None, url: str, wait: float) -> None:
+async def _check(config: Path | None, address: Address, wait: float) -> None:
     """What would end every daemon at its start is said once, and ends the command."""
     if wait > 0:
-        await daemons.wait_for_database(url, "supervisor", wait)
-    await asyncio.to_thread(db.require_schema, config)
+        await daemons.wait_for_database(address, "supervisor", wait)
+    await daemons.check_database(config, "supervisor")
     await daemons.check_environment(config, opening.configuration(config))
 
 

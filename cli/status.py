@@ -80,7 +80,7 @@ async def _read(connection: AsyncConnection[Any]) -> dict[str, Any]:
 
 
 async def _watch(config: Path | None, as_data: bool, every: float) -> None:
-    opening.database_url(config)
+    opening.address(config)
     with _screen(as_data) as show:
         async for found in _looks(config):
             show(found)

@@ -70,12 +70,12 @@ def up(
             os.environ[opening.URL] = database
             if not opening.environment(None)[1]:
                 os.environ["IDEM_ENVIRONMENT"] = found.settings.environment
-        url = opening.database_url(None)
+        database_at = opening.address(None)
         db.upgrade()
-        token = asyncio.run(of_demo(url, home))
+        token = asyncio.run(of_demo(database_at, home))
 
         longest = patience(found)
-        group = stack.enter_context(gathered(os.environ, url, stop, patience=longest, grace=0.0))
+        group = stack.enter_context(gathered(os.environ, database_at, stop, patience=longest, grace=0.0))
         if bank is not None:
             group.start("bank", "--settings", str(bank.absolute()))
         lines = ("--log", log, "--log-level", log_level)

@@ -11,7 +11,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
+import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -44,6 +46,31 @@ class Schema:
         return self.current == self.head
 
 
+SETTINGS: Final = {
+    "default_transaction_isolation": "read committed",
+    "timezone": "UTC",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
+    "array_nulls": "on",
+    "transform_null_equals": "off",
+    "row_security": "off",
+    "search_path": "pg_catalog, pg_temp",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "transaction_timeout": "0",
+}
+"""What a session asks for, whatever the database and the role say: an index of a large table takes its time."""
+
+ASK = """
+SELECT set_config(s.name, s.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS s (name, value)
+ WHERE current_setting(s.name, true) IS NOT NULL
+"""
+
+ENCODING: Final = "UTF8"
+
+
 def _config(connection: Connection | None = None, output: io.StringIO | None = None) -> Config:
     config = Config(output_buffer=output) if output else Config()
     config.set_main_option("script_location", str(Path(__file__).parent))
@@ -52,8 +79,16 @@ def _config(connection: Connection | None = None, output: io.StringIO | None = N
 
 
 def engine(url: str) -> Engine:
-    """A SQLAlchemy engine over psycopg for a `postgresql://` URL, without a pool."""
-    return create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
+    """A SQLAlchemy engine over psycopg for a `postgresql://` URL, without a pool; its sessions have `SETTINGS`."""
+
+    def connect() -> psycopg.Connection[Any]:
+        # libpq reads the URL, several hosts too.
+        connection = psycopg.connect(url, client_encoding="UTF8", application_name="idem db", prepare_threshold=None)
+        connection.execute(ASK, {"names": list(SETTINGS), "values": list(SETTINGS.values())})
+        connection.commit()
+        return connection
+
+    return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
 
 
 def head() -> str:
@@ -123,6 +158,12 @@ def _upgrade(connection: Connection, environment: str, evidence_retention: float
     version = int(str(connection.scalar(text("SHOW server_version_num"))))
     if version < MINIMUM_SERVER:
         raise MigrationError(f"PostgreSQL 14 or newer is needed, this server is {version // 10000}")
+    encoding = connection.scalar(text("SHOW server_encoding"))
+    if encoding != ENCODING:
+        raise MigrationError(
+            f"the encoding of this database is {encoding}, and idem needs {ENCODING}, because clients and providers "
+            f"may write every character: create one with ENCODING '{ENCODING}' TEMPLATE template0"
+        )
     connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": UPGRADE_LOCK})
     connection.commit()
     try:

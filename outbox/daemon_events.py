@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from idem.outbox import metrics
+from idem.outbox.errors import one_line
 from idem.outbox.logs import log
 
 
@@ -53,8 +54,7 @@ class Outage:
         elif now - self._told < self._remind:
             return
         self._told = now
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-        log.error("database_away", daemon=self._daemon, error=reason, seconds=round(now - self._since))
+        log.error("database_away", daemon=self._daemon, error=one_line(error), seconds=round(now - self._since))
 
     def up(self) -> None:
         if self._since is not None:
@@ -80,3 +80,10 @@ def process_ended(name: str, pid: int, how: str, again: float | None) -> None:
 def stopping(seconds: float) -> None:
     """A supervisor was told to stop: running calls have this long."""
     log.info("stopping", longest_seconds=round(seconds))
+
+
+def not_encrypted(daemon: str, host: str) -> None:
+    """The line to a database on another machine has no TLS."""
+    log.warning(
+        "database_not_encrypted", daemon=daemon, host=host, do="add ?sslmode=verify-full (or require) to the URL"
+    )

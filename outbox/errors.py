@@ -78,3 +78,9 @@ class Refusal(IdemError):
 
 class LeaseTooShort(IdemError):
     """Raised before the first byte when the call's deadline no longer fits into the lease: proven not sent."""
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """What an error says, in one line: a database with several hosts says something of each."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= most else said[: most - 1] + "…"

@@ -7,10 +7,10 @@ these sections has an environment variable, as `IDEM_WORKER_LEASE` for `worker.l
 from __future__ import annotations
 
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from idem.outbox.connecting.address import has_password, libpq
 from idem.outbox.doctor_settings import DoctorSettings
 from idem.outbox.http.settings import ApiSettings
 from idem.outbox.http.webhook_settings import EndpointSettings
@@ -60,20 +60,10 @@ class DatabaseSettings(Section):
     @classmethod
     def _has_no_password(cls, value: str | None) -> str | None:
         if value is not None:
-            check_database_url(value)
-            if urlsplit(value).password is not None or "password=" in value:
+            libpq(value)
+            if has_password(value):
                 raise ValueError("a password never stands in idem.toml: use IDEM_DATABASE_URL or url_from")
         return value
-
-
-def check_database_url(url: str) -> None:
-    """Raises ValueError, which never contains the URL, unless it is one of PostgreSQL."""
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError:
-        scheme = ""
-    if scheme.partition("+")[0] not in ("postgresql", "postgres"):
-        raise ValueError("it is no URL of a PostgreSQL database: postgresql://user@host:5432/name")
 
 
 class WorkerSettings(Section):

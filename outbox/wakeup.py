@@ -11,11 +11,12 @@ import asyncio
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sqlalchemy import Connection, event
 
 from idem.outbox.channel import CHANNEL
+from idem.outbox.connecting.address import Address
 
 if TYPE_CHECKING:
     import asyncpg
@@ -31,9 +32,8 @@ class Nudge:
     Errors are swallowed: the connection is made anew at the next nudge, and nothing depends on it.
     """
 
-    def __init__(self, url: str, *, interval: float = 0.02, settle_time: float = 0.003) -> None:
-        # SQLAlchemy's `postgresql+asyncpg://` means the same database.
-        self._url = re.sub(r"\Apostgres(?:ql)?(?:\+\w+)?://", "postgresql://", url)
+    def __init__(self, address: Address | str, *, interval: float = 0.02, settle_time: float = 0.003) -> None:
+        self._address = Address.of(address)
         self._interval = interval
         self._settle_time = settle_time
         self._wanted = threading.Event()
@@ -67,7 +67,7 @@ class Nudge:
             self._thread.join(timeout=2)
 
     def _run(self) -> None:
-        line = _line(self._url)
+        line = _line(self._address)
         while True:
             self._wanted.wait()
             if not self._closed:
@@ -90,28 +90,31 @@ class _Line(Protocol):
     def close(self) -> None: ...
 
 
-def _line(url: str) -> _Line:
+def _line(address: Address) -> _Line:
     # A driver that is there and cannot be loaded (psycopg without libpq) is as good as none.
     for line in (_Psycopg, _Asyncpg):
         try:
-            return line(url)
+            return line(address)
         except ImportError:
             pass
     return _None()
 
 
 class _Psycopg:
-    def __init__(self, url: str) -> None:
-        import psycopg
+    def __init__(self, address: Address) -> None:
+        from idem.outbox.connecting.session import bare_sync
 
-        self._connect = psycopg.Connection.connect
-        self._url = url
-        self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+        self._connect = bare_sync
+        self._address = address
+        self._connection: psycopg.Connection[Any] | None = None
 
     def hint(self) -> None:
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = self._connect(self._url, autocommit=True, connect_timeout=int(PATIENCE))
+                self._connection = self._connect(
+                    # Behind a pooler in transaction mode a statement that was prepared is another program's.
+                    self._address, name="idem nudge", connect_timeout=PATIENCE, prepare_threshold=None
+                )  # fmt: skip
             self._connection.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
         except Exception:  # whatever a driver may raise: nothing depends on a hint
             self._connection = None
@@ -122,11 +125,11 @@ class _Psycopg:
 
 
 class _Asyncpg:
-    def __init__(self, url: str) -> None:
+    def __init__(self, address: Address) -> None:
         import asyncpg
 
         self._connect = asyncpg.connect
-        self._url = url
+        self._address = address
         self._connection: asyncpg.Connection | None = None
         self._runner = asyncio.Runner()
 
@@ -138,13 +141,26 @@ class _Asyncpg:
 
     async def _hint(self) -> None:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await self._connect(self._url, timeout=PATIENCE)
+            url = _for_asyncpg(self._address.now())
+            self._connection = await self._connect(url, timeout=PATIENCE, statement_cache_size=0)
         await self._connection.execute("SELECT pg_notify($1, '')", CHANNEL, timeout=PATIENCE)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
         self._runner.close()
+
+
+UNDERSTOOD: Final = re.compile(
+    "dbname|host|password|passfile|port|sslcert|sslcrl|sslkey|sslmode|sslpassword|sslrootcert|target_session_attrs|user"
+)
+"""What asyncpg takes in a URL; everything else it would send to the server as a setting."""
+
+
+def _for_asyncpg(url: str) -> str:
+    base, _, query = url.partition("?")
+    kept = [pair for pair in query.split("&") if UNDERSTOOD.fullmatch(pair.partition("=")[0])]
+    return base + (f"?{'&'.join(kept)}" if kept else "")
 
 
 class _None:

@@ -62,7 +62,7 @@ class Daemons:
 
     async def tell(self) -> int:
         """Tell the handlers what is due; how many events were told."""
-        runner = HandlerRunner(self._database.url, self._handlers)
+        runner = HandlerRunner(self._database.address, self._handlers)
         try:
             return await runner.run_once()
         finally:
@@ -76,7 +76,7 @@ class Daemons:
             Reconciler(self._database, self._catalogue, self._reconciler_settings, margin=MARGIN).run(stop),
         ]
         if self._handlers:
-            daemons.append(HandlerRunner(self._database.url, self._handlers, poll=0.05).run(stop))
+            daemons.append(HandlerRunner(self._database.address, self._handlers, poll=0.05).run(stop))
         await asyncio.gather(*daemons)
 
     async def claim_and_die(self, *, after_the_call: bool) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
+from idem.outbox.connecting import session
+
 
 @dataclass(frozen=True, slots=True)
 class IntentRow:
@@ -127,7 +129,7 @@ UNAPPLIED = "SELECT DISTINCT intent_id::text FROM idem.proofs"
 
 def read(url: str) -> DatabaseRecord:
     """Read all of it in one snapshot."""
-    with psycopg.connect(url) as connection:
+    with session.connect_sync(url, name="idem demo") as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with connection.transaction():
             return DatabaseRecord(

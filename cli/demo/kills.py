@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable
 
 import psycopg
-from psycopg import AsyncConnection
 
 from idem.cli.demo.processes import Processes
 from idem.cli.demo.settings import DemoSettings
+from idem.outbox.connecting import session
 
 TOGETHER = 0.2
 """How often two are killed at the same moment."""
@@ -73,7 +73,7 @@ class Killer:
         """Whether every daemon has given a sign of life: one that is killed while it starts breaks nothing."""
         pids = [process.pid for process in self._processes.daemons if process.pid is not None]
         with contextlib.suppress(psycopg.Error):
-            async with await AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3) as connection:
+            async with await session.connect(self._url, name="idem demo") as connection:
                 row = await (await connection.execute(UP, (pids,))).fetchone()
                 return row is not None and row[0] >= len(self._processes.daemons)
         return False
@@ -94,7 +94,7 @@ class Killer:
         loop = asyncio.get_running_loop()
         until = loop.time() + PATIENCE
         with contextlib.suppress(psycopg.Error):
-            async with await AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3) as connection:
+            async with await session.connect(self._url, name="idem demo") as connection:
                 while loop.time() < until and not self._paused():
                     rows = await (await connection.execute(HOLDING, (kind,))).fetchall()
                     if rows:

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from idem.cli.demo.clients import Clients
+from idem.outbox.connecting import session
 
 COUNT = """
 SELECT (SELECT count(*) FROM idem.intents), (SELECT count(*) FROM idem.intents WHERE state = 'completed'),
@@ -78,7 +79,7 @@ class Monitor:
         progress = self.progress
         try:
             if self._connection is None:
-                self._connection = await AsyncConnection.connect(self._url, autocommit=True, connect_timeout=3)
+                self._connection = await session.connect(self._url, name="idem demo")
             row = await (await self._connection.execute(COUNT)).fetchone()
             assert row is not None
             (progress.intents, progress.completed, progress.unknown, progress.awaiting, progress.queued,

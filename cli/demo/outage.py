@@ -13,6 +13,7 @@ import psycopg
 
 from idem.cli.demo.processes import Processes
 from idem.cli.group.children import Child
+from idem.outbox.connecting import session
 from idem.testing.embedded import Embedded, outage
 
 RETURN = 30.0
@@ -53,7 +54,7 @@ async def take_away(embedded: Embedded, processes: Processes, seconds: float) ->
 def _until_back(embedded: Embedded, patience: float) -> None:
     until = time.monotonic() + patience
     while time.monotonic() < until:
-        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(embedded.url, connect_timeout=3):
+        with contextlib.suppress(psycopg.OperationalError), session.connect_sync(embedded.url, name="idem demo"):
             return
         time.sleep(0.1)
 

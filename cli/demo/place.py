@@ -16,8 +16,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from idem.cli.demo.settings import DemoSettings
+from idem.outbox.connecting import session
+from idem.outbox.connecting.address import libpq
 from idem.outbox.errors import ConfigError
-from idem.outbox.settings import check_database_url
 from idem.testing.embedded import Embedded, acquire
 
 PREFIX = "idem_demo_"
@@ -37,15 +38,14 @@ def server(settings: DemoSettings) -> Iterator[tuple[str, Embedded | None]]:
 
 def _checked(url: str) -> str:
     try:
-        check_database_url(url)
-        conninfo_to_dict(url)
+        libpq(url)
+        conninfo_to_dict(libpq(url))
     except (ValueError, psycopg.ProgrammingError):
         # Not quoted: it may hold a password.
         raise ConfigError(
             "--database-url: it is no URL of a PostgreSQL server: write postgresql://user:password@host:5432/name"
         ) from None
-    # `postgres://` and SQLAlchemy's `postgresql+psycopg://` mean the same server.
-    return "postgresql://" + url.partition("://")[2]
+    return libpq(url)
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def database(url: str) -> Iterator[str]:
     Raises ConfigError if the role may not create one.
     """
     name = f"{PREFIX}{os.getpid()}_{int(time.time())}"
-    with psycopg.connect(url, autocommit=True) as admin:
+    with session.connect_sync(url, name="idem demo") as admin:
         _drop_left_overs(admin)
         try:
             admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -68,7 +68,7 @@ def database(url: str) -> Iterator[str]:
         yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
     finally:
         # A server that is gone takes its databases with it, or the next demo finds them.
-        with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as admin:
+        with contextlib.suppress(psycopg.Error), session.connect_sync(url, name="idem demo") as admin:
             admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 

@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 from idem.cli.demo.clients import Clients
 from idem.cli.demo.scenario import KEYLESS
 from idem.cli.demo.settings import Sabotage
+from idem.outbox.connecting import session
 from idem.testing.bank import Request, read_log
 
 POLL = 0.1
@@ -49,7 +50,8 @@ class Saboteur:
         """Until it has struck."""
         while self.victim is None:
             try:
-                async with await AsyncConnection.connect(self._url, row_factory=dict_row) as connection:
+                line = await session.connect(self._url, name="idem demo", row_factory=dict_row)
+                async with line as connection, connection.transaction():
                     await connection.execute("SET LOCAL lock_timeout = '2s'")
                     row = await self._strike(connection)
                 if row is not None:

@@ -33,6 +33,7 @@ from idem.cli.group.reaper import record
 from idem.migrations import runner
 from idem.outbox.accept import Acceptor
 from idem.outbox.configuration import load
+from idem.outbox.connecting import session
 from idem.outbox.errors import ConfigError
 from idem.outbox.wakeup import Nudge
 from idem.testing.bank import read_log
@@ -163,7 +164,7 @@ class _Stage:
     def _reaped(self, death: Death) -> None:
         if self._away:
             return
-        with contextlib.suppress(psycopg.Error), psycopg.connect(self._database, connect_timeout=3) as connection:
+        with contextlib.suppress(psycopg.Error), session.connect_sync(self._database, name="idem demo") as connection:
             record(connection, death)
 
     def _records(self, clock_ahead: float) -> Records:
@@ -199,7 +200,7 @@ def _rejected(plan: list[PlannedPayment]) -> frozenset[str]:
 
 def _clock_ahead(url: str) -> float:
     """By how many seconds the clock of the database is ahead of ours; 0 for less than what reading it takes."""
-    with psycopg.connect(url) as connection:
+    with session.connect_sync(url, name="idem demo") as connection:
         before = time.time()
         row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
         after = time.time()

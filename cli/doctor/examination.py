@@ -16,8 +16,10 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from idem.cli.doctor.findings import Finding, error, warning
+from idem.cli.doctor.findings import Finding, error
 from idem.cli.patience import within
+from idem.outbox.connecting import session
+from idem.outbox.connecting.address import Address
 from idem.outbox.doctor_settings import DoctorSettings
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ Record: TypeAlias = dict[str, Any]
 class Examination:
     """What the checks share. `configuration` is None where it cannot be used; `limits` are then the defaults."""
 
-    url: str
+    address: Address
     replicas: int = 1
     configuration: Configuration | None = None
     limits: DoctorSettings = field(default_factory=DoctorSettings)
@@ -58,12 +60,8 @@ class Examination:
         """A new connection, without any setting of a session. Raises psycopg.Error; the caller closes it."""
         # psycopg's own timeout does not cover a server that accepts and says nothing.
         async with asyncio.timeout(2 * CONNECT_TIMEOUT):
-            return await AsyncConnection.connect(
-                self.url,
-                autocommit=True,
-                connect_timeout=CONNECT_TIMEOUT,
-                application_name="idem doctor",
-                prepare_threshold=None,
+            return await session.bare(
+                self.address, name="idem doctor", connect_timeout=CONNECT_TIMEOUT, prepare_threshold=None
             )
 
     async def all(self, query: str, parameters: Mapping[str, Any] | None = None) -> list[Record]:
@@ -92,10 +90,12 @@ class Check:
     needs_configuration: bool = False
 
 
-LIMITS = """
-SELECT set_config('statement_timeout', %(timeout)s, true), set_config('lock_timeout', %(lock)s, true),
-       set_config('idle_in_transaction_session_timeout', '60s', true), set_config('timezone', 'UTC', true)
-"""
+SETTINGS = {
+    **session.STATEMENTS,
+    "statement_timeout": f"{STATEMENT_TIMEOUT}s",
+    "lock_timeout": f"{LOCK_TIMEOUT}s",
+    "idle_in_transaction_session_timeout": "60s",
+}
 
 
 @contextlib.asynccontextmanager
@@ -109,7 +109,7 @@ async def _bounded(examination: Examination, check: Check) -> AsyncIterator[None
     connection = examination.connection
     async with within(connection, CHECK_TIMEOUT), connection.transaction():
         await connection.execute("SET TRANSACTION READ ONLY")
-        await connection.execute(LIMITS, {"timeout": f"{STATEMENT_TIMEOUT}s", "lock": f"{LOCK_TIMEOUT}s"})
+        await connection.execute(session.SETTINGS, session.parameters(SETTINGS, local=True))
         yield
 
 
@@ -135,7 +135,7 @@ async def make(examination: Examination, check: Check) -> list[Finding]:
         ]
     except psycopg.errors.InsufficientPrivilege as refused:
         return [
-            warning(
+            error(
                 check.name,
                 f"this could not be checked: {first_line(refused)}",
                 "Run idem doctor as the daemons' role; for sessions and replication GRANT pg_monitor to it",

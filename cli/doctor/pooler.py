@@ -8,36 +8,31 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 from psycopg import AsyncConnection, sql
 
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, warning
 from idem.cli.patience import within
+from idem.outbox.connecting import pooler as way
 
 HEARD_WITHIN = 3.0
 """Seconds in which a notification must come back."""
-PROBE = 5.0
-"""Seconds for each question to a pooler: one with a single connection makes us wait for ourselves."""
-
-BACKEND = "SELECT pg_backend_pid()"
 
 
 async def pooler(examination: Examination) -> list[Finding]:
     """Two connections of our own: one listens and the other notifies; then one holds while the other asks again."""
     async with _opened(examination) as ours, _opened(examination) as other:
-        behind = ours.info.backend_pid != await _backend(ours)
+        behind = await way.behind(ours)
         heard = await _heard(ours, other)
-        shared = await _shared(ours, other)
+        # One that does not answer while another session is at work has a single server for both.
+        shared = await _asked(ours, other) is not False
     findings = []
     if shared:
         findings.append(
             error(
                 "pooler",
-                "a pooler in transaction mode stands before the database: consecutive statements of one session run "
-                "on different servers, so idem's own settings (timeouts, durable commits) and prepared statements are "
-                "lost, and left to others",
-                "Give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)",
+                way.WHAT,
+                way.DO,
             )
         )
     if not heard:
@@ -78,18 +73,9 @@ async def _heard(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> boo
     return heard
 
 
-async def _shared(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool:
-    before = await _backend(ours)
+async def _asked(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool | None:
     try:
-        async with within(ours, PROBE), other.transaction():
-            # A pooler in transaction mode gives it the server that we had, and us another one, or none.
-            if await _backend(other) == before:
-                return True
-            return await _backend(ours) != before
-    except (TimeoutError, psycopg.OperationalError):
-        return True
-
-
-async def _backend(connection: AsyncConnection[Any]) -> int:
-    row = await (await connection.execute(BACKEND)).fetchone()
-    return int(row[0]) if row else 0
+        async with within(ours, way.PATIENCE):
+            return await way.shares_servers(ours, other)
+    except TimeoutError:
+        return None

@@ -24,6 +24,7 @@ from idem.cli.doctor import (
     schema,
     server,
     vacuum,
+    way,
     webhooks,
 )
 from idem.cli.doctor.examination import CONNECT_TIMEOUT, Check, Examination, make
@@ -32,7 +33,11 @@ from idem.cli.failures import explain
 from idem.outbox.doctor_settings import DoctorSettings
 from idem.outbox.errors import ConfigError
 
-FIRST = (Check("server", server.version, "database"), Check("schema", schema.schema, "database"))
+FIRST = (
+    Check("server", server.version, "database"),
+    Check("row_security", way.hindered, "database"),
+    Check("schema", schema.schema, "database"),
+)
 """In this order: what needs the schema follows only where both are in order."""
 
 CHECKS = (
@@ -42,6 +47,7 @@ CHECKS = (
     Check("connections", connections.connections, "database", needs_configuration=True),
     # It opens its own connections, and must not wait inside a transaction of ours.
     Check("pooler", pooler.pooler, "way"),
+    Check("encryption", way.encrypted, "database"),
     Check("clock", clocks.clocks, "database"),
     Check("contracts", contracts.contracts, "nothing", needs_configuration=True),
     Check("environment", schema.environment),
@@ -85,6 +91,8 @@ async def round_of(config: Path | None, replicas: int) -> AsyncIterator[Finding]
                 installed = bool(found) and all(each.level == "ok" for each in found)
                 for finding in found:
                     yield finding
+                if check.make is way.hindered and not installed:
+                    break  # where rows are hidden, every answer about them would be wrong
         for check in CHECKS:
             if check.needs_configuration and examination.configuration is None:
                 continue
@@ -144,10 +152,10 @@ def _begin(config: Path | None, replicas: int) -> tuple[list[Finding], Examinati
                 )
             )
     try:
-        url = opening.database_url(config)
+        address = opening.address(config)
     except ConfigError as wrong:
         problem = "; ".join(wrong.problems)
         findings.append(error("database", problem, "Correct it: without a database nothing else can be checked"))
         return findings, None
     limits = DoctorSettings() if found is None else found.settings.doctor
-    return findings, Examination(url, replicas, found, limits)
+    return findings, Examination(address, replicas, found, limits)

@@ -54,8 +54,7 @@ SELECT coalesce(r.rolname, '') AS role, s.setdatabase <> 0 AS here, split_part(c
   LEFT JOIN pg_roles r ON r.oid = s.setrole
  WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
    AND split_part(c.setting, '=', 1) IN (
-       'synchronous_commit', 'statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout',
-       'idle_session_timeout')
+       'synchronous_commit', 'statement_timeout')
  ORDER BY 1, 2, 3
 """
 
@@ -106,16 +105,6 @@ async def timeouts(examination: Examination) -> list[Finding]:
     """What roles and databases say about timeouts, which bind applications, not idem's sessions."""
     wrong: list[Finding] = []
     for each in await examination.all(OVERRIDES):
-        if each["name"] in ("transaction_timeout", "idle_session_timeout") and each["value"] not in ("0", ""):
-            whose = f"role {each['role']}" if each["role"] else "this database"
-            wrong.append(
-                warning(
-                    "timeouts",
-                    f"{each['name']} = {each['value']} for {whose}: idem does not override it, so its connections "
-                    "(LISTEN above all) are cut and made anew",
-                    f"ALTER … RESET {each['name']} for the role of the daemons",
-                )
-            )
         if each["name"] == "statement_timeout" and each["role"] and _is_short(each["value"]):
             wrong.append(
                 warning(

@@ -16,6 +16,7 @@ from idem.outbox.http.serving import GRACE
 
 if TYPE_CHECKING:
     from idem.outbox.configuration import Configuration
+    from idem.outbox.connecting.address import Address
 
 LONGEST_RESTART = 30.0
 """Seconds until a daemon that ends again and again is started once more."""
@@ -24,7 +25,7 @@ SPARE = 5.0
 
 @contextlib.contextmanager
 def gathered(
-    environment: Mapping[str, str], url: str, stop: Stop, *, patience: float, grace: float
+    environment: Mapping[str, str], address: Address, stop: Stop, *, patience: float, grace: float
 ) -> Iterator[Supervisor]:
     """A supervisor without daemons yet; at the end none of them is left.
 
@@ -32,7 +33,7 @@ def gathered(
     """
     with (
         metrics_folder() as folder,
-        Reaper(url) as reaper,
+        Reaper(address) as reaper,
         Children({**environment, metrics.DIRECTORY: folder}, grace=grace, longest_wait=LONGEST_RESTART) as children,
     ):
         stop.hold()

@@ -12,13 +12,15 @@ import psycopg
 from idem.cli.group.children import Death
 from idem.outbox import daemon_events, telemetry
 from idem.outbox.clock import boottime
+from idem.outbox.connecting import session
+from idem.outbox.connecting.address import Address
 
 RETRY = 1.0
 """Seconds between two tries while the database is away."""
 LAST_TRY = 5.0
 """Seconds at the end for what is not on record yet; without it an unknown waits longer, and nothing is lost."""
 
-LIMIT = "SELECT set_config('statement_timeout', '5s', false), set_config('lock_timeout', '5s', false)"
+LIMITS = session.Timeouts(statement=5.0, lock=5.0)
 
 REAP = """
 UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'reaped', tokens = '{}'
@@ -40,8 +42,8 @@ def record(connection: psycopg.Connection[Any], death: Death) -> int:
 class Reaper:
     """Records deaths from a thread of its own, so that an outage of the database holds up no restart."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, address: Address | str) -> None:
+        self._address = address
         self._deaths: deque[Death] = deque()
         self._news = threading.Condition()
         self._over = False
@@ -84,10 +86,7 @@ class Reaper:
                 self._deaths.popleft()
 
     def _record(self) -> None:
-        with psycopg.connect(
-            self._url, autocommit=True, connect_timeout=5, application_name="idem supervisor"
-        ) as connection:
-            connection.execute(LIMIT)
+        with session.connect_sync(self._address, name="idem supervisor", timeouts=LIMITS) as connection:
             while self._deaths:
                 record(connection, self._deaths[0])
                 self._deaths.popleft()

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from psycopg import AsyncConnection
-
 from idem.cli.options import who
 from idem.outbox import tokens
+from idem.outbox.connecting import session
+from idem.outbox.connecting.address import Address
 
 TENANT = "demo"
 LABEL = "idem up"
 FILE = "token"
 
 
-async def of_demo(url: str, home: Path) -> str:
+async def of_demo(address: Address, home: Path) -> str:
     """The token in this folder; a new one where there is none that this database still takes."""
     kept = home / FILE
     word = kept.read_text().strip() if kept.exists() else ""
-    async with await AsyncConnection.connect(url, autocommit=True, connect_timeout=5) as connection:
+    async with await session.connect(address, name="idem up") as connection:
         stored = tokens.digest(word)
         owner = (await tokens.look_up(connection, [stored])).get(stored)
         if owner is not None and owner.tenant_id == TENANT:

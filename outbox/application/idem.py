@@ -21,6 +21,7 @@ from idem.outbox.application.effects import Effect
 from idem.outbox.application.lines import Line
 from idem.outbox.application.places import Places
 from idem.outbox.configuration import Configuration
+from idem.outbox.connecting.address import Address
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Operation
 from idem.outbox.provider import Provider
@@ -215,8 +216,13 @@ class Idem:
 
     @property
     def database_url(self) -> str:
-        """IDEM_DATABASE_URL, else that of idem.toml. Raises ConfigError where nothing names one."""
-        return configuration.database_url(self._path, self._env)
+        """Its URL in libpq's words, `postgresql://…`, password included. Raises ConfigError where nothing names one."""
+        return self.database_address.url
+
+    @property
+    def database_address(self) -> Address:
+        """That of IDEM_DATABASE_URL, else of idem.toml. Raises ConfigError where nothing names one."""
+        return configuration.database_address(self._path, self._env)
 
     @property
     def durability(self) -> Durability:
@@ -247,7 +253,7 @@ class Idem:
 
     def wake(self, line: Line) -> None:
         """Hint the workers that something is due, on a connection of idem's own. A lost hint costs a poll."""
-        self._places.wake(line, self._configured_url)
+        self._places.wake(line, self._configured_address)
 
     def register(self, effect: Effect[Any], function: Callable[..., Any], **options: Any) -> None:
         """Keep a handler. Raises ConfigError for a second one of the same name."""
@@ -278,12 +284,12 @@ class Idem:
         if portal is not None and portal[0] == os.getpid():
             portal[1].close()
         self._places.close()
-        self.__dict__.pop("_configured_url", None)
+        self.__dict__.pop("_configured_address", None)
 
     @cached_property
-    def _configured_url(self) -> str | None:
+    def _configured_address(self) -> Address | None:
         try:
-            return self.database_url
+            return self.database_address
         except ConfigError:
             return None
 

@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Engine
 
 from idem.outbox.application.lines import Alchemy, Line
+from idem.outbox.connecting import hindrances
+from idem.outbox.connecting.address import Address
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.installation import NOT_INSTALLED, SECRET, check_marks
 from idem.outbox.provider import Provider
@@ -34,7 +36,8 @@ class Places:
             return known
         row = line.row(SECRET, {})
         if row is None:
-            raise StoreUnavailable(NOT_INSTALLED)
+            hidden = hindrances.hindrances(hindrances.Found(*line.row(hindrances.HINDRANCES, {})))
+            raise StoreUnavailable("; ".join(map(str, hidden)) or NOT_INSTALLED)
         check_marks(row.environment, providers)
         secret = bytes(row.secret)
         if isinstance(place, Engine):
@@ -43,17 +46,17 @@ class Places:
             self._others[place] = secret
         return secret
 
-    def wake(self, line: Line, configured: str | None) -> None:
-        """Hint the workers of this database. `configured`: the URL that idem's own settings name."""
-        url = _url(line, configured)
-        if url is None:
+    def wake(self, line: Line, configured: Address | None) -> None:
+        """Hint the workers of this database. `configured`: the one that idem's own settings name."""
+        address = _address(line, configured)
+        if address is None:
             return
         # A process that was forked has the object, but not its thread.
-        at = os.getpid(), url
+        at = os.getpid(), address.url
         with self._lock:
             nudge = self._nudges.get(at)
             if nudge is None:
-                nudge = self._nudges[at] = Nudge(url)
+                nudge = self._nudges[at] = Nudge(address)
         nudge.wake()
 
     def close(self) -> None:
@@ -65,7 +68,7 @@ class Places:
                 nudge.close()
 
 
-def _url(line: Line, configured: str | None) -> str | None:
+def _address(line: Line, configured: Address | None) -> Address | None:
     # The caller's own database comes first: a test's is another one than the environment says.
     if not isinstance(line, Alchemy):
         return configured
@@ -73,4 +76,7 @@ def _url(line: Line, configured: str | None) -> str | None:
     if url.query and configured is not None:
         # What stands behind the question mark is the driver's, and may mean nothing to another.
         return configured
-    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+    try:
+        return Address.of(url.render_as_string(hide_password=False))
+    except ValueError:
+        return configured

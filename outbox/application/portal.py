@@ -27,6 +27,7 @@ from idem.outbox.ends import End
 if TYPE_CHECKING:
     from idem.outbox.answers import Renderer
     from idem.outbox.catalogue import Catalogue
+    from idem.outbox.connecting.address import Address
     from idem.outbox.database import Database
     from idem.outbox.http.webhook_settings import EndpointSettings
     from idem.outbox.inline import InlineRuns
@@ -44,7 +45,7 @@ class House(Protocol):
     """What a portal needs of its `Idem`."""
 
     @property
-    def database_url(self) -> str: ...
+    def database_address(self) -> Address: ...
 
     @property
     def durability(self) -> Durability: ...
@@ -185,7 +186,7 @@ class Portal:
         from idem.outbox.recovery import Guard
 
         guard = Guard(self._house.accepting(), self._house.durability)
-        database = Database(self._house.database_url, name="idem application", size=CONNECTIONS, on_connect=guard)
+        database = Database(self._house.database_address, name="idem application", size=CONNECTIONS, on_connect=guard)
         await database.open()
         return database
 

@@ -22,11 +22,13 @@ from idem.outbox.configuration.provider_building import build
 from idem.outbox.configuration.provider_settings import ProviderSettings
 from idem.outbox.configuration.send_settings import SendSettings
 from idem.outbox.configuration.webhook_secrets import check_webhook, resolve
+from idem.outbox.connecting.address import Address, libpq
 from idem.outbox.errors import ConfigError
 from idem.outbox.operation import Operation
 from idem.outbox.provider import Provider
 from idem.outbox.providers.contracts import Finding
-from idem.outbox.settings import InstallationSettings, check_database_url
+from idem.outbox.section import Secret
+from idem.outbox.settings import InstallationSettings
 
 TABLES: Final = ("providers", "operations")
 
@@ -87,8 +89,8 @@ def explain(path: Path | str | None = None, env: Mapping[str, str] = os.environ)
     return sorted(complaints.findings, key=lambda finding: finding.level)
 
 
-def database_url(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> str:
-    """The database's URL alone: from IDEM_DATABASE_URL, else from [database] of the file.
+def database_address(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> Address:
+    """The database's address alone: from IDEM_DATABASE_URL, else from [database] of the file.
 
     Who only looks at the database needs no provider's credentials, and no mistake elsewhere in the file stops him.
     Raises ConfigError.
@@ -105,7 +107,22 @@ def database_url(path: Path | str | None = None, env: Mapping[str, str] = os.env
         complaints.add(level, loc, what, do)
     if complaints.failed:
         raise ConfigError(*(str(finding) for finding in complaints.findings if finding.level == "error"))
-    return _named(url)
+    secret = None if settings is None else settings.database.url_from
+    if secret is None:
+        return Address(_named(url), source=f"database.url of {found}")
+    if secret.env is not None:
+        return Address(_named(url), source=secret.env)
+    # It may be changed while this process runs: the password of each connection is the one that stands there then.
+    vault = Vault(env, found.parent)
+    return Address(_named(url), source=f"database.url_from, the file {secret.file}", read=lambda: _again(vault, secret))
+
+
+def _again(vault: Vault, secret: Secret) -> str:
+    vault.findings.clear()
+    url = vault.text(secret, ("database", "url_from"))
+    if url is None:
+        raise ConfigError(*(what for level, _, what, _ in vault.findings if level == "error"))
+    return url
 
 
 def _named(url: str | None) -> str:
@@ -246,9 +263,10 @@ def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSe
     url = vault.text(database.url_from, loc)
     if url is not None:
         try:
-            check_database_url(url)
+            libpq(url)
         except ValueError as error:
-            complaints.error(loc, str(error), "Correct the value")
+            where = database.url_from.env or f"the file {database.url_from.file}"
+            complaints.error(loc, f"{where}: {error}", "Correct the value")
             return None
     return url
 

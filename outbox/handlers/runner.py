@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from idem.outbox import telemetry
+from idem.outbox.connecting.address import Address
 from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
 from idem.outbox.database import AWAY, Database
 from idem.outbox.handlers import failures, work
@@ -42,16 +43,16 @@ class HandlerRunner:
     """
 
     def __init__(
-        self, url: str, handlers: Mapping[str, Handler], *, seats: int = 2, limit: float = 60.0, attempts: int = 8,
-        poll: float = 0.25,
+        self, address: Address | str, handlers: Mapping[str, Handler], *, seats: int = 2, limit: float = 60.0,
+        attempts: int = 8, poll: float = 0.25,
     ) -> None:  # fmt: skip
         self.handlers = dict(handlers)
-        self._url = url
+        self._address = Address.of(address)
         self._seats = seats
         self._limit = limit
         self._attempts = attempts
         self._poll = poll
-        self._database = Database(url, name=NAME, size=3)
+        self._database = Database(self._address, name=NAME, size=3)
         self._opened = False
         self._lines = {name: _Line([]) for name in self.handlers}
         self._turns: dict[tuple[str, object], asyncio.Task[None]] = {}
@@ -110,7 +111,7 @@ class HandlerRunner:
     async def _begin(self) -> int:
         """Look for work and begin as many turns as there are seats; how many, pages of old events counted too."""
         if not self._opened:
-            self._database = Database(self._url, name=NAME, size=3)
+            self._database = Database(self._address, name=NAME, size=3)
             await self._database.open()
             self._opened = True
         loop = asyncio.get_running_loop()
@@ -161,7 +162,7 @@ class HandlerRunner:
     async def _tell(self, item: Item) -> None:
         handler, line = self.handlers[item.handler], self._lines[item.handler]
         turn = Turn(item, handler, self._limit)
-        seat = line.free.pop() if line.free else Seat(self._url, handler, self._ended)
+        seat = line.free.pop() if line.free else Seat(self._address, handler, self._ended)
         ended = self._ending[seat] = asyncio.get_running_loop().create_future()
         seat.put(turn)
         done, _ = await asyncio.wait([ended], timeout=self._limit)

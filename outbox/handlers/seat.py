@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -18,11 +18,13 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, QueuePool
 
-from idem.outbox.database import LINE
+from idem.outbox.connecting import session
+from idem.outbox.connecting.address import Address
 from idem.outbox.handlers.handling import ASYNC, Handler
 from idem.outbox.handlers.turn import Fate, Turn, told, told_async
 
 NAME: Final = "idem-handlers"
+OPTIONS: Final[Mapping[str, Any]] = {"autocommit": False, "connect_timeout": 10, "prepare_threshold": None}
 
 Ended = Callable[["Seat", Fate | BaseException], None]
 
@@ -30,8 +32,8 @@ Ended = Callable[["Seat", Fate | BaseException], None]
 class Seat:
     """One thread and one connection for one handler. `ended` is called in the loop that made it, after each turn."""
 
-    def __init__(self, url: str, handler: Handler, ended: Ended) -> None:
-        self._url = url
+    def __init__(self, address: Address, handler: Handler, ended: Ended) -> None:
+        self._address = address
         self._handler = handler
         self._way, self._kind = handler.way()
         self._ended = ended
@@ -68,11 +70,11 @@ class Seat:
     def _run(self) -> None:
         if self._way in ASYNC:
             with asyncio.Runner() as runner:
-                engine = async_engine(self._url)
+                engine = async_engine(self._address)
                 self._serve(lambda turn: runner.run(self._turn_async(engine, turn)))
                 runner.run(engine.dispose())
             return
-        engine_ = sync_engine(self._url)
+        engine_ = sync_engine(self._address)
 
         def one(turn: Turn) -> Fate:
             with engine_.connect() as connection:
@@ -104,25 +106,21 @@ class Seat:
             self._running = None
 
 
-def _connect(url: str) -> dict[str, Any]:
-    return {"conninfo": url, "application_name": NAME, "connect_timeout": 10, "prepare_threshold": None, **LINE}
-
-
-def sync_engine(url: str) -> Engine:
+def sync_engine(address: Address) -> Engine:
     """An engine of one connection, READ COMMITTED whatever the role's default is; errors never show parameters."""
     engine = create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(**_connect(url)), poolclass=QueuePool,
+        "postgresql+psycopg://", creator=lambda: session.bare_sync(address, name=NAME, **OPTIONS), poolclass=QueuePool,
         pool_size=1, max_overflow=0, hide_parameters=True, isolation_level="READ COMMITTED",
     )  # fmt: skip
     _clean(engine)
     return engine
 
 
-def async_engine(url: str) -> AsyncEngine:
+def async_engine(address: Address) -> AsyncEngine:
     """The same for asynchronous handlers."""
 
     async def connect(*_: Any, **__: Any) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(**_connect(url))
+        return await session.bare(address, name=NAME, **OPTIONS)
 
     engine = create_async_engine(
         "postgresql+psycopg://", async_creator=connect, poolclass=AsyncAdaptedQueuePool,

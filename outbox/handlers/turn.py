@@ -14,6 +14,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
+from idem.outbox.connecting import session
 from idem.outbox.errors import IdemError, ParamsInvalid
 from idem.outbox.handlers.handling import Handler, Settled, Way
 from idem.outbox.handlers.work import Item
@@ -70,12 +71,6 @@ class Turn:
         self._ours = True
 
 
-# Of this transaction alone, so that nothing of one handler is left for the next, whatever pooler is between.
-SETTINGS = """
-SELECT set_config('statement_timeout', %(limit)s, true), set_config('lock_timeout', %(lock)s, true),
-       set_config('idle_in_transaction_session_timeout', %(limit)s, true), set_config('timezone', 'UTC', true),
-       CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END
-"""
 LOCK_TIMEOUT: Final = 10.0
 """Seconds that a handler may wait for a lock: less than its time, so that what it waits for is named."""
 
@@ -101,8 +96,14 @@ SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation
 def take(connection: Connection, turn: Turn) -> Settled[Any] | Fate:
     """Lock the work of this turn and read what is to be told, or say why there is nothing to tell."""
     limit = f"{int(turn.limit * 1000)}ms"
-    lock = f"{int(min(LOCK_TIMEOUT, turn.limit / 2) * 1000)}ms"
-    connection.exec_driver_sql(SETTINGS, {"limit": limit, "lock": lock})
+    settings = {
+        **session.VALUES,
+        "statement_timeout": limit,
+        "lock_timeout": f"{int(min(LOCK_TIMEOUT, turn.limit / 2) * 1000)}ms",
+        "idle_in_transaction_session_timeout": limit,
+    }
+    # Of this transaction alone, so that nothing of one handler is left for the next, whatever pooler is between.
+    connection.exec_driver_sql(session.SETTINGS, session.parameters(settings, local=True))
     found = connection.exec_driver_sql(TAKE, _key(turn.item)).mappings().one_or_none()
     if found is None:
         return "not_now"

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from psycopg import AsyncConnection, DatabaseError
+from psycopg.errors import InsufficientPrivilege
 
-from idem.outbox import accept, failures, installation
+from idem.outbox import accept, failures, installation, telemetry
 from idem.outbox.database import AWAY, Database, records, within
 from idem.outbox.decisions import Decision, Limited
 from idem.outbox.errors import StoreUnavailable
@@ -56,6 +57,8 @@ class Store:
             return await asyncio.shield(task)
         except UNAVAILABLE as error:
             raise unavailable() from error
+        except InsufficientPrivilege as error:
+            raise _refused(error) from error
 
     async def decide(self, prepared: Prepared, *, may_create: bool = True) -> Decision | Limited:
         """Accept one request, whole or not at all. Raises ProblemError (`store_unavailable`)."""
@@ -73,6 +76,8 @@ class Store:
             return await asyncio.wait_for(work, self._bound)
         except UNAVAILABLE as error:
             raise unavailable() from error
+        except InsufficientPrivilege as error:
+            raise _refused(error) from error
 
     async def close(self) -> None:
         """Wait for what is still under way."""
@@ -87,6 +92,12 @@ class Store:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # whoever waited has it, or has gone
+
+
+def _refused(error: InsufficientPrivilege) -> ProblemError:
+    # A grant that was taken away, or a policy that would hide rows: no client's mistake, and its token may be good.
+    telemetry.broken("api", error, "a request")
+    return unavailable()
 
 
 def unavailable() -> ProblemError:

@@ -59,7 +59,7 @@ async def test_rights_that_are_missing_are_named_one_by_one(as_daemon: Desk, rol
 async def test_a_role_that_may_not_look_hears_that_it_may_not(as_daemon: Desk, role: str, doctor: Doctor) -> None:
     run(as_daemon.spine.url, f"REVOKE SELECT ON idem.outbox FROM {role}")
     found = await doctor("queue")
-    assert found[0]["level"] == "warning" and "permission denied" in found[0]["what"]
+    assert found[0]["level"] == "error" and "permission denied" in found[0]["what"]
     # The others are made all the same.
     assert [each["level"] for each in await doctor("dead_letters")] == ["ok"]
     run(as_daemon.spine.url, f"REVOKE USAGE ON SCHEMA idem FROM {role}")

@@ -1,0 +1,45 @@
+"""What stands between idem and its rows: encoding, row-level security, triggers that are off, a line in the clear."""
+
+from __future__ import annotations
+
+from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.outbox.connecting import encryption, hindrances
+
+# Roles that may do something with a table of idem and have neither BYPASSRLS nor the owner's exemption.
+OTHERS = """
+SELECT r.rolname::text AS role, count(DISTINCT c.oid)::integer AS tables
+  FROM pg_catalog.pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+  JOIN pg_catalog.pg_roles r ON r.oid = a.grantee
+ WHERE c.relnamespace = to_regnamespace('idem') AND c.relkind IN ('r', 'p') AND c.relrowsecurity
+   AND NOT r.rolsuper AND NOT r.rolbypassrls AND r.rolname <> current_user
+   AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
+ GROUP BY r.rolname ORDER BY r.rolname
+"""
+
+
+async def hindered(examination: Examination) -> list[Finding]:
+    """Whether this database and this role show everything and keep everything."""
+    assert examination.connection is not None
+    found = [error(each.check, each.what, each.do) for each in await hindrances.read(examination.connection)]
+    if found:
+        return found
+    others = [
+        error(
+            "row_security",
+            f"row-level security is on for {several(each['tables'], 'table')} of idem, so role {each['role']} finds no "
+            "rows there, and may write none",
+            f"ALTER ROLE {each['role']} BYPASSRLS, or ALTER TABLE idem.… DISABLE ROW LEVEL SECURITY for each of them",
+        )
+        for each in await examination.all(OTHERS)
+    ]
+    return others or [ok("row_security", "no row is hidden from idem, and the encoding is UTF8")]
+
+
+async def encrypted(examination: Examination) -> list[Finding]:
+    """Whether somebody on the way can read along."""
+    assert examination.connection is not None
+    host = encryption.readable(examination.connection)
+    if host is not None:
+        return [warning("encryption", encryption.WHAT.format(host=host), encryption.DO)]
+    return [ok("encryption", encryption.how(examination.connection))]

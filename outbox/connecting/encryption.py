@@ -1,0 +1,33 @@
+"""Whether somebody on the way to the database can read along."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from psycopg import AsyncConnection
+
+
+def readable(connection: AsyncConnection[Any]) -> str | None:
+    """The address of a server that this connection reaches without TLS over a network; None where that is not so."""
+    if connection.pgconn.ssl_in_use:
+        return None
+    host = connection.info.hostaddr or connection.info.host
+    if not host or host.startswith("/"):
+        return None
+    try:
+        away = not ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        away = host != "localhost"
+    return host if away else None
+
+
+def how(connection: AsyncConnection[Any]) -> str:
+    """How this connection is protected, for people."""
+    if connection.pgconn.ssl_in_use:
+        return "the line to PostgreSQL is encrypted"
+    return "the line to PostgreSQL does not leave this machine"
+
+
+WHAT = "the line to PostgreSQL at {host} is not encrypted: whoever is on the way reads passwords, params and answers"
+DO = "Add ?sslmode=verify-full (or require) to the database's URL, and give the server a certificate"

@@ -1,0 +1,88 @@
+"""A pooler in transaction mode: consecutive statements of one session run on different servers.
+
+Settings, LISTEN, prepared statements and session locks of idem would be lost there, and left to other programs. So
+idem finds it out before it sets anything, and refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+
+from idem.outbox.errors import ConfigError
+
+WHAT: Final = (
+    "a pooler in transaction mode stands before the database: consecutive statements of one session run on different "
+    "servers, so idem's own settings (timeouts, durable commits) and prepared statements are lost, and left to others"
+)
+DO: Final = "Give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)"
+
+PATIENCE: Final = 5.0
+"""Seconds for each question to a pooler: one with a single connection makes us wait for ourselves."""
+
+BACKEND: Final = "SELECT pg_backend_pid()"
+
+
+async def behind(connection: AsyncConnection[Any]) -> bool:
+    """Whether the server behind this connection is another than the one that greeted us: a pooler is between."""
+    return connection.info.backend_pid != await _backend(connection)
+
+
+async def shares_servers(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool | None:
+    """Whether a pooler gives each transaction another server; None where it did not answer in time.
+
+    Both connections are autocommit and have none of idem's settings.
+    """
+    before = await _backend(ours)
+    try:
+        async with asyncio.timeout(PATIENCE), other.transaction():
+            # A pooler in transaction mode gives it the server that we had, and us another one, or none.
+            if await _backend(other) == before:
+                return True
+            return await _backend(ours) != before
+    except (TimeoutError, psycopg.OperationalError):
+        return None
+
+
+async def refuse_pooler(
+    connection: AsyncConnection[Any], another: Callable[[], Awaitable[AsyncConnection[Any]]]
+) -> None:
+    """Raises ConfigError behind a pooler in transaction mode; `another` opens a second connection for the question."""
+    if not await behind(connection):
+        return
+    other = await another()
+    try:
+        shared = await shares_servers(connection, other)
+    finally:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(1):
+                await other.close()
+    if shared:
+        raise ConfigError(f"{WHAT}. {DO}")
+
+
+def refuse_pooler_sync(connection: Connection[Any], another: Callable[[], Connection[Any]]) -> None:
+    """The same for synchronous code."""
+    before = _backend_sync(connection)
+    if connection.info.backend_pid == before:
+        return
+    with another() as other, other.transaction():
+        shared = _backend_sync(other) == before
+        # Asked only where the other has a server of its own: a pooler with a single one would let us wait for ever.
+        if shared or _backend_sync(connection) != before:
+            raise ConfigError(f"{WHAT}. {DO}")
+
+
+async def _backend(connection: AsyncConnection[Any]) -> int:
+    row = await (await connection.execute(BACKEND)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _backend_sync(connection: Connection[Any]) -> int:
+    row = connection.execute(BACKEND).fetchone()
+    return int(row[0]) if row else 0

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -182,11 +183,16 @@ class Portal:
             return self._database
 
     async def _opened(self) -> Database:
-        from idem.outbox.database import Database
+        from idem.outbox.connecting import session
+        from idem.outbox.database import AWAY, Database
         from idem.outbox.recovery import Guard
 
-        guard = Guard(self._house.accepting(), self._house.durability)
-        database = Database(self._house.database_address, name="idem application", size=CONNECTIONS, on_connect=guard)
+        address, guard = self._house.database_address, Guard(self._house.accepting(), self._house.durability)
+        # A pooler in transaction mode is the application's mistake, and no outage that passes.
+        with suppress(*AWAY):
+            async with await session.connect(address, name="idem application"):
+                pass
+        database = Database(address, name="idem application", size=CONNECTIONS, on_connect=guard)
         await database.open()
         return database
 

@@ -265,8 +265,9 @@ def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSe
         try:
             libpq(url)
         except ValueError as error:
-            where = database.url_from.env or f"the file {database.url_from.file}"
-            complaints.error(loc, f"{where}: {error}", "Correct the value")
+            named = database.url_from.env or f"the file {database.url_from.file}"
+            where = "" if named == source.URL_VARIABLE else f"{named}: "
+            complaints.error(loc, f"{where}{error}", "Correct the value")
             return None
     return url
 

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from idem.outbox.configuration import database_url, explain, load
+from idem.outbox.configuration import database_address, explain, load
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
 from idem.outbox.configuration.source import variables
@@ -135,16 +135,16 @@ def test_variables_of_our_own_that_are_no_settings_are_known(write: Path) -> Non
 def test_the_database_alone_needs_nothing_of_the_rest(write: Path) -> None:
     database = '[database]\nurl = "postgresql://u@h/d"\n'
     write.write_text(database + PROVIDER % '{ env = "BANK_TOKEN" }')
-    assert database_url(write, {}) == "postgresql://u@h/d"
-    assert database_url(write, {"IDEM_DATABASE_URL": "postgresql://u:p@h/e"}) == "postgresql://u:p@h/e"
+    assert database_address(write, {}).url == "postgresql://u@h/d"
+    assert database_address(write, {"IDEM_DATABASE_URL": "postgresql://u:p@h/e"}).url == "postgresql://u:p@h/e"
     write.write_text(database + "[worker]\nleese = 1\n[operations.pay]\n")
-    assert database_url(write, {}) == "postgresql://u@h/d"
+    assert database_address(write, {}).url == "postgresql://u@h/d"
     write.write_text("[database]\nurl_from = { env = 'NO_URL' }\n")
     with pytest.raises(ConfigError, match="NO_URL is not set"):
-        database_url(write, {})
+        database_address(write, {})
     write.write_text("")
     with pytest.raises(ConfigError, match="nothing names a database"):
-        database_url(write, {})
+        database_address(write, {})
 
 
 def test_every_section_has_its_variables() -> None:

@@ -17,7 +17,8 @@ NAMED = "row-level security"
 COMMANDS = (
     ("worker", "run"), ("sweeper", "run"), ("sweeper", "run", "--once"), ("reconciler", "run"), ("reconcile",),
     ("api", "run"), ("webhooks", "run"), ("db", "check"), ("db", "current"), ("db", "upgrade"), ("status",),
-    ("intents", "list"), ("dlq", "list"), ("unknowns", "list"), ("token", "list"), ("token", "create", "t", "--label", "x"),
+    ("intents", "list"), ("dlq", "list"), ("unknowns", "list"), ("token", "list"),
+    ("token", "create", "t", "--label", "x"),
 )  # fmt: skip
 
 

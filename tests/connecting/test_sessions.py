@@ -91,7 +91,8 @@ allow_alter_system debug_discard_caches debug_logical_replication_streaming sync
 ignore_checksum_failure optimize_bounded_sort exit_on_error
 # They are about what vacuum does.
 vacuum_freeze_min_age vacuum_freeze_table_age vacuum_failsafe_age vacuum_multixact_failsafe_age
-vacuum_multixact_freeze_min_age vacuum_multixact_freeze_table_age vacuum_truncate vacuum_max_eager_freeze_failure_rate md5_password_warnings local_preload_libraries
+vacuum_multixact_freeze_min_age vacuum_multixact_freeze_table_age vacuum_truncate
+vacuum_max_eager_freeze_failure_rate md5_password_warnings local_preload_libraries
 """
 LEFT = frozenset(" ".join(line for line in _LEFT.splitlines() if not line.startswith("#")).split())
 """Settings of a session that idem leaves alone."""

@@ -22,7 +22,16 @@ from idem.outbox.settle import parameters
 from idem.outbox.states import KeyState, OutboxStatus, Reason
 
 PACKAGES = ("outbox", "reconciler", "sweeper")
-LOOKING = frozenset({"idem.outbox.ages", "idem.outbox.listing", "idem.outbox.database", "idem.outbox.standing"})
+LOOKING = frozenset(
+    {
+        "idem.outbox.ages",
+        "idem.outbox.connecting.hindrances",
+        "idem.outbox.connecting.pooler",
+        "idem.outbox.connecting.session",
+        "idem.outbox.listing",
+        "idem.outbox.standing",
+    }
+)
 """Modules whose statements are for the eyes of a person or of metrics, and settings of a session."""
 SMALL = frozenset(
     {

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -288,18 +288,15 @@ class Idem:
 
     @cached_property
     def _configured_address(self) -> Address | None:
-        try:
+        with suppress(ConfigError):
             return self.database_address
-        except ConfigError:
-            return None
+        return None
 
     def _load(self, *, accepting: bool) -> Configuration:
         return configuration.load(self._path, self._env, providers=self._tables, accepting=accepting, optional=True)
 
     def _everything(self) -> tuple[Mapping[str, Provider], Mapping[str, Operation]]:
-        built = self._built
-        if built is None:
-            built = self._built = self._build(self._found)
+        self._built = built = self._built or self._build(self._found)
         return built
 
     def _build(self, found: Configuration) -> tuple[Mapping[str, Provider], Mapping[str, Operation]]:
@@ -310,10 +307,7 @@ class Idem:
                 accounts = {each.name: dataclasses.replace(each, origin=origin) for each in provider.accounts.values()}
                 provider = dataclasses.replace(provider, accounts=accounts)
             providers[name] = provider
-        operations = {
-            **found.operations,
-            **{name: each.build(found) for name, each in self._definitions.items()},
-        }
+        operations = {**found.operations, **{name: each.build(found) for name, each in self._definitions.items()}}
         return MappingProxyType(providers), MappingProxyType(operations)
 
     def _point(self, provider: str, origin: str | None) -> None:

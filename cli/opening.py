@@ -203,7 +203,7 @@ async def deciding(config: Path | None, found: Configuration) -> AsyncIterator[A
 
 def guard(found: Configuration) -> Hook:
     """What a session that writes checks at its start: whether this database is still the one it was (Recovery)."""
-    from idem.outbox.recovery import Guard
+    from idem.outbox.recovery.guard import Guard
 
     return Guard(catalogue(found), found.settings.database.durability)
 

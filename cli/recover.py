@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +28,11 @@ def recover(
         bool, typer.Option("--lost", help="Commits were lost: queued rows may have been sent, so they become unknown.")
     ] = False,
     lossless: Annotated[
-        bool, typer.Option("--lossless", help="Nothing was lost: rows that the change made unknown go back to work.")
+        bool,
+        typer.Option(
+            "--lossless",
+            help="Nothing was lost: no row is doubted, and what the change made unknown goes back.",
+        ),
     ] = False,
     by: By = None,
     yes: Yes = False,
@@ -33,25 +40,64 @@ def recover(
 ) -> None:
     """Say what a change of the database lost. A restored snapshot cannot be noticed: begin with --lost.
 
-    Rows whose second send is harmless (the provider remembers our key for long enough) stay queued either way.
+    Rows whose second send is harmless (the provider remembers our key for long enough) stay queued either way, each
+    until its own last moment. Run it before the daemons start: none of them judges the change again then.
     """
     if lost == lossless:
         raise typer.BadParameter("say either --lost or --lossless: did the change of the database lose commits?")
-    rows = asyncio.run(_recover(config, lost=lost, reason=reason, by=who(by), yes=yes))
+    done = asyncio.run(_recover(config, lost=lost, reason=reason, by=who(by), yes=yes))
     if as_data:
-        as_json({"rows": rows, "became": "unknown" if lost else "pending"})
+        as_json(dataclasses.asdict(done))
     else:
-        say(f"{rows} rows are {'unknown now: the reconciler asks about them' if lost else 'again what they were'}")
+        for line in _told(done, lost=lost):
+            say(line)
 
 
-async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> int:
-    from idem.outbox import moves, recovery
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """What the word came to. `left`: rows that may still be sent; the last of them until `left_until` (UTC)."""
 
+    rows: int
+    became: str
+    left: int = 0
+    left_until: str | None = None
+    open: int = 0
+
+
+def _told(done: Done, *, lost: bool) -> Iterator[str]:
+    if not lost:
+        yield f"{done.rows} rows are again what they were; the daemons take this database for the one before"
+        return
+    yield f"{done.rows} rows are unknown now: the reconciler asks about them"
+    if done.left:
+        yield (
+            f"{done.left} rows stay as they were, because a second send is harmless while the provider remembers their "
+            f"keys: each may be sent until its own window ends, the last until {done.left_until}; then it is unknown"
+        )
+    if done.open:
+        yield f"{done.open} rows were claimed, unknown or awaited already: they are settled by what is seen from now on"
+
+
+async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> Done:
+    from idem.outbox import moves, telemetry
+    from idem.outbox.recovery import identity, release
+    from idem.outbox.recovery.quarantine import quarantine
+
+    telemetry.set_up(json=False, level="warning")
     catalogue = opening.catalogue(opening.configuration(config))
     async with opening.writing(config, catalogue.environment) as connection:
-        if lost:
-            confirm("Make every queued row unknown, unless a second send is harmless?", yes=yes)
-            async with moves.transaction(connection):
-                return await recovery.quarantine(connection, catalogue, reason, by=by)
-        confirm("Put the rows that the change made unknown back to work?", yes=yes)
-        return await recovery.release(connection, catalogue, by=by, reason=reason)
+        if not lost:
+            confirm("Put the rows that the change made unknown back to work?", yes=yes)
+            return Done(await release.lossless(connection, catalogue, by=by, reason=reason), "pending")
+        confirm("Make every queued row unknown, unless a second send is harmless?", yes=yes)
+        async with moves.transaction(connection):
+            # A daemon that has noticed the same change waits here, and then finds it done.
+            await identity.known(connection, lock=True)
+            found = await quarantine(connection, catalogue, reason, by=by)
+            await identity.adopt(connection, await identity.read(connection))
+            await identity.spoken(connection, lost=True)
+        until = None
+        if found.left_for is not None:
+            ends = datetime.now(UTC) + timedelta(seconds=found.left_for)
+            until = ends.isoformat(timespec="seconds")
+        return Done(found.unknown, "unknown", found.left, until, found.open)

@@ -17,7 +17,7 @@ producer: an application with the library: accept, reserve, submit, complete. sq
 
 DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT", "alembic_version"),
-    ("SELECT, UPDATE (system_identifier, timeline, database_name, changed_at)", "installation"),
+    ("SELECT, UPDATE (system_identifier, timeline, database_name, changed_at, recovered_at, lost_at)", "installation"),
     ("SELECT, INSERT, UPDATE", "operations"),
     ("SELECT, INSERT, UPDATE", "intents"),
     ("SELECT, INSERT, UPDATE, DELETE", "idempotency_keys"),

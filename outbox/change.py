@@ -63,6 +63,11 @@ class Row:
     """Nothing may be sent under its provider key any more: the next send is made under a new one."""
     cancel_sent: bool = False
     """A cancel by key may have left for it: only the answer to a cancel says what is there."""
+    doubted_for: float | None = None
+    """Seconds since the earliest moment at which commits that the database has forgotten may have sent it (Recovery);
+    None: nothing is doubted."""
+    replay_window: int = 0
+    """Seconds for which the provider was sure to remember its key, by what was promised when it was accepted."""
     server_error: bool = False
     """An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`)."""
 
@@ -110,7 +115,9 @@ class Change:
     the status); `alone` refuses a row that has stored proofs, which are then folded under its lock. `status` None:
     the row leaves. Durations in seconds from the statement; `quiet_from` says what `quiet_for` is added to. `interim`
     is JSON for the client of an `awaiting` row; None keeps the one before. `still_open`: the key is complete, the
-    object is not at its end. `key_burned`, `server_error`: was seen with this change; None: as before.
+    object is not at its end. `key_burned`, `server_error`: was seen with this change; None: as before. `whole`: it
+    speaks for every attempt, those too that the database has forgotten; without it no doubted row comes to rest.
+    `doubt`: the doubt begins or ends with this change; None: as before.
     """
 
     row_id: UUID
@@ -142,6 +149,8 @@ class Change:
     sweeps: int | None = None
     key_burned: bool | None = None
     server_error: bool | None = None
+    whole: bool = False
+    doubt: Literal["begins", "ends"] | None = None
     letters: tuple[Letter, ...] = ()
     closes: frozenset[Reason] = frozenset()
     event: Event | None = None

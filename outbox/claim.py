@@ -14,6 +14,7 @@ from idem.outbox.change import Row
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import AWAY, Database, records
 from idem.outbox.lane_names import LaneName
+from idem.outbox.recovery.window import MAY_BE_SENT
 from idem.outbox.states import KeyState, OutboxStatus
 from idem.outbox.turns import WIDTH, Turns
 
@@ -35,14 +36,14 @@ class Claimed:
 # The subquery on proofs gives one value, so that no plan joins the queue with all proofs and sorts it again. Of a bare
 # IS NULL the planner believes that it holds once in 200 rows, hence coalesce; IS TRUE keeps the index of rows that grow
 # too old out of it: what a plan hopes to be few it sorts.
-CLAIMABLE = """
-                  c.provider = %(provider)s AND c.account = %(account)s
-              AND c.available_at <= statement_timestamp()
+CLAIMABLE = f"""
+                  c.provider = %(provider)s AND c.account = %(account)s AND c.available_at <= statement_timestamp()
               AND (c.start_before > statement_timestamp()) IS TRUE
               AND c.origin = %(origin)s
               AND c.operation = ANY (%(operations)s)
               AND c.format_version = ANY (%(formats)s)
-              AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)"""
+              AND {MAY_BE_SENT}
+              AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)"""  # noqa: S608
 
 # `room` is how many rows may be claimed; 0 in a paused lane, of which no row is read then. `visited` jumps from tenant
 # to tenant, in a ring that begins after %(after)s, and ends with as many due ones as there is room for. Each of them
@@ -111,22 +112,24 @@ WITH RECURSIVE room AS MATERIALIZED (
            claimed_by    = %(holder)s,
            claimed_at    = statement_timestamp(),
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
-           first_sent_at = coalesce(o.first_sent_at, statement_timestamp()),
+           first_sent_at = coalesce(o.first_sent_at, o.doubted_since, statement_timestamp()),
            started_at    = NULL
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
-              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id
+              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since
 )
 SELECT a.room,
        (SELECT v.tenant_id FROM visited v
          WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
                     THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
        c.id, c.intent_id, c.operation, c.attempt, c.provider_key, c.step, c.redrives, c.sweeps,
-       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.method, c.path, c.headers, c.body
+       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for,
+       c.method, c.path, c.headers, c.body
   FROM round a LEFT JOIN (
        SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
               c.sweeps, c.misses, c.marks_start, c.traceparent, c.tenant_id,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
+              extract(epoch FROM statement_timestamp() - c.doubted_since)::float8 AS doubted_for,
               r.method, r.path, r.headers, r.body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
 """  # noqa: S608
@@ -164,6 +167,7 @@ async def claim(
         "operations": list(lane.operations),
         "formats": list(FORMAT_VERSIONS),
         "environment": lane.environment,
+        "window": lane.replay_window,
         "concurrency": lane.concurrency,
         "asking": lane.asking,
         "turns": WIDTH if spare else turns.width,
@@ -188,7 +192,7 @@ async def claim(
                 account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
                 attempt=record.attempt, provider_key=record.provider_key, live=True, step=record.step,
                 redrives=record.redrives, sweeps=record.sweeps, misses=record.misses, start_left=record.start_left,
-                marks_start=record.marks_start, holder=holder,
+                marks_start=record.marks_start, holder=holder, doubted_for=record.doubted_for,
             ),
             request=FrozenRequest(record.method, record.path, record.headers, bytes(record.body)),
             lease_ends=now + lease,

@@ -62,9 +62,10 @@ class Outage:
             self._since = None
 
 
-def database_changed(what: str, rows: int) -> None:
-    """The database is another one than idem wrote to: see the runbook's restore page."""
-    log.error("database_changed", what=what, rows_now_unknown=rows)
+def database_changed(what: str, rows: int, left: int = 0, left_for: float | None = None) -> None:
+    """The database is another one than idem wrote to: see the runbook's restore page. `left_for`: seconds."""
+    more = {} if left_for is None else {"left_for": round(left_for)}
+    log.error("database_changed", what=what, rows_now_unknown=rows, rows_left=left, **more)
 
 
 def process_started(name: str, pid: int) -> None:

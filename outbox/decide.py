@@ -120,7 +120,7 @@ def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
     change = _claim_was_lost(_change(row, evidence, terms), row, terms)
     if row.marks_start and not row.started:
         if terms.known and row.sweeps + 1 >= SWEEPS_THAT_SHOW_A_CRASH:
-            change = at_rest(change, terms, Letter(Reason.CRASHES_WORKER, {"sweeps": row.sweeps + 1}))
+            change = at_rest(change, row, terms, Letter(Reason.CRASHES_WORKER, {"sweeps": row.sweeps + 1}))
         else:
             change = dataclasses.replace(
                 change, status=OutboxStatus.PENDING, state=KeyState.IN_PROGRESS, due_in=backoff(0, base=1, cap=1)
@@ -131,9 +131,9 @@ def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
 
 
 def too_old(row: Row, terms: Terms) -> Change:
-    """A queued row whose time to start has passed: proven not sent."""
+    """A queued row whose time to start has passed: proven not sent, unless it is doubted."""
     change = dataclasses.replace(_change(row, Evidence("sweeper", "too_old"), terms), alone=True)
-    return at_rest(change, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt}))
+    return at_rest(change, row, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt}))
 
 
 def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True) -> Change:
@@ -152,6 +152,10 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
         closes=CLOSED_BY_PROOF,
         answer_ttl=rest_ttl(terms),
         alone=True,
+        whole=True,
+        # What the provider's memory of a burned key says, it says of no key that came after it: only a person's word
+        # ends the doubt there.
+        doubt=None if row.key_burned and evidence.source == "reconciler" else "ends",
     )
     automatic = (
         redrive
@@ -230,7 +234,7 @@ def database_changed(row: Row, evidence: Evidence, terms: Terms) -> Change:
         _change(row, evidence, terms),
         quiet_for=terms.contract.flight_limit + terms.contract.pause_allowance,
         closes=frozenset({Reason.TOO_LATE, Reason.UNRENDERABLE, Reason.REJECTED, Reason.CRASHES_WORKER}),
-        alone=True,
+        doubt="begins",
     )
     return unknown(change, terms)
 

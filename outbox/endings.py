@@ -103,7 +103,7 @@ def _second_object(row: Row, outcome: Proof) -> tuple[Letter, ...]:
 def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -> Change:
     """Back to the queue, or at rest if the row is too old or refused as it is."""
     if row.inline:
-        return _rests_for_its_client(change, outcome, terms)
+        return unknown(change, terms) if row.doubted_for is not None else _rests_for_its_client(change, outcome, terms)
     if outcome.why == "request":
         details = {
             "attempts": row.attempt,
@@ -111,7 +111,7 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
             "code": change.evidence.seen.code,
             "note": change.evidence.seen.note,
         }
-        return at_rest(change, terms, Letter(Reason.REJECTED, details))
+        return at_rest(change, row, terms, Letter(Reason.REJECTED, details))
     wait = 0.0 if outcome.why == "given_back" else backoff(row.misses, base=RETRY_BASE, cap=RETRY_CAP)
     if outcome.why == "config":
         wait = max(wait, CONFIG_WAIT)
@@ -119,7 +119,7 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
         # The provider's wish never moves a row earlier.
         wait = max(wait, not_before(min(outcome.retry_after, terms.contract.retry_after_cap)))
     if row.start_left - wait <= 0 and outcome.why != "given_back":
-        return at_rest(change, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))
+        return at_rest(change, row, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))
     return dataclasses.replace(
         change,
         status=OutboxStatus.PENDING,
@@ -143,8 +143,13 @@ def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) ->
     )
 
 
-def at_rest(change: Change, terms: Terms, letter: Letter) -> Change:
-    """Held with its reason on record; the client was told, or an operator is."""
+def at_rest(change: Change, row: Row, terms: Terms, letter: Letter) -> Change:
+    """Held with its reason on record; the client was told, or an operator is.
+
+    What commits that the database has forgotten may have sent is not proven by its own attempts: unknown.
+    """
+    if row.doubted_for is not None:
+        return unknown(change, terms)
     letters = (letter,) if letter.reason is not Reason.TOO_LATE else unless_client_retries(letter, terms)
     return dataclasses.replace(
         change,

@@ -14,7 +14,7 @@ class LaneName:
     """What a claim is for. A row of another account, origin or environment cannot be claimed through it.
 
     `concurrency`: calls of the fleet at a time, exceeded by no batch where it is `exact`; `asking`: how many of them
-    looks and replays may take together.
+    looks and replays may take together. `replay_window`: seconds for which a second send is harmless, 0: never.
     """
 
     provider: str
@@ -25,6 +25,7 @@ class LaneName:
     concurrency: int | None = None
     exact: bool = False
     asking: int | None = None
+    replay_window: float = 0.0
 
 
 def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]]:
@@ -45,6 +46,7 @@ def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, di
             concurrency=contract.limits.concurrency,
             exact=contract.limits.exact,
             asking=contract.limits.asking,
+            replay_window=contract.replay_window if contract.replays else 0.0,
         )
         lanes[key] = (lane, terms)
     return lanes

@@ -107,12 +107,16 @@ async def redrive(
         why_not = standing.against_redrive(held, terms, sure=know_it_did_not_happen, new_key=new_provider_key)
         _refuse(why_not)
         overridden = [text for _, text in standing.risks_of_redrive(held, terms, new_key=new_provider_key)]
-        patience = terms.operation.patience + due_in
-        if not overridden and (held.on_word or held.row.status is OutboxStatus.UNKNOWN):
+        patience, certain = terms.operation.patience + due_in, bool(overridden)
+        recognised = held.on_word or held.row.doubted_for is not None or held.row.status is OutboxStatus.UNKNOWN
+        if not overridden and recognised:
             # It is sent again because the provider knows the key: not any later than it does.
             patience = min(patience, standing.window_left(held, terms))
         if held.row.status is OutboxStatus.UNKNOWN:
             change = _did_not_happen(held, terms, by, reason, overridden)
+            if not overridden:
+                # Nothing is proven: the provider's memory goes on counting from the first send, for every replay too.
+                change = dataclasses.replace(change, doubt="begins")
             # At rest for no longer than this transaction: nobody is told of it.
             await _write(connection, dataclasses.replace(change, event=None), held)
             held = await holding.locked(connection, held.row.id, intent)
@@ -124,7 +128,8 @@ async def redrive(
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
             row = dataclasses.replace(row, frozen=True, key_burned=False)
         change = decide.redriven(row, evidence, terms, patience=patience)
-        return await _write(connection, dataclasses.replace(change, misses=0, due_in=due_in), held)
+        ends = "ends" if certain else None
+        return await _write(connection, dataclasses.replace(change, misses=0, due_in=due_in, doubt=ends), held)
 
 
 async def resolve_failed(

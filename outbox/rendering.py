@@ -224,4 +224,4 @@ def _change(one: Unfrozen, made: Made) -> Change:
     said = storable.text(made, 500)
     evidence = Evidence("worker", "unrenderable", seen=Seen(error=type(made).__name__, note=said))
     letter = Letter(Reason.UNRENDERABLE, {"operation": row.operation, "error": type(made).__name__, "note": said})
-    return at_rest(replace(change, evidence=evidence), one.terms, letter)
+    return at_rest(replace(change, evidence=evidence), row, one.terms, letter)

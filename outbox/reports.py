@@ -38,9 +38,13 @@ class Report:
     letter: Letter | None = None
     interim: Any = None
 
-    def change(self) -> Change:
-        """The change that this report wants, as long as no stored proof speaks of the row."""
-        change = decide.report(self.row, self.outcome, self.seen, self.answer, self.terms, self.interim)
+    def change(self, row: Row | None = None) -> Change:
+        """The change that this report wants, as long as no stored proof speaks of the row.
+
+        `row`: as it is under its lock, where it may have been doubted since it was claimed.
+        """
+        known = self.row if row is None else dataclasses.replace(self.row, doubted_for=row.doubted_for)
+        change = decide.report(known, self.outcome, self.seen, self.answer, self.terms, self.interim)
         letters = (*change.letters, self.letter) if self.letter else change.letters
         return dataclasses.replace(change, alone=True, letters=letters)
 
@@ -83,7 +87,7 @@ async def _settle_alone(connection: AsyncConnection[Any], report: Report) -> Fat
     async with moves.transaction(connection):
         found = await lock_soon(connection, report.row.id)
         if found is not None and _still_holds(found, report):
-            change = decide.fold(report.change(), found.row, report.proof(), found.stored, report.terms)
+            change = decide.fold(report.change(found.row), found.row, report.proof(), found.stored, report.terms)
             await write(connection, [change])
             return "folded" if found.stored else "settled"
         if await _is_written(connection, report):
@@ -116,6 +120,7 @@ def _proves_the_whole(found: Found, report: Report) -> bool:
         and found.row.status is OutboxStatus.UNKNOWN
         and found.row.attempt == report.row.attempt
         and not found.row.contradicted
+        and found.row.doubted_for is None
         and not found.stored
     )
 

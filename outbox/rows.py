@@ -38,7 +38,7 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
        o.provider_key::text AS provider_key, o.step, n.version, o.redrives, o.sweeps, o.looks, o.absents, o.misses,
        o.marks_start, o.inline, o.claimed_by AS holder, o.provider_reference AS reference,
        o.key_burned, o.cancel_sent, o.server_error, o.redrive_at IS NOT NULL AS redrives_itself,
-       EXISTS (SELECT FROM idem.requests r WHERE r.outbox_id = o.id) AS frozen,
+       EXISTS (SELECT FROM idem.requests r WHERE r.outbox_id = o.id AND r.generation = o.generation) AS frozen,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        o.started_at IS NOT NULL AS started,
        extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left,
@@ -46,6 +46,7 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
        extract(epoch FROM statement_timestamp() - o.claimed_at)::float8 AS claim_age,
        extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window AS window_left,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS status_age,
+       extract(epoch FROM statement_timestamp() - o.doubted_since)::float8 AS doubted_for, o.replay_window,
        EXISTS (SELECT FROM idem.daemons d
                 WHERE d.id = o.claimed_by
                   AND (d.ended_at IS NOT NULL

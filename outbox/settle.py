@@ -34,7 +34,7 @@ WITH input AS MATERIALIZED (
         id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
         looks integer, absents integer, misses integer, redrives integer, sweeps integer,
-        key_burned boolean, server_error boolean,
+        key_burned boolean, server_error boolean, whole boolean, doubt text,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
         error_code text, error_message text, reference text, provider_status text, result jsonb, event text,
@@ -54,6 +54,8 @@ WITH input AS MATERIALIZED (
                                        AND NOT i.folds ? p.id::text
                                        AND (p.outcome <> 'hint'
                                             OR o.status <> 'claimed' AND i.to_status IS DISTINCT FROM o.status)))
+       -- Its own attempt alone does not show that commits which the database has forgotten did not send it.
+       AND (o.doubted_since IS NULL OR i.whole OR i.to_status IS DISTINCT FROM 'held' OR o.status = 'held')
 ), gone AS (
     DELETE FROM idem.outbox o USING matched m WHERE o.id = m.id AND m.to_status IS NULL
 ), moved AS (
@@ -64,7 +66,9 @@ WITH input AS MATERIALIZED (
            redrive_at    = m.at + make_interval(secs => m.redrive_in),
            start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
            first_sent_at = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN NULL
-                                ELSE coalesce(o.first_sent_at, m.wanted_first) END,
+                                ELSE coalesce(o.first_sent_at, o.doubted_since, m.wanted_first) END,
+           doubted_since = CASE m.doubt WHEN 'begins' THEN coalesce(o.doubted_since, o.first_sent_at, m.wanted_first)
+                                        WHEN 'ends' THEN NULL ELSE o.doubted_since END,
            started_at    = NULL,
            claim_token   = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,
            quiet_after   = greatest(o.quiet_after, make_interval(secs => m.quiet_for)
@@ -237,6 +241,8 @@ def parameters(change: Change) -> dict[str, Any]:
         "sweeps": change.sweeps,
         "key_burned": change.key_burned,
         "server_error": change.server_error,
+        "whole": change.whole,
+        "doubt": change.doubt,
         "answer_status": answer.status if answer else None,
         "answer_headers": dict(answer.headers) if answer else None,
         "answer_body": base64.b64encode(answer.body).decode() if answer else None,

@@ -14,6 +14,7 @@ from idem.outbox import durations
 from idem.outbox.change import Row, StoredProof
 from idem.outbox.endings import disagreement
 from idem.outbox.outcomes import Refused, Succeeded, name
+from idem.outbox.recovery import window
 from idem.outbox.states import OutboxStatus
 from idem.outbox.terms import Terms
 
@@ -62,6 +63,10 @@ def window_left(standing: Standing, terms: Terms) -> float:
     """Seconds for which the provider answers a second call under the same key from its memory; 0: it does not."""
     if not terms.contract.replays or standing.row.key_burned:
         return 0.0
+    row = standing.row
+    if row.doubted_for is not None:
+        # Lost commits may have sent it: the provider's memory counts from there (Recovery).
+        return max(0.0, window.time_left(row, terms) or 0.0)
     return max(0.0, min(standing.remembered_for, terms.contract.replay_window) - standing.sent_ago)
 
 
@@ -81,7 +86,8 @@ def risks_of_redrive(standing: Standing, terms: Terms, *, new_key: bool = False)
 
     Another send is safe where everything before it is proven not executed, or where the provider knows the key.
     """
-    row, unproven = standing.row, standing.on_word
+    row = standing.row
+    unproven = standing.on_word or row.doubted_for is not None
     if row.status is OutboxStatus.UNKNOWN:
         unproven = True
         yield from overridable(standing, terms)
@@ -150,7 +156,7 @@ def against_cancel(standing: Standing, *, sure: bool = False) -> str | None:
                 f"would be told `cancelled` of it. Settle it first, or take the responsibility with {OVERRIDE}"
             )
         case _:
-            return _unapplied(standing) or _unconfirmed(standing, sure=sure)
+            return _unapplied(standing) or _unconfirmed(standing, sure=sure) or _doubted(standing, sure=sure)
 
 
 def against_redrive(standing: Standing, terms: Terms, *, sure: bool, new_key: bool = False) -> str | None:
@@ -264,6 +270,15 @@ def _unconfirmed(standing: Standing, *, sure: bool) -> str | None:
     if not standing.hints or sure:
         return None
     return f"{UNCONFIRMED}: look again then, or take the responsibility with {OVERRIDE}"
+
+
+def _doubted(standing: Standing, *, sure: bool) -> str | None:
+    if standing.row.doubted_for is None or sure:
+        return None
+    return (
+        "the database went back to an earlier moment, so it may have been sent by what was lost (`idem recover`): let "
+        f"it be sent again, which is harmless for now, or take the responsibility with {OVERRIDE}"
+    )
 
 
 def seconds(value: float) -> str:

@@ -65,8 +65,10 @@ KEY_TRANSITIONS: tuple[Transition, ...] = (
     Transition(K.IN_PROGRESS, K.FAILED_RETRYABLE, ("worker", "sweeper", "settle"), "proven not executed, and at rest"),
     Transition(K.IN_PROGRESS, K.UNKNOWN, ("worker",), "ambiguous, or outcome and stored proof disagree"),
     Transition(K.IN_PROGRESS, K.UNKNOWN, ("sweeper", "api"), "claimed, and the lease has passed"),
-    Transition(K.IN_PROGRESS, K.UNKNOWN, ("recover",), "the database changed"),
-    Transition(K.FAILED_RETRYABLE, K.UNKNOWN, ("recover",), "the database changed"),
+    Transition(K.IN_PROGRESS, K.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
+    Transition(
+        K.FAILED_RETRYABLE, K.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"
+    ),
     Transition(K.UNKNOWN, K.COMPLETED, ("reconciler", "webhook", "late result", "operator"), "a final proof"),
     Transition(K.UNKNOWN, K.IN_PROGRESS, ("settle",), "step done and another follows; or accepted and pending there"),
     Transition(K.UNKNOWN, K.FAILED_RETRYABLE, ("reconciler", "operator"), "proven not executed"),
@@ -104,10 +106,10 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.HELD, S.PENDING, ("accept", "redrive"), "back to work under the same provider key"),
     Transition(S.HELD, S.UNFROZEN, ("accept", "redrive"), "never rendered, or its key is burned: back to be rendered"),
     Transition(S.HELD, S.CLAIMED, ("accept",), "inline: the client's retry makes the call itself"),
-    Transition(S.PENDING, S.UNKNOWN, ("recover",), "the database changed"),
-    Transition(S.WAITING, S.UNKNOWN, ("recover",), "the database changed"),
-    Transition(S.UNFROZEN, S.UNKNOWN, ("recover",), "the database changed"),
-    Transition(S.HELD, S.UNKNOWN, ("recover",), "the database changed"),
+    Transition(S.PENDING, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
+    Transition(S.WAITING, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
+    Transition(S.UNFROZEN, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
+    Transition(S.HELD, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
     *(Transition(status, GONE, ("settle", "cancel"), "step done or cancelled") for status in S),
 )
 

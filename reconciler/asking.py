@@ -144,21 +144,26 @@ class Asker:
         )
 
     async def _look(self, taken: Taken) -> Answered:
-        question, earlier = taken.question, taken.earlier_keys
+        question = taken.question
         look, seen = await self._lane.ask(
             dataclasses.replace(question, earlier_keys=()), lease_ends=taken.lease_ends
         )  # fmt: skip
-        if earlier:
-            # Everything under an earlier key is proven not executed: a refusal there, such as the object that was
-            # cancelled, says nothing about this one. What exists there all the same contradicts that, and counts.
-            before = dataclasses.replace(
-                question, provider_key=earlier[-1], earlier_keys=earlier[:-1], reference=None
-            )  # fmt: skip
+        # Everything under an earlier key is proven not executed: a refusal there, such as the object that was
+        # cancelled, says nothing about this one. What exists there all the same contradicts that, and counts. So does
+        # what commits that the database has forgotten have made under a later key.
+        groups = [(taken.earlier_keys, False)] if taken.earlier_keys else []
+        for keys, later in (*groups, *(((key,), True) for key in taken.later_keys)):
+            before = dataclasses.replace(question, provider_key=keys[-1], earlier_keys=keys[:-1], reference=None)
+            if later and not self._lane.provider.questions(before):
+                break
             other, why = await self._lane.ask(before, lease_ends=taken.lease_ends)
-            if isinstance(other, Succeeded | Pending):
+            if isinstance(other, CouldNotAsk) and later and isinstance(look, Absent):
+                # What could not be asked about may be there.
+                look, seen = other, why
+            elif isinstance(other, Succeeded | Pending):
                 if isinstance(look, Succeeded | Pending) and look.reference != other.reference:
                     seen = dataclasses.replace(seen, copies=max(seen.copies, 1) + max(why.copies, 1))
-                elif isinstance(look, Refused):
+                elif isinstance(look, Refused) or (later and not isinstance(look, Succeeded | Pending)):
                     look, seen = other, why
                 elif not isinstance(look, Succeeded | Pending):
                     # What was sent under this key may act all the same, and nobody would ask about it again.

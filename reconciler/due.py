@@ -29,7 +29,8 @@ class Taken:
     `replay`: its frozen request may be sent again; `begun`: that attempt is counted already, because the take begins
     with it. `may_send` and `may_look`: neither replays and cancels, nor look-ups, are paused.
     `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
-    `quiet_left`: seconds for which something sent may still act, None where that is not known. The rest is as in `Row`
+    `quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`: provider
+    keys under which commits that the database has forgotten may have sent it. The rest is as in `Row`
     (`idem.outbox.change`) and in `Question`.
     """
 
@@ -57,6 +58,7 @@ class Taken:
     contradicted: bool = False
     sent_at: float | None = None
     earlier_keys: tuple[str, ...] = ()
+    later_keys: tuple[str, ...] = ()
 
     @property
     def question(self) -> Question:
@@ -65,6 +67,9 @@ class Taken:
         method, path = ("", "") if self.request is None else (self.request.method, self.request.path)
         return Question(self.provider_key, self.reference, awaiting, self.sent_at, method, path, self.earlier_keys)
 
+
+LATER_KEYS = 2
+"""Generations of a provider key that lost commits may have made of one that the provider has burned since."""
 
 # `pause` and `room` are read once: of a lane that is paused no row is. A row that only the pause of calls keeps from
 # its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
@@ -124,6 +129,7 @@ WITH pause AS MATERIALIZED (
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
               o.inline, o.looks, o.absents, o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
+              o.doubted_since, o.step,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
               AND NOT (SELECT calls FROM pause)
               AND o.first_sent_at > statement_timestamp()
@@ -142,6 +148,11 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        AS contradicted,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q
               WHERE q.outbox_id = t.id AND q.generation < t.generation ORDER BY q.generation) AS earlier_keys,
+       CASE WHEN t.doubted_since IS NOT NULL AND %(renews)s AND NOT t.inline THEN
+           ARRAY(SELECT idem.provider_key(i.secret, n.tenant_id, n.operation, n.idempotency_key, t.step,
+                                          t.generation + g)::text
+                   FROM idem.installation i, idem.intents n, generate_series(1, %(later)s) AS g
+                  WHERE n.id = t.intent_id) ELSE '{}' END AS later_keys,
        r.method, r.path, r.headers, r.body
   FROM taken t LEFT JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
 """
@@ -184,6 +195,8 @@ async def take(
         "looks": contract.lookup.possible,
         "concurrency": lane.concurrency,
         "asking": lane.asking,
+        "renews": contract.replays or contract.cancel is not None,
+        "later": LATER_KEYS,
     }
     if lane.exact and lane.concurrency is not None:
         async with connection.transaction():
@@ -217,6 +230,7 @@ async def take(
             contradicted=r.contradicted,
             sent_at=r.sent_at,
             earlier_keys=tuple(r.earlier_keys),
+            later_keys=tuple(r.later_keys),
         )
         for r in found
     ]

@@ -22,6 +22,7 @@ from idem.outbox.states import OutboxStatus
 from idem.outbox.sweeping.expired import sweep_expired
 from idem.outbox.sweeping.pages import Place
 from idem.sweeper import history, tenants, unattended
+from idem.sweeper.doubted import end_doubted
 from idem.sweeper.history import Walk
 from idem.sweeper.retention import prune_keys
 from idem.sweeper.too_old import hold_too_old
@@ -44,7 +45,7 @@ class SweepResult:
 
     `swept` claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
-    made in time. `unattended`: rows that no daemon serves, told to an operator. `expired`: keys that lost
+    made in time. `doubted`: rows that lost commits may have sent, and that may not be sent any more. `unattended`: rows that no daemon serves, told to an operator. `expired`: keys that lost
     their answer. `deleted`: tombstones. The others are rows of history.
     """
 
@@ -55,6 +56,7 @@ class SweepResult:
     held: int = 0
     too_old: int = 0
     unattended: int = 0
+    doubted: int = 0
     expired: int = 0
     deleted: int = 0
     evidence: int = 0
@@ -86,6 +88,7 @@ class Sweeper:
         until = asyncio.get_running_loop().time() + within
         done: Counter[str] = Counter()
         more = await self._sweep(done, until)
+        more |= await self._doubt(done, until)
         more |= await self._hold(done, until)
         more |= await self._tell(done, until)
         more |= await self._prune(done, until, walk=True)
@@ -96,6 +99,7 @@ class Sweeper:
         settings = self.settings
         passes = Passes("sweeper", settings.interval, stop)
         passes.add("leases", self._timed(self._sweep, settings.interval))
+        passes.add("doubted", self._timed(self._doubt, settings.interval))
         passes.add("queue", self._timed(self._hold, settings.interval))
         passes.add("unattended", self._timed(self._tell, UNATTENDED_INTERVAL), UNATTENDED_INTERVAL)
         passes.add("ages", self._report_ages, AGES_INTERVAL)
@@ -123,6 +127,16 @@ class Sweeper:
             changes = await sweep_expired(connection, self.catalogue, batch=self.settings.batch, place=place)
             done["swept"] += len(changes)
             done.update(_ended(change) for change in changes)
+            return place.over
+
+        return await self._repeat(page, until, place)
+
+    async def _doubt(self, done: Counter[str], until: float) -> bool:
+        place = Place()
+
+        async def page(connection: AsyncConnection[Any]) -> bool:
+            changes = await end_doubted(connection, self.catalogue, batch=self.settings.batch, place=place)
+            done["doubted"] += len(changes)
             return place.over
 
         return await self._repeat(page, until, place)

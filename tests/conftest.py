@@ -6,6 +6,7 @@ import pytest
 import structlog
 from fix_api import api  # noqa: F401
 from fix_database import database, db_url, server, superuser_url, template  # noqa: F401
+from fix_restore import restorable  # noqa: F401
 from fix_spine import spine  # noqa: F401
 
 # A suite that was started in the background, or by nohup, ignores Ctrl-C or the end of its terminal, and so would every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
-from idem.outbox.recovery import IDENTITY
+from idem.outbox.recovery.identity import IDENTITY
 
 THERE = "SELECT to_regclass('idem.alembic_version') IS NOT NULL AS installed"
 REVISION = "SELECT v.version_num AS revision FROM idem.alembic_version v"

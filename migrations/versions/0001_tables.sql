@@ -17,6 +17,8 @@ CREATE TABLE idem.installation (
     timeline             integer     NOT NULL,
     database_name        text        NOT NULL,
     changed_at           timestamptz,
+    recovered_at         timestamptz,
+    lost_at              timestamptz,
     evidence_retention   interval    NOT NULL DEFAULT '400 days',
     created_at           timestamptz NOT NULL DEFAULT now()
 );
@@ -104,6 +106,7 @@ CREATE TABLE idem.outbox (
     first_sent_at       timestamptz,
     quiet_after         timestamptz,
     redrive_at          timestamptz,
+    doubted_since       timestamptz,
     claim_token         uuid,
     provider_key        uuid        NOT NULL,
     attempt             integer     NOT NULL DEFAULT 0,
@@ -153,6 +156,8 @@ CREATE INDEX outbox_not_asked ON idem.outbox (provider, account) WHERE misses > 
 CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
 CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('pending', 'waiting', 'unfrozen');
 CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS NOT NULL;
+CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
+    WHERE doubted_since IS NOT NULL AND status IN ('pending', 'waiting', 'unfrozen', 'held');
 CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key IS NOT NULL;
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
 

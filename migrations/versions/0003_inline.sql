@@ -12,6 +12,7 @@ BEGIN
     SELECT o.id INTO row_id FROM idem.outbox o
      WHERE o.intent_id = k.intent_id AND o.inline AND o.status = 'held'
        AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
+       AND o.doubted_since IS NULL
        FOR UPDATE SKIP LOCKED;
     IF row_id IS NULL THEN
         RETURN NULL;

@@ -37,6 +37,9 @@ BEGIN
     SELECT o.id INTO row_id FROM idem.outbox o
      WHERE o.intent_id = k.intent_id AND o.status = 'held' AND NOT o.inline
        AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
+       -- Lost commits may have sent it, and the provider may have forgotten that: the sweeper makes it unknown.
+       AND (o.doubted_since IS NULL
+            OR o.doubted_since > statement_timestamp() - make_interval(secs => o.replay_window))
        FOR UPDATE SKIP LOCKED;
     IF row_id IS NULL THEN
         RETURN NULL;
@@ -49,7 +52,8 @@ BEGIN
     END IF;
     UPDATE idem.outbox o
        SET status = CASE WHEN NOT o.key_burned
-                          AND EXISTS (SELECT r.outbox_id FROM idem.requests r WHERE r.outbox_id = o.id)
+                          AND EXISTS (SELECT r.outbox_id FROM idem.requests r WHERE r.outbox_id = o.id
+                                         AND r.generation = o.generation)
                          THEN 'pending' ELSE 'unfrozen' END,
            status_since = statement_timestamp(), redrive_at = NULL,
            available_at = CASE WHEN o.key_burned THEN greatest(o.quiet_after, statement_timestamp())

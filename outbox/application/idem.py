@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.handlers import Handler
     from idem.outbox.http.webhook_settings import EndpointSettings
-    from idem.outbox.recovery import Durability
+    from idem.outbox.recovery.guard import Durability
 
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
 P = TypeVar("P")

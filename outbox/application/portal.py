@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from idem.outbox.database import Database
     from idem.outbox.http.webhook_settings import EndpointSettings
     from idem.outbox.inline import InlineRuns
-    from idem.outbox.recovery import Durability
+    from idem.outbox.recovery.guard import Durability
 
 Result = TypeVar("Result")
 CONNECTIONS: Final = 4
@@ -185,7 +185,7 @@ class Portal:
     async def _opened(self) -> Database:
         from idem.outbox.connecting import session
         from idem.outbox.database import AWAY, Database
-        from idem.outbox.recovery import Guard
+        from idem.outbox.recovery.guard import Guard
 
         address, guard = self._house.database_address, Guard(self._house.accepting(), self._house.durability)
         # A pooler in transaction mode is the application's mistake, and no outage that passes.

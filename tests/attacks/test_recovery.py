@@ -8,7 +8,7 @@ from typing import Any
 from fix_spine import Spine
 from races_help import claim_one
 
-from idem.outbox import recovery
+from idem.outbox.recovery import guard, identity, release
 from idem.sweeper.daemon import Sweeper
 
 
@@ -16,7 +16,7 @@ async def changed(spine: Spine) -> None:
     """The database is found to be another one."""
     async with spine.database.connection() as connection:
         await connection.execute("UPDATE idem.installation SET system_identifier = 1")
-        await recovery.Guard(spine.catalogue, "single")(connection)
+        await guard.Guard(spine.catalogue, "single")(connection)
 
 
 async def test_a_start_mark_that_may_be_lost_proves_nothing(spine: Spine) -> None:
@@ -43,7 +43,7 @@ async def test_a_row_that_was_at_rest_rests_again(spine: Spine) -> None:
     await changed(spine)
     assert (await spine.row(intent) or {})["status"] == "unknown"
     async with spine.database.connection() as connection:
-        assert await recovery.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
+        assert await release.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
     assert (await spine.row(intent) or {})["status"] == "held"
     assert (await spine.key(intent))["state"] == "failed_retryable"
     assert await spine.letters(intent), "somebody must still decide"
@@ -57,7 +57,7 @@ async def test_a_queued_row_goes_back_to_work_without_a_word_of_rest(spine: Spin
     spine.accepted(operation="pay.keyless")
     await changed(spine)
     async with spine.database.connection() as connection:
-        assert await recovery.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
+        assert await release.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
     assert await spine.all("SELECT type FROM idem.events") == []
     await spine.work()
     assert spine.effects() == 1
@@ -66,25 +66,25 @@ async def test_a_queued_row_goes_back_to_work_without_a_word_of_rest(spine: Spin
 async def test_answers_that_overtake_each_other_are_no_restore(spine: Spine, monkeypatch: Any) -> None:
     """Two new connections ask where the log is; the answer to the earlier question arrives last."""
     spine.accepted(operation="pay.keyless")
-    guard = recovery.Guard(spine.catalogue, "single")
-    read = recovery._read
+    own = guard.Guard(spine.catalogue, "single")
+    read = identity.read
     late, began = asyncio.Event(), asyncio.Event()
     asked: list[int] = []
 
-    async def slow_at_first(connection: Any) -> recovery.Identity:
-        identity = await read(connection)
-        asked.append(identity.moved)
+    async def slow_at_first(connection: Any) -> identity.Identity:
+        found = await read(connection)
+        asked.append(found.moved)
         began.set()
         if len(asked) == 1:
             await late.wait()
-        return identity
+        return found
 
-    monkeypatch.setattr(recovery, "_read", slow_at_first)
+    monkeypatch.setattr(identity, "read", slow_at_first)
     async with spine.database.connection() as one, spine.database.connection() as two:
-        first = asyncio.create_task(guard(one))
+        first = asyncio.create_task(own(one))
         await began.wait()
         await two.execute("SELECT pg_logical_emit_message(false, 'idem', repeat('x', 100000)), pg_switch_wal()")
-        await guard(two)
+        await own(two)
         assert asked[1] > asked[0]
         late.set()
         await first

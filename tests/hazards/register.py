@@ -8,6 +8,7 @@ CHECK = "tests/calls/test_last_check.py"
 EXPIRED = "tests/sweeper/test_expired.py"
 WORKER = "tests/daemons/test_worker.py"
 RECOVERY = "tests/recovery/test_database_changed.py"
+LAST_MOMENT = "tests/recovery/test_last_moment.py"
 OPERATOR = "tests/cli/test_operator.py"
 PATH = "tests/spine/test_path.py"
 CONTENT = "tests/accept/test_content.py"
@@ -60,6 +61,8 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         "fail-over, restore and clones forget a claim",
         (
             (RECOVERY, "test_hazard_5_after_a_restore_only_harmless_rows_stay_queued"),
+            (LAST_MOMENT, "test_hazard_5_a_queued_row_is_sent_within_the_providers_memory_only"),
+            (LAST_MOMENT, "test_a_second_send_counts_the_window_from_the_first_that_may_have_been"),
             (RECOVERY, "test_a_clone_is_not_worked_on_by_another_environment"),
             (RECOVERY, "test_hazard_5_commits_of_daemons_are_durable_whatever_the_role_says"),
         ),
@@ -460,6 +463,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (
             (RECOVERY, "test_hazard_60_a_new_timeline_alone"),
             (RECOVERY, "test_hazard_60_resting_rows_are_suspect_too"),
+            (LAST_MOMENT, "test_hazard_60_a_resting_row_is_taken_up_by_its_client_within_the_memory_only"),
             (RECOVERY, "test_hazard_60_the_log_went_back"),
         ),
     ),

@@ -11,7 +11,8 @@ from operators.situations import forced
 from operators.situations_at_rest import ALL as BUILDERS
 
 from idem.cli import bulk
-from idem.outbox import letters, recovery
+from idem.outbox import letters
+from idem.outbox.recovery import quarantine, release
 from idem.outbox.errors import Refusal
 from idem.outbox.operators.table import COMMANDS, SITUATIONS, Cell, Situation
 from idem.outbox.outcomes import Succeeded
@@ -126,7 +127,7 @@ async def test_the_commands_about_all_rows_pay_nothing_twice(desk: Desk, situati
     acted = await effects(desk, intent)
     was = await desk.state(intent)
     async with spine.database.connection() as connection:
-        await recovery.release(connection, spine.catalogue, by="ada", reason="nothing was lost")
+        await release.release(connection, spine.catalogue, by="ada", reason="nothing was lost")
     released = await desk.state(intent)
     back = situation.name == "unknown, database changed"
     assert released == (("in_progress", "pending") if back else was)
@@ -135,7 +136,7 @@ async def test_the_commands_about_all_rows_pay_nothing_twice(desk: Desk, situati
     if was[1] in ("pending", "waiting", "unfrozen", "claimed", "held", None) and "proof" not in situation.name:
         assert asked == was, "nothing is asked about a row that was not sent"
     async with spine.database.connection() as connection:
-        await recovery.quarantine(connection, spine.catalogue, "restored", by="ada")
+        await quarantine.quarantine(connection, spine.catalogue, "restored", by="ada")
     assert (await desk.state(intent))[1] in (asked[1], "unknown")
     await spine.work()
     assert await effects(desk, intent) <= max(1, acted)

@@ -8,8 +8,11 @@ import pytest
 from fix_spine import Spine
 from producers.application import Application
 
-from idem.outbox import operator, recovery
+from idem.outbox import operator
 from idem.outbox.catalogue import Catalogue
+from idem.outbox.recovery.guard import Guard
+from idem.outbox.recovery.quarantine import quarantine
+from idem.outbox.recovery.release import release
 from idem.outbox.states import OutboxStatus
 
 
@@ -17,7 +20,7 @@ async def changed(spine: Spine) -> None:
     async with spine.database.connection() as connection:
         await connection.execute("UPDATE idem.installation SET system_identifier = 1")
     async with spine.database.connection() as connection:
-        await recovery.Guard(spine.catalogue, "single")(connection)
+        await Guard(spine.catalogue, "single")(connection)
 
 
 async def status(spine: Spine, intent: UUID) -> str | None:
@@ -80,8 +83,8 @@ async def test_a_row_beyond_its_window_is_looked_up_and_not_replayed(spine: Spin
     """Inside the provider's retention the reconciler would replay; without bytes it can only ask."""
     intent = application.accepted()
     async with spine.database.connection() as connection:
-        moved = await recovery.quarantine(connection, cautious(spine), "a test")
-        assert moved == 1
+        moved = await quarantine(connection, cautious(spine), "a test")
+        assert moved.unknown == 1
     row = await spine.row(intent) or {}
     assert row["status"] == "unknown" and row["first_sent_at"] is not None and row["replay_window"] > 0
     await spine.advance(60)
@@ -103,8 +106,8 @@ async def test_an_operator_s_word_that_nothing_was_lost_sends_it_back_to_be_rend
 ) -> None:
     intent = application.accepted(operation=name)
     async with spine.database.connection() as connection:
-        await recovery.quarantine(connection, cautious(spine), "a test")
-        assert await recovery.release(connection, spine.catalogue, by="anna", reason="a planned move") == 1
+        await quarantine(connection, cautious(spine), "a test")
+        assert await release(connection, spine.catalogue, by="anna", reason="a planned move") == 1
     assert await status(spine, intent) == "unfrozen"
     await spine.work()
     assert spine.effects() == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fix_spine import Spine
 
-from idem.outbox import recovery
 from idem.outbox.database import Database
 from idem.outbox.errors import StoreUnavailable
+from idem.outbox.recovery import guard, release
 
 FORGET = "UPDATE idem.installation SET {} "
 
@@ -17,11 +17,11 @@ async def change(spine: Spine, column: str, value: object) -> None:
         await connection.execute(FORGET.format(f"{column} = %(v)s"), {"v": value})
 
 
-async def meet(spine: Spine, durability: recovery.Durability = "single", moved: int = 0) -> None:
-    guard = recovery.Guard(spine.catalogue, durability)
-    guard._moved = moved
+async def meet(spine: Spine, durability: guard.Durability = "single", moved: int = 0) -> None:
+    own = guard.Guard(spine.catalogue, durability)
+    own._moved = moved
     async with spine.database.connection() as connection:
-        await guard(connection)
+        await own(connection)
 
 
 async def statuses(spine: Spine) -> dict[str, str]:
@@ -54,7 +54,7 @@ async def test_hazard_60_resting_rows_are_suspect_too(spine: Spine) -> None:
 
 
 @pytest.mark.parametrize(("durability", "expected"), [("synchronous", "pending"), ("asynchronous", "unknown")])
-async def test_hazard_60_a_new_timeline_alone(spine: Spine, durability: recovery.Durability, expected: str) -> None:
+async def test_hazard_60_a_new_timeline_alone(spine: Spine, durability: guard.Durability, expected: str) -> None:
     spine.accepted("a", operation="pay.keyless")
     await change(spine, "timeline", 99)
     await meet(spine, durability)
@@ -72,8 +72,8 @@ async def test_an_operator_says_that_nothing_was_lost(spine: Spine) -> None:
     await change(spine, "system_identifier", 1)
     await meet(spine)
     async with spine.database.connection() as connection:
-        assert await recovery.release(connection, spine.catalogue, by="ann", reason="dump of a stopped system") == 1
-        assert await recovery.release(connection, spine.catalogue, by="ann", reason="again") == 0
+        assert await release.release(connection, spine.catalogue, by="ann", reason="dump of a stopped system") == 1
+        assert await release.release(connection, spine.catalogue, by="ann", reason="again") == 0
     assert await statuses(spine) == {"pay.keyless": "pending"}
     await spine.work()
     assert spine.effects() == 1

@@ -42,6 +42,7 @@ SMALL = frozenset(
         "KNOWN",
         "KNOWN_LOCKED",
         "ADOPT",
+        "SPOKEN",
         "BEAT",
         "END",
         "FLEET",
@@ -65,7 +66,8 @@ WHOLE = frozenset(
         "HASTEN",
         "QUEUED",
         "QUARANTINED",
-        "DOUBT_STARTS",
+        "DOUBT_OPEN",
+        "BELIEVE",
         "LEFT",
         "COUNT_KEYS",
         "NOT_ASKED",
@@ -104,7 +106,7 @@ LANE = {"provider": "p0", "account": "a0", "origin": "https://bank.test", "opera
         "formats": [1], "environment": "test"}  # fmt: skip
 HOLD = {
     "token": uuid4(), "holder": "w", "lease": 30.0, "limit": BATCH, "turns": 100, "after": "t3", "asking": 1000,
-    "keep": 1, "spare": False,
+    "keep": 1, "spare": False, "window": 86200.0,
 }  # fmt: skip
 LONG_AGO = datetime.now(UTC) - timedelta(days=5)
 
@@ -190,10 +192,11 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "unfrozen.WAITS": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                             "origins": ["https://bank.test"]},
         "rendering.FREEZE": {"frozen": json.dumps(frozen)},
-        "recovery.QUEUED": {"after": UUID(int=0), "limit": 500}, "recovery.DOUBT_STARTS": {},
-        "recovery.QUARANTINED": {"after": UUID(int=0), "limit": 500},
+        "quarantine.QUEUED": {"after": UUID(int=0), "limit": 500}, "release.BELIEVE": {"details": "{}"},
+        "quarantine.DOUBT_OPEN": {"quiet": '{"p0": 180}', "longest": 86400.0, "details": "{}"},
+        "release.QUARANTINED": {"after": UUID(int=0), "limit": 500},
         "due.TAKE": {**LANE, **HOLD, "replays": True, "first": True, "window": 86200.0, "quiet": 180.0, "looks": True,
-                     "concurrency": 2000, "asking": 1000},
+                     "concurrency": 2000, "asking": 1000, "renews": True, "later": 2},
         "attempts.BEGIN_REPLAY": {"id": row, "attempt": 1, "token": uuid4(), "window": 86200.0},
         "attempts.BEGIN_CANCEL": {"id": row, "attempt": 1, "token": uuid4(), "tombstones": False},
         "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},
@@ -230,7 +233,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "discrepancies.KNOWN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "reference": "pay_1"},
         "discrepancies.STATE": {"intent": old[0]},
         "discrepancies.OPEN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "details": "{}"},
-        "expired.EXPIRED": page, "too_old.TOO_OLD": page, "retention.PAST_KEYS": page,
+        "expired.EXPIRED": page, "too_old.TOO_OLD": page, "doubted.DOUBTED": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
         "unattended.NOT_ASKED": page | {"unasked": 86400.0}, "unattended.NOT_REDRIVEN": page,
         "schedules.USED_UP": {**LANE, **page, "length": 3},

@@ -1,0 +1,100 @@
+"""An operator's word that a change of the database lost nothing: what was doubted since is again what it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from idem.outbox import decide, moves
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Change, Evidence
+from idem.outbox.database import records
+from idem.outbox.recovery import identity as identities
+from idem.outbox.rows import FIRST_ID, read_locked
+from idem.outbox.settle import write
+from idem.outbox.states import OutboxStatus
+
+BATCH = 500
+
+# A subquery that gives one value, because a join would read all evidence that there ever was. What `--lost` has said
+# of an earlier change stands.
+QUARANTINED = """
+SELECT o.id, w.was
+  FROM idem.outbox o CROSS JOIN LATERAL (
+       SELECT (SELECT e.from_status FROM idem.evidence e
+                WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id AND e.kind = 'database_changed'
+                  AND e.at > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')
+                  AND NOT EXISTS (SELECT FROM idem.evidence l
+                                   WHERE l.intent_id = e.intent_id AND l.outbox_id = e.outbox_id AND l.id > e.id
+                                     AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay'))
+                LIMIT 1) AS was) w
+ WHERE o.status = 'unknown' AND o.claim_token IS NULL AND o.id > %(after)s AND w.was IS NOT NULL
+ ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
+"""
+# Rows that kept their place under the doubt.
+BELIEVE = """
+WITH believed AS (
+    UPDATE idem.outbox o SET doubted_since = NULL
+     WHERE o.id = ANY (ARRAY(
+           SELECT d.id FROM idem.outbox d
+            WHERE d.doubted_since IS NOT NULL
+              AND (SELECT min(e.at) FROM idem.evidence e
+                    WHERE e.intent_id = d.intent_id AND e.outbox_id = d.id
+                      AND e.kind IN ('database_changed', 'database_doubted'))
+                  > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')
+            ORDER BY d.id FOR UPDATE))
+    RETURNING o.id, o.intent_id, o.step, o.attempt, o.status
+)
+INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_status, to_status, details)
+SELECT b.intent_id, b.id, b.step, b.attempt, 'operator', 'recovered_lossless', b.status, b.status, %(details)s::jsonb
+  FROM believed b
+"""
+
+
+async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:
+    """Take an operator's word that the change of the database lost nothing; how many rows were released.
+
+    Before the daemons start it stands for what they would notice: none of them doubts anything then. Raises what an
+    unreachable database raises.
+    """
+    async with moves.transaction(connection):
+        await identities.known(connection, lock=True)
+        await identities.adopt(connection, await identities.read(connection))
+        await identities.spoken(connection, lost=False)
+    return await release(connection, catalogue, by=by, reason=reason)
+
+
+async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:
+    """Rows that nobody touched since are again what they were; how many of them were unknown.
+
+    What was queued goes back to work, what was at rest rests: its client was told that nothing happened, and may have
+    paid otherwise. Rows about which proofs disagree stay, and so does what `idem recover --lost` has said before.
+    """
+    released, after = 0, FIRST_ID
+    details = {"by": by, "reason": reason}
+    evidence = Evidence("operator", "recovered_lossless", details=details)
+    while True:
+        async with moves.transaction(connection):
+            cursor = records(connection)
+            found = await (await cursor.execute(QUARANTINED, {"after": after, "limit": BATCH})).fetchall()
+            if not found:
+                break
+            was = {record.id: record.was for record in found}
+            after = found[-1].id
+            known = [(f.row, catalogue.terms(f.row.operation)) for f in await read_locked(connection, list(was))]
+            rows = {row.id: (row, t) for row, t in known if t is not None and not row.contradicted}
+            verdicts = [decide.verdict(row, evidence, terms, redrive=False) for row, terms in rows.values()]
+            # Of a rest nobody hears now: it was told before, or lasts no longer than this transaction.
+            rested = await write(connection, [dataclasses.replace(change, event=None) for change in verdicts])
+            released += len(rested)
+            queued = [row_id for row_id in rested if was[row_id] != OutboxStatus.HELD]
+            changes: list[Change] = []
+            for at_rest in await read_locked(connection, queued):
+                terms = rows[at_rest.row.id][1]
+                changes.append(decide.redriven(at_rest.row, evidence, terms, patience=terms.operation.patience))
+            await write(connection, changes)
+    await connection.execute(BELIEVE, {"details": json.dumps(details)})
+    return released

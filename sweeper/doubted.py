@@ -1,0 +1,49 @@
+"""Rows that commits which the database has forgotten may have sent, and that may not be sent again any more: `unknown`.
+
+While the provider is sure to remember the key a second send is harmless, so such a row stays queued or at rest; from
+then on the reconciler asks about it (docs/design.md, Recovery).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from idem.outbox import decide
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Change, Evidence
+from idem.outbox.recovery import window
+from idem.outbox.rows import Found
+from idem.outbox.states import OutboxStatus
+from idem.outbox.sweeping.pages import Place, change_page
+
+NOT_SENT_YET = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
+
+DOUBTED = """
+SELECT c.id, c.doubted_since
+  FROM idem.outbox c
+ WHERE c.doubted_since IS NOT NULL AND c.status IN ('pending', 'waiting', 'unfrozen', 'held')
+   AND (c.doubted_since, c.id) > (%(at)s, %(row)s)
+ ORDER BY c.doubted_since, c.id
+ LIMIT %(batch)s
+"""
+
+
+async def end_doubted(
+    connection: AsyncConnection[Any], catalogue: Catalogue, *, batch: int, place: Place | None = None
+) -> list[Change]:
+    """Make up to `batch` doubted rows unknown whose time to be sent is over, in one transaction; what was written."""
+
+    def make(found: Found) -> Change | None:
+        row = found.row
+        terms = catalogue.cautious(row.operation, row.provider)
+        left = window.time_left(row, terms)
+        if row.status not in NOT_SENT_YET or left is None or left > 0:
+            return None
+        why = "lost commits may have sent it, and the provider need not remember its key any more"
+        evidence = Evidence("sweeper", "database_changed", details={"why": why, "by": "daemon"})
+        return decide.database_changed(row, evidence, terms)
+
+    done = await change_page(connection, DOUBTED, make, batch=batch, place=place or Place())
+    return [change for _, change in done]

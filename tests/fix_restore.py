@@ -1,0 +1,107 @@
+"""A database that can go back: a copy is made at one moment and takes its place at a later one.
+
+The bank does not go back: it remembers what it did, for as long as it promises. Time passes for both (`pass_time`), and
+what a copy slept through has passed for its rows when it comes back. System identifier, timeline and log position stay,
+as with a restored snapshot: no daemon can notice it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from fix_spine import Spine, catalogue
+
+from idem.outbox import moves
+from idem.outbox.accept import Acceptor
+from idem.outbox.database import Database, Timeouts
+from idem.outbox.recovery import identity
+from idem.outbox.recovery.quarantine import Quarantined, quarantine
+from idem.sweeper.daemon import Sweeper
+from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import Bank, BankSettings
+
+MEMORY = 86400.0
+"""Seconds for which the bank remembers a key; `fix_spine.KEYED` promises the same."""
+
+
+@dataclass
+class Restorable:
+    """`spine` on a database that can go back to the last `backup`."""
+
+    spine: Spine
+    server: str
+    passed: float = 0.0
+    at_backup: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return urlsplit(self.spine.url).path.lstrip("/")
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass for every row and for the bank."""
+        await self.spine.advance(seconds)
+        self.spine.bank.shift_clock(seconds)
+        self.passed += seconds
+
+    async def backup(self) -> None:
+        """Keep the database as it is now."""
+        await self._copy(self.name, f"{self.name}_backup")
+        self.at_backup = self.passed
+
+    async def restore(self) -> None:
+        """Put the copy in the place of the database: what was committed since is gone."""
+        await self._copy(f"{self.name}_backup", self.name)
+        await self.spine.advance(self.passed - self.at_backup)
+
+    async def recover_lost(self) -> Quarantined:
+        """What `idem recover --lost` does."""
+        async with self.spine.database.connection() as connection, moves.transaction(connection):
+            found = await quarantine(connection, self.spine.catalogue, "restored", by="ann")
+            await identity.spoken(connection, lost=True)
+            return found
+
+    async def sweep(self) -> None:
+        await Sweeper(self.spine.database, self.spine.catalogue).run_once()
+
+    async def _copy(self, source: str, target: str) -> None:
+        await self.spine.database.close()
+        with psycopg.connect(self.server, autocommit=True) as admin:
+            admin.execute(f"DROP DATABASE IF EXISTS {target} WITH (FORCE)")
+            admin.execute(f"ALTER DATABASE {source} ALLOW_CONNECTIONS false")
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [source])
+            admin.execute(f"CREATE DATABASE {target} TEMPLATE {source}")
+            admin.execute(f"ALTER DATABASE {source} ALLOW_CONNECTIONS true")
+        self.spine.database = await opened(self.spine.url)
+
+
+async def opened(url: str) -> Database:
+    """A new way to this database."""
+    database = Database(url, name="idem-test", size=8, timeouts=Timeouts(lock=10, connect=10))
+    await database.open()
+    return database
+
+
+@pytest.fixture
+async def restorable(server: str, db_url: str, tmp_path: Path) -> AsyncIterator[Restorable]:
+    """The whole path, over banks that forget keys after `MEMORY`."""
+    settings = BankSettings(
+        log=tmp_path / "bank.jsonl",
+        durable=False,
+        require_auth=True,
+        accounts=(
+            BankAccount("keyed", "keyed-token", retention=MEMORY),
+            BankAccount("keyless", "keyless-token", replay="none"),
+        ),
+    )
+    async with Bank(settings) as bank:
+        known = catalogue(bank.url)
+        spine = Spine(await opened(db_url), bank, known, Acceptor(known.operations, known.providers), db_url)
+        yield Restorable(spine, server)
+        await spine.database.close()
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute(f"DROP DATABASE IF EXISTS {urlsplit(db_url).path.lstrip('/')}_backup WITH (FORCE)")

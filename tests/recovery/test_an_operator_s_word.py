@@ -1,0 +1,86 @@
+"""`idem recover` before the daemons start, where the runbook has it: none of them judges the change again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from fix_desk import Desk
+
+from idem.outbox.recovery import release
+from idem.outbox.recovery.guard import Guard
+
+FAR = 2**62
+"""How far a daemon had seen the log come before the database went back."""
+
+
+async def another_database(desk: Desk) -> None:
+    async with desk.spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
+
+
+async def meets(desk: Desk, moved: int = 0) -> None:
+    """A daemon's first connection; `moved`: it remembers the database before."""
+    guard = Guard(desk.spine.catalogue, "single")
+    guard._moved = moved
+    async with desk.spine.database.connection() as connection:
+        await guard(connection)
+
+
+async def statuses(desk: Desk) -> list[str]:
+    return [row["status"] for row in await desk.spine.all("SELECT status FROM idem.outbox ORDER BY id")]
+
+
+async def test_lossless_before_the_daemons_start_leaves_the_queue_alone(desk: Desk) -> None:
+    desk.spine.accepted(operation="pay.keyless")
+    await another_database(desk)
+    done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes")
+    assert done.code == 0, done
+    await meets(desk)
+    await meets(desk, moved=FAR)
+    assert await statuses(desk) == ["pending"]
+    assert await desk.spine.all("SELECT FROM idem.evidence WHERE kind LIKE 'database%%'") == []
+
+
+async def test_a_word_about_an_earlier_server_says_nothing_about_this_change(desk: Desk) -> None:
+    """`recover` was said, then the server was stopped and put back: what a daemon remembers counts again."""
+    desk.spine.accepted(operation="pay.keyless")
+    await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes")
+    async with desk.spine.database.connection() as connection:
+        earlier = "SET recovered_at = pg_postmaster_start_time() - '1 s'::interval"
+        await connection.execute(f"UPDATE idem.installation {earlier}")
+    await meets(desk, moved=FAR)
+    assert await statuses(desk) == ["unknown"]
+
+
+async def test_lost_says_what_was_left_and_until_when_and_no_daemon_does_it_again(desk: Desk) -> None:
+    desk.spine.accepted("a", operation="pay.keyless")
+    desk.spine.accepted("b", operation="pay.keyed")
+    await another_database(desk)
+    done = await desk.cli("recover", "--lost", "--reason", "restored", "--yes", "--json")
+    found = done.data
+    assert (found["rows"], found["became"], found["left"], found["open"]) == (1, "unknown", 1, 0)
+    until = datetime.fromisoformat(found["left_until"])
+    assert timedelta(hours=23) < until - datetime.now(UTC) < timedelta(hours=24)
+    desk.spine.accepted("c", operation="pay.keyless")
+    await meets(desk)
+    await meets(desk, moved=FAR)
+    assert await statuses(desk) == ["unknown", "pending", "pending"], "what was accepted since is not doubted"
+    again = await desk.cli("recover", "--lost", "--reason", "again", "--yes")
+    assert "1 rows stay as they were" in again.err and "the last until" in again.err
+
+
+async def test_lossless_takes_back_what_daemons_doubted_and_not_what_lost_has_said(desk: Desk) -> None:
+    desk.spine.accepted("a", operation="pay.keyless")
+    desk.spine.accepted("b", operation="pay.keyed")
+    await desk.cli("recover", "--lost", "--reason", "restored", "--yes")
+    desk.spine.accepted("c", operation="pay.keyless")
+    desk.spine.accepted("d", operation="pay.keyed")
+    await another_database(desk)
+    await meets(desk)
+    assert await statuses(desk) == ["unknown", "pending", "unknown", "pending"]
+    async with desk.spine.database.connection() as connection:
+        released = await release.lossless(connection, desk.spine.catalogue, by="ann", reason="a planned move")
+    assert released == 1
+    assert await statuses(desk) == ["unknown", "pending", "pending", "pending"]
+    doubted = await desk.spine.all("SELECT doubted_since IS NOT NULL AS doubted FROM idem.outbox ORDER BY id")
+    assert [row["doubted"] for row in doubted] == [True, True, False, False]

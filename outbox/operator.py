@@ -128,8 +128,8 @@ async def redrive(
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
             row = dataclasses.replace(row, frozen=True, key_burned=False)
         change = decide.redriven(row, evidence, terms, patience=patience)
-        ends = "ends" if certain else None
-        return await _write(connection, dataclasses.replace(change, misses=0, due_in=due_in, doubt=ends), held)
+        change = dataclasses.replace(change, misses=0, due_in=due_in, doubt="ends" if certain else None)
+        return await _write(connection, change, held)
 
 
 async def resolve_failed(

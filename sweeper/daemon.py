@@ -45,7 +45,8 @@ class SweepResult:
 
     `swept` claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
-    made in time. `doubted`: rows that lost commits may have sent, and that may not be sent any more. `unattended`: rows that no daemon serves, told to an operator. `expired`: keys that lost
+    made in time. `doubted`: rows that lost commits may have sent, and that may not be sent any more. `unattended`:
+    rows that no daemon serves, told to an operator. `expired`: keys that lost
     their answer. `deleted`: tombstones. The others are rows of history.
     """
 

@@ -12,10 +12,10 @@ from operators.situations_at_rest import ALL as BUILDERS
 
 from idem.cli import bulk
 from idem.outbox import letters
-from idem.outbox.recovery import quarantine, release
 from idem.outbox.errors import Refusal
 from idem.outbox.operators.table import COMMANDS, SITUATIONS, Cell, Situation
 from idem.outbox.outcomes import Succeeded
+from idem.outbox.recovery import quarantine, release
 from idem.outbox.states import Reason
 
 SAYS = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, assert_never
@@ -127,9 +128,16 @@ class Acceptor:
         return self._secret
 
 
-ACCEPT = text("""
-SELECT d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.completed_at, d.expires_at,
-       d.step, d.due_in, d.reasons, d.provider_reference, d.interim
+DECIDED = """d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.step, d.due_in,
+       d.reasons, d.provider_reference, d.interim,
+       CAST(extract(epoch FROM d.completed_at) * 1000000 AS bigint) AS completed_at,
+       CAST(extract(epoch FROM d.expires_at) * 1000000 AS bigint) AS expires_at"""
+"""The columns of a decision. Times are microseconds since 1970: the text of a timestamp depends on the session's
+DateStyle, and psycopg reads that of ISO alone."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+ACCEPT = text(f"""
+SELECT {DECIDED}
   FROM idem.accept(
            CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
            CAST(:params AS jsonb), CAST(:label AS text),
@@ -139,7 +147,7 @@ SELECT d.decision, d.intent_id, d.response_status, d.response_headers, d.respons
            make_interval(secs => CAST(:patience AS double precision)),
            CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text),
            CAST(:may_create AS boolean), CAST(:refuse_after_expiry AS boolean)) AS d
-""")
+""")  # noqa: S608
 
 
 @cache
@@ -202,12 +210,17 @@ def decide(connection: Connection, prepared: Prepared) -> Decision:
     return decided
 
 
+def moment(microseconds: int) -> datetime:
+    """A time of a decision, from microseconds since 1970."""
+    return EPOCH + timedelta(microseconds=microseconds)
+
+
 def decision(row: Any) -> Decision | Limited:
-    """The decision in a row of `ACCEPT`, by the names of its columns."""
+    """The decision in a row with the columns of `DECIDED`."""
     wait = max(MINIMUM_RETRY_AFTER, row.due_in or 0.0)
     match row.decision:
         case "accepted":
-            return Accepted(row.intent_id, row.expires_at)
+            return Accepted(row.intent_id, moment(row.expires_at))
         case "retrying":
             return Retrying(row.intent_id)
         case "replay":
@@ -217,7 +230,7 @@ def decision(row: Any) -> Decision | Limited:
                 bytes(row.response_body),
                 json.loads(headers) if isinstance(headers, str) else headers,
             )
-            return Replay(row.intent_id, answer, row.completed_at, row.expires_at)
+            return Replay(row.intent_id, answer, moment(row.completed_at), moment(row.expires_at))
         case "in_progress":
             interim = json.loads(row.interim) if isinstance(row.interim, str) else row.interim
             if row.step == "claimed":

@@ -46,14 +46,14 @@ SELECT w.number::integer - 1 AS number
 """
 """Those of which the end, or the need of a person, can be told now: their numbers in the arrays."""
 
-STANDS = """
-SELECT w.number::integer - 1 AS number, d.*
+STANDS = f"""
+SELECT w.number::integer - 1 AS number, {accept.DECIDED}
   FROM unnest(CAST(:tenants AS text[]), CAST(:operations AS text[]), CAST(:keys AS text[]),
               CAST(:fingerprints AS text[]))
        WITH ORDINALITY AS w (tenant_id, operation, idempotency_key, fingerprint, number)
   JOIN idem.idempotency_keys k USING (tenant_id, operation, idempotency_key)
  CROSS JOIN LATERAL idem.decide(k, w.fingerprint) AS d
-"""
+"""  # noqa: S608
 """How these requests stand; one that is not here has not been committed yet."""
 
 

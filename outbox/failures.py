@@ -7,8 +7,26 @@ from typing import Final
 from idem.outbox.errors import AcceptPaused, RetryTransaction, StoreUnavailable
 
 SERIALIZATION_FAILURE: Final = "40001"
-UNAVAILABLE: Final = frozenset({"55P03", "57P01", "57P02", "57P03"})
-"""A lock that was not to be had; a server that ends, or does not take connections yet."""
+UNAVAILABLE: Final = frozenset(
+    {
+        "55P03",
+        "57014",
+        "57P01",
+        "57P02",
+        "57P03",
+        "57P05",
+        "25006",
+        "25P03",
+        "25P04",
+        "53000",
+        "53100",
+        "53200",
+        "53300",
+    }
+)
+"""A lock that was not to be had; a statement or a transaction that ran out of its session's time; a server that ends or
+does not take connections yet, that takes no writes (a standby, `default_transaction_read_only`), or that has no memory,
+disk or connections left."""
 PAUSED: Final = "ID503"
 """idem's own (`idem.refuse_paused_accept`): the provider's accept is paused, or the calls of an inline operation."""
 

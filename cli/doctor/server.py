@@ -84,19 +84,19 @@ def _commits(found: Record, overrides: list[Record]) -> Iterator[Finding]:
         if each["value"] == "local":
             continue
         whose = f"role {each['role']}" if each["role"] else f"database {found['database']}"
-        yield error(
+        yield warning(
             "durability",
-            f"synchronous_commit is off for {whose}: what an application accepts there may be lost in a crash, though "
-            "the client was told that it is kept (idem's own sessions switch it on)",
+            f"synchronous_commit is off for {whose}: a commit that does not write to idem may be lost in a crash "
+            "(idem switches it on for each transaction that writes to its tables)",
             f"ALTER {'ROLE' if each['role'] else 'DATABASE'} {each['role'] or found['database']} "
             f"{'IN DATABASE ' + found['database'] + ' ' if each['role'] and each['here'] else ''}"
             "RESET synchronous_commit",
         )
     if found["synchronous_commit"] == "off" and not any(each["value"] == "off" for each in weak):
-        yield error(
+        yield warning(
             "durability",
-            "synchronous_commit is off on the server: what an application accepts may be lost in a crash, though the "
-            "client was told that it is kept (idem's own sessions switch it on)",
+            "synchronous_commit is off on the server: a commit that does not write to idem may be lost in a crash "
+            "(idem switches it on for each transaction that writes to its tables)",
             "ALTER SYSTEM RESET synchronous_commit; SELECT pg_reload_conf()",
         )
 

@@ -340,14 +340,8 @@ BEGIN
         d.step := 'unfrozen';
         d.due_in := 0;
     END IF;
-    IF d.decision IN ('accepted', 'retrying') THEN
-        -- What the client hears after the commit must have survived it.
-        IF current_setting('synchronous_commit') = 'off' THEN
-            PERFORM set_config('synchronous_commit', 'on', true);
-        END IF;
-        IF p_notify THEN
-            PERFORM pg_notify('idem_outbox', '');
-        END IF;
+    IF d.decision IN ('accepted', 'retrying') AND p_notify THEN
+        PERFORM pg_notify('idem_outbox', '');
     END IF;
     RETURN d;
 END $$;

@@ -27,14 +27,14 @@ class Reserved:
 
 Reservation: TypeAlias = Reserved | Decision
 
-RESERVE: Final = """
-SELECT d.*
+RESERVE: Final = f"""
+SELECT {accept.DECIDED}
   FROM idem.reserve(
            CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
            make_interval(secs => CAST(:key_ttl AS double precision)),
            make_interval(secs => CAST(:patience AS double precision)),
            CAST(:refuse_after_expiry AS boolean)) AS d
-"""
+"""  # noqa: S608
 
 
 def reserve(line: Line, wish: Wish) -> Reservation:
@@ -53,7 +53,7 @@ def reserve(line: Line, wish: Wish) -> Reservation:
         },
     )
     if row.decision == "reserved":
-        return Reserved(row.intent_id, row.expires_at)
+        return Reserved(row.intent_id, accept.moment(row.expires_at))
     decided = accept.decision(row)
     assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
     return decided

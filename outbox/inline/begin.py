@@ -27,15 +27,16 @@ class Begun:
 
 Beginning: TypeAlias = Begun | Decision
 
-BEGIN = """
-SELECT (b.decided).*, b.row_id, b.row_attempt, b.row_key::text AS row_key, b.lease_left
+BEGIN = f"""
+SELECT {accept.DECIDED}, b.row_id, b.row_attempt, b.row_key::text AS row_key, b.lease_left
   FROM idem.begin_inline(
            %(tenant)s::text, %(operation)s::text, %(key)s::text, %(fingerprint)s::text, %(params)s::jsonb,
            %(label)s::text, %(provider)s::text, %(account)s::text, %(origin)s::text, %(provider_key)s::uuid,
            %(body)s::bytea, make_interval(secs => %(key_ttl)s::float8), make_interval(secs => %(patience)s::float8),
            %(refuse_after_expiry)s::boolean, %(traceparent)s::text,
            %(token)s::uuid, %(holder)s::text, make_interval(secs => %(lease)s::float8)) AS b
-"""
+ CROSS JOIN LATERAL (SELECT (b.decided).*) AS d
+"""  # noqa: S608
 
 
 async def begin(connection: AsyncConnection[Any], prepared: Prepared, *, token: UUID, holder: str) -> Beginning:

@@ -1,4 +1,4 @@
-"""Attacks upon what an application adopts: rights of a role that accepts by SQL alone, and code that renders."""
+"""Attacks upon what an application adopts: code that renders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,38 +21,6 @@ from pydantic import BaseModel
 
 from idem import Answer, Effect, Idem, Misuse, Succeeded
 from idem.outbox.rendering import Freezer
-
-FORGED = {
-    "give_to_handlers": "REFERENCING NEW TABLE AS written FOR EACH STATEMENT",
-    "refuse_open_reservation": "FOR EACH ROW",
-}
-
-
-@pytest.fixture
-def seller(db_url: str) -> Iterator[str]:
-    """A role that may accept by SQL for one tenant."""
-    name = f"idem_attack_{os.getpid()}"
-    with psycopg.connect(db_url, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {name}")
-        admin.execute(f"GRANT USAGE ON SCHEMA idem TO {name}")
-        admin.execute(f"GRANT EXECUTE ON FUNCTION idem.accept(text, text, text, json, boolean) TO {name}")
-        yield name
-        admin.execute(f"DROP OWNED BY {name}")
-        admin.execute(f"DROP ROLE {name}")
-
-
-@pytest.mark.parametrize("function", FORGED)
-def test_nobody_hangs_a_function_of_the_owner_on_a_table_of_their_own(db_url: str, seller: str, function: str) -> None:
-    with psycopg.connect(db_url) as connection:
-        connection.execute(f"SET SESSION AUTHORIZATION {seller}")
-        connection.execute(
-            "CREATE TEMPORARY TABLE forged (id uuid, aggregateid uuid, number integer, reserved boolean)"
-        )
-        connection.execute(
-            f"CREATE TRIGGER forge AFTER INSERT ON forged {FORGED[function]} EXECUTE FUNCTION idem.{function}()"
-        )
-        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="alone"):
-            connection.execute("INSERT INTO forged VALUES (gen_random_uuid(), gen_random_uuid(), 1)")
 
 
 @pytest.fixture

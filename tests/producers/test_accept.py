@@ -285,16 +285,6 @@ def test_a_two_phase_commit_may_carry_it(application: Application) -> None:
     assert application.counts() == (1, 1, 1, 0)
 
 
-def test_what_is_accepted_is_durable_whatever_the_session_says(application: Application) -> None:
-    with psycopg.connect(application.url) as connection:
-        connection.execute("SET synchronous_commit = off")
-        connection.commit()
-        accept(connection)
-        assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
-        connection.commit()
-        assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
-
-
 async def test_left_out_members_may_differ(spine: Spine, application: Application) -> None:
     known = {
         "pay.keyed": replace(spine.catalogue.operations["pay.keyed"], fingerprint_without=("/sent_at", "/client/0/id"))

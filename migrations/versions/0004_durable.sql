@@ -1,0 +1,38 @@
+-- Every commit that writes to idem survives a crash of the server, whatever synchronous_commit the session, its role or
+-- its database has. `remote_write` and what is stronger stays. It is looked at when the transaction commits: a setting
+-- that a function of the caller sets for itself is over by then.
+CREATE FUNCTION idem.commit_durably() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- A key that is new or taken up again is what a client is told of: looked at for each one, also where the session turns
+-- durability off after the accept.
+CREATE CONSTRAINT TRIGGER new_key_is_durable AFTER INSERT ON idem.idempotency_keys
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION idem.commit_durably();
+CREATE CONSTRAINT TRIGGER retried_key_is_durable AFTER UPDATE ON idem.idempotency_keys
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.state <> NEW.state AND NEW.state = 'in_progress')
+    EXECUTE FUNCTION idem.commit_durably();
+
+-- Every other write costs a look at the setting, and the function only where it is off.
+DO $$
+DECLARE
+    each  record;
+BEGIN
+    FOR each IN
+        SELECT c.relname AS name FROM pg_class c
+         WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'r'
+           -- Counts and signs of life, which are written again.
+           AND c.relname NOT IN ('alembic_version', 'tenant_usage', 'tenant_keys', 'daemons')
+    LOOP
+        EXECUTE format($trigger$
+            CREATE CONSTRAINT TRIGGER commit_is_durable AFTER INSERT OR UPDATE OR DELETE ON idem.%I
+                DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+                WHEN (pg_catalog.current_setting('synchronous_commit') IN ('off', 'local'))
+                EXECUTE FUNCTION idem.commit_durably()
+            $trigger$, each.name);
+    END LOOP;
+END $$;

@@ -1,0 +1,78 @@
+"""A user's database whose sessions are set as somebody else chose, and a look at each commit from inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from adopt.shop import CONFIG
+from psycopg import sql
+
+Alter = Callable[..., None]
+
+# Deferred and last by its name, so that it sees what the commit will be.
+SEEN = """
+CREATE TABLE public.bought (key text PRIMARY KEY);
+CREATE TABLE public.commits (at text, relation text);
+CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO public.commits VALUES (pg_catalog.current_setting('synchronous_commit'), TG_TABLE_NAME);
+    RETURN NULL;
+END $$;
+DO $$
+DECLARE
+    each record;
+BEGIN
+    FOR each IN SELECT c.relname AS name FROM pg_class c
+                 WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'r' LOOP
+        EXECUTE format('CREATE CONSTRAINT TRIGGER zz_look AFTER INSERT OR UPDATE OR DELETE ON idem.%I
+                        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.look()', each.name);
+    END LOOP;
+END $$
+"""
+
+
+@pytest.fixture
+def shop_url(db_url: str) -> str:
+    """A database with a table of the user's; `public.commits` has how each transaction was committed."""
+    with psycopg.connect(db_url, autocommit=True) as own:
+        own.execute(SEEN)
+    return db_url
+
+
+@pytest.fixture
+def alter(shop_url: str) -> Iterator[Alter]:
+    """ALTER DATABASE … SET: what every later session of anybody begins with. The URL's own options win."""
+    with psycopg.connect(shop_url, autocommit=True) as own:
+        (name,) = own.execute("SELECT current_database()").fetchone() or ("",)
+
+        def setting(**settings: str) -> None:
+            own.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(sql.Identifier(name)))
+            for each, value in settings.items():
+                own.execute(
+                    sql.SQL("ALTER DATABASE {} SET {} = {}").format(
+                        sql.Identifier(name), sql.Identifier(each), sql.SQL(value)
+                    )
+                )
+
+        yield setting
+        setting()
+
+
+@pytest.fixture
+def idem_toml(tmp_path: Path) -> Path:
+    """The shop's idem.toml."""
+    path = tmp_path / "idem.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def commits(url: str, where: str = "true") -> set[Any]:
+    """The values of synchronous_commit at the commits that wrote to idem since the last look."""
+    with psycopg.connect(url, autocommit=True) as own:
+        found = {at for (at,) in own.execute(f"SELECT at FROM public.commits WHERE {where}")}
+        own.execute("TRUNCATE public.commits")
+    return found

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from idem.cli import opening
-from idem.cli.application import application
+from idem.cli.application import App
 from idem.cli.failures import USAGE
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, table
-from idem.outbox.errors import ConfigError
-
-if TYPE_CHECKING:
-    from idem.outbox.providers.contracts import Finding
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,11 +20,9 @@ app = typer.Typer(
 
 
 @app.command(epilog=examples("idem config check", "idem config check -c production.toml --json"))
-def check(config: Config = None, as_data: Json = False) -> None:
+def check(config: Config = None, app: App = None, as_data: Json = False) -> None:
     """Check everything that can be checked without connecting to anything; exit code 2 if there is a mistake."""
-    from idem.outbox.configuration import explain
-
-    findings = _with_the_code(config, explain(config))
+    findings = opening.findings(config)
     wrong = any(finding.level == "error" for finding in findings)
     if as_data:
         as_json(
@@ -50,25 +43,8 @@ def check(config: Config = None, as_data: Json = False) -> None:
         raise typer.Exit(USAGE)
 
 
-def _with_the_code(config: Path | None, findings: list[Finding]) -> list[Finding]:
-    """The same, with what the named application's code says of operations."""
-    from idem.outbox.providers.contracts import Finding
-
-    if any(finding.level == "error" for finding in findings):
-        return findings  # the code would only say them again
-    try:
-        named = application(config)
-        if named is None:
-            return findings
-        operations = named.configuration().operations
-    except ConfigError as error:
-        said = (problem.partition(": ") for problem in error.problems)
-        return [*(Finding("error", where, what, "Correct it in the code") for where, _, what in said), *findings]
-    return [finding for finding in findings if not (operations and finding.where == "operations")]
-
-
 @app.command(epilog=examples("idem config show", "idem config show --json"))
-def show(config: Config = None, as_data: Json = False) -> None:
+def show(config: Config = None, app: App = None, as_data: Json = False) -> None:
     """Print every setting as it will be used, defaults included. Secrets are only named, never shown."""
     found = opening.configuration(config)
     data: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from idem.cli import opening
-from idem.cli.application import App, application
+from idem.cli.application import App
 from idem.cli.failures import FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, fields, say
@@ -110,11 +110,9 @@ def sync(
     Operations of others in the same database are left alone. Needs no provider's credentials; a worker needs no sync.
     """
     from idem.migrations import runner
-    from idem.outbox.configuration import load
     from idem.outbox.sync import sync as write
 
-    served = application(config)
-    known = load(config, accepting=True) if served is None else served
+    known = opening.accepting(config)
     address, (environment, _) = opening.address(config), opening.environment(config)
     there = _up_to_date(address)
     say(f"environment {there['environment']}, database {opening.named(address)}")

@@ -10,6 +10,7 @@ from uuid import UUID
 import typer
 
 from idem.cli import opening
+from idem.cli.application import App
 from idem.cli.options import By, Config, Json, Limit, Params, Since, Sure, Why, Yes, examples, moment, who
 from idem.cli.output import age, as_json, fields, say, table
 
@@ -82,6 +83,7 @@ def checked(reason_code: str | None) -> str | None:
 def show(
     letter: Letter,
     config: Config = None,
+    app: App = None,
     params: Params = False,
     as_data: Json = False,
 ) -> None:
@@ -137,6 +139,7 @@ def resolve(
     ],
     reason: Why,
     config: Config = None,
+    app: App = None,
     reference: Annotated[str | None, typer.Option(help="The provider's own reference of it, as ch_123.")] = None,
     outcome: Annotated[
         Literal["succeeded", "refused"], typer.Option(help="With --as completed: how it ended at the provider.")
@@ -191,6 +194,7 @@ def redrive(
     letter: Annotated[UUID | None, typer.Argument(help="The dead letter's id; none for many at once.")] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence.")] = None,
     config: Config = None,
+    app: App = None,
     provider: Provider = None,
     reason_code: ReasonCode = None,
     since: Since = None,
@@ -247,7 +251,13 @@ def redrive(
 
 @app.command(epilog=examples(f'idem dlq discard {ID} --reason "a test event of the bank\'s"'))
 def discard(
-    letter: Letter, reason: Why, config: Config = None, by: By = None, yes: Yes = False, as_data: Json = False
+    letter: Letter,
+    reason: Why,
+    config: Config = None,
+    app: App = None,
+    by: By = None,
+    yes: Yes = False,
+    as_data: Json = False,
 ) -> None:
     """Close an entry that is about no intent (an unmatched webhook, a discrepancy). An intent is never discarded."""
     from idem.cli import deciding

@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from idem.cli import opening
+from idem.cli.application import App
 from idem.cli.options import By, Config, Json, Limit, Params, Sure, Why, Yes, confirm, examples, who
 from idem.cli.output import age, as_json, say, table
 from idem.outbox.errors import Refusal
@@ -114,6 +115,7 @@ def cancel(
     intent: Intent,
     reason: Why,
     config: Config = None,
+    app: App = None,
     by: By = None,
     sure: Sure = False,
     yes: Yes = False,

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idem.cli.application import application
+from idem.cli.application import VARIABLE, application
 from idem.cli.output import say
 from idem.outbox.errors import ConfigError
 from idem.outbox.installation import NOT_INSTALLED
@@ -17,12 +17,14 @@ from idem.outbox.installation import NOT_INSTALLED
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
+    from idem.outbox.application.idem import Idem
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
     from idem.outbox.connecting.address import Address
     from idem.outbox.database import Hook, Timeouts
     from idem.outbox.http.settings import ApiSettings
     from idem.outbox.http.webhook_settings import EndpointSettings
+    from idem.outbox.providers.contracts import Finding
 
 URL = "IDEM_DATABASE_URL"
 
@@ -33,6 +35,40 @@ def configuration(config: Path | None) -> Configuration:
 
     app = application(config)
     return load(config) if app is None else app.configuration()
+
+
+def accepting(config: Path | None) -> Configuration | Idem:
+    """What is accepted, by the file and the application, without any provider's credentials. Raises ConfigError."""
+    from idem.outbox.configuration import load
+
+    return application(config) or load(config, accepting=True)
+
+
+def is_written(config: Path | None) -> bool:
+    """Whether there is a file to read; an application can do without one. One that was named must be there."""
+    from idem.outbox.configuration import source
+
+    named = config is not None or bool(os.environ.get(source.FILE_VARIABLE))
+    return named or source.find(None, os.environ).exists()
+
+
+def findings(config: Path | None) -> list[Finding]:
+    """Every mistake and doubt in the file, and in what the named application's code says of operations."""
+    from idem.outbox.configuration import explain
+    from idem.outbox.providers.contracts import Finding
+
+    found = explain(config) if is_written(config) or not os.environ.get(VARIABLE) else []
+    if any(finding.level == "error" for finding in found):
+        return found  # the code would only say them again
+    try:
+        named = application(config)
+        if named is None:
+            return found
+        operations = named.configuration().operations
+    except ConfigError as error:
+        said = (problem.partition(": ") for problem in error.problems)
+        return [*(Finding("error", where, what, "Correct it in the code") for where, _, what in said), *found]
+    return [finding for finding in found if not (operations and finding.where == "operations")]
 
 
 def address(config: Path | None) -> Address:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from idem.cli import opening
+from idem.cli.application import App
 from idem.cli.options import By, Config, Json, Why, examples, who
 from idem.cli.output import as_json, say
 from idem.outbox.errors import Refusal
@@ -41,6 +42,7 @@ def pause(
     provider: Provider,
     reason: Why,
     config: Config = None,
+    app: App = None,
     account: OneAccount = None,
     what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to pause: {ITS}.")] = "calls,looks",
     by: By = None,
@@ -58,6 +60,7 @@ def resume(
     provider: Provider,
     reason: Why,
     config: Config = None,
+    app: App = None,
     account: OneAccount = None,
     what: Annotated[str, typer.Option("--what", metavar="LIST", help=f"What to resume: {ITS}.")] = "calls,looks,accept",
     by: By = None,

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from idem.cli import opening
+from idem.cli.application import App
 from idem.cli.options import By, Config, Json, Why, Yes, confirm, examples, who
 from idem.cli.output import as_json, say
 
@@ -24,6 +25,7 @@ EXAMPLES = examples(
 def recover(
     reason: Why,
     config: Config = None,
+    app: App = None,
     lost: Annotated[
         bool, typer.Option("--lost", help="Commits were lost: queued rows may have been sent, so they become unknown.")
     ] = False,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from idem.cli.application import App
 from idem.cli.doctor.findings import Finding, Level, several
 from idem.cli.failures import FAILED, FINDINGS
 from idem.cli.options import Config, Json, examples
@@ -24,6 +25,7 @@ COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "error": "red"}
 
 def doctor(
     config: Config = None,
+    app: App = None,
     replicas: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many processes of each kind run: for the sum of connections.")
     ] = 1,

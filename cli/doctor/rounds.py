@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 
+from idem.cli.application import VARIABLE
 from idem.cli.doctor import (
     accounts,
     clocks,
@@ -128,10 +129,9 @@ async def _reach(examination: Examination) -> Finding | None:
 def _begin(config: Path | None, replicas: int) -> tuple[list[Finding], Examination | None]:
     from idem.cli import opening
     from idem.outbox import configuration
-    from idem.outbox.configuration import source
 
     found: configuration.Configuration | None = None
-    if config is None and not os.environ.get(source.FILE_VARIABLE) and not source.find(None, os.environ).exists():
+    if not opening.is_written(config) and not os.environ.get(VARIABLE):
         findings = [
             warning(
                 "configuration",
@@ -140,9 +140,9 @@ def _begin(config: Path | None, replicas: int) -> tuple[list[Finding], Examinati
             )
         ]
     else:
-        findings = contracts.configuration(configuration.explain(config))
+        findings = contracts.configuration(opening.findings(config))
         try:
-            found = configuration.load(config)
+            found = opening.configuration(config)
         except ConfigError:
             findings.append(
                 warning(

@@ -97,7 +97,9 @@ def _hidden(role: str, tables: list[str]) -> Hindrance:
 
 async def read(connection: AsyncConnection[Any]) -> list[Hindrance]:
     """What stands in the way of this session; [] in a database that has no schema of idem yet and is in order."""
-    found = await (await connection.execute(HINDRANCES)).fetchone()
+    from psycopg.rows import tuple_row
+
+    found = await (await connection.cursor(row_factory=tuple_row).execute(HINDRANCES)).fetchone()
     assert found is not None
     return hindrances(Found(*found))
 

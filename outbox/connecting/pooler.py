@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg.rows import tuple_row
 
 from idem.outbox.errors import ConfigError
 
@@ -79,10 +80,10 @@ def refuse_pooler_sync(connection: Connection[Any], another: Callable[[], Connec
 
 
 async def _backend(connection: AsyncConnection[Any]) -> int:
-    row = await (await connection.execute(BACKEND)).fetchone()
+    row = await (await connection.cursor(row_factory=tuple_row).execute(BACKEND)).fetchone()
     return int(row[0]) if row else 0
 
 
 def _backend_sync(connection: Connection[Any]) -> int:
-    row = connection.execute(BACKEND).fetchone()
+    row = connection.cursor(row_factory=tuple_row).execute(BACKEND).fetchone()
     return int(row[0]) if row else 0

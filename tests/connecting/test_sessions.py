@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from connecting.conftest import run
 from fix_database import on
+from psycopg.rows import dict_row
 from sqlalchemy import text
 
 from idem.migrations import runner
@@ -146,6 +147,11 @@ async def test_ib_188_every_way_to_the_database_asks_for_every_setting(worst_url
         await database.close()
     async with await session.connect(worst_url, name="test") as connection:
         ways["connect"] = await _shown(connection)
+    # Whatever rows its caller wants.
+    async with await session.connect(worst_url, name="test", row_factory=dict_row) as others:
+        assert await (await others.execute("SELECT 1 AS one")).fetchone() == {"one": 1}
+    with session.connect_sync(worst_url, name="test", row_factory=dict_row) as other:
+        assert other.execute("SELECT 1 AS one").fetchone() == {"one": 1}
     with session.connect_sync(worst_url, name="test") as line:
         ways["connect_sync"] = dict(line.execute(SHOWN).fetchall())
     for way, shown in ways.items():

@@ -180,7 +180,7 @@ async def test_a_database_that_takes_no_writes_still_knows_its_callers(counted: 
     async with counted.connection() as connection:
         name = connection.info.dbname
         await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    fresh = type(counted)(counted.url, name="idem-test-read-only", size=1)
+    fresh = type(counted)(counted.address, name="idem-test-read-only", size=1)
     await fresh.open()
     try:
         assert await Callers(fresh, 10).caller([f"Bearer {token}"]) is not None

@@ -51,6 +51,8 @@ class Row:
     holder_known: bool = False
     reference: str | None = None
     redrives_itself: bool = False
+    scheduled_left: float | None = None
+    """Until the schedule's next look, while one that somebody ordered comes before it."""
     key_used_anew: bool = False
     contradicted: bool = False
     """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
@@ -115,9 +117,10 @@ class Change:
     the status); `alone` refuses a row that has stored proofs, which are then folded under its lock. `status` None:
     the row leaves. Durations in seconds from the statement; `quiet_from` says what `quiet_for` is added to. `interim`
     is JSON for the client of an `awaiting` row; None keeps the one before. `still_open`: the key is complete, the
-    object is not at its end. `key_burned`, `server_error`: was seen with this change; None: as before. `whole`: it
-    speaks for every attempt, those too that the database has forgotten; without it no doubted row comes to rest.
-    `doubt`: the doubt begins or ends with this change; None: as before.
+    object is not at its end. `key_burned`, `server_error`: was seen with this change; None: as before.
+    `keeps_schedule`: an ordered look is still to be made. `whole`: it speaks for every attempt, those too that the
+    database has forgotten; without it no doubted row comes to rest. `doubt`: the doubt begins or ends with this change;
+    None: as before.
     """
 
     row_id: UUID
@@ -143,6 +146,7 @@ class Change:
     quiet_for: float | None = None
     quiet_from: Literal["now", "lease"] = "now"
     looks: int | None = None
+    keeps_schedule: bool = False
     absents: int | None = None
     misses: int | None = None
     redrives: int | None = None

@@ -203,7 +203,7 @@ def redriven(row: Row, evidence: Evidence, terms: Terms, *, patience: float | No
 
 def told(row: Row, evidence: Evidence, terms: Terms, letter: Letter) -> Change:
     """An operator is told about a row that nobody has; state and status stay, and so does its next look."""
-    change = dataclasses.replace(_change(row, evidence, terms), letters=(letter,), alone=True)
+    change = dataclasses.replace(_change(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
     if row.status is OutboxStatus.UNKNOWN:
         change = dataclasses.replace(change, error_code="outcome_unknown")
     if row.token is None:

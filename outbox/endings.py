@@ -66,7 +66,8 @@ def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: An
 def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, terms: Terms) -> Change:
     """The provider is working: never sent again, never swept, polled on the contract's pending schedule."""
     known = row.status is OutboxStatus.AWAITING
-    looks = row.looks + 1 if known else 0
+    left = ordered(row) if known else None
+    looks = 0 if not known else row.looks if left is not None else row.looks + 1
     schedule = terms.contract.pending_schedule
     late = overdue(row, terms)
     return dataclasses.replace(
@@ -77,13 +78,22 @@ def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, ter
         reference=row.reference or outcome.reference,
         result=dict(outcome.fields) or None,
         interim=default_interim(outcome) if interim is None else interim,
-        due_in=not_before(DAY if late else schedule[min(looks, len(schedule) - 1)]),
+        due_in=left if left is not None else not_before(DAY if late else schedule[min(looks, len(schedule) - 1)]),
         looks=min(looks, LOOKS),
         absents=0,
         misses=0,
         closes=CLOSED_BY_PROOF - {Reason.PENDING_TOO_LONG},
         letters=(*change.letters, *_second_object(row, outcome), *late),
     )
+
+
+def ordered(row: Row) -> float | None:
+    """Seconds until the schedule's own next look, where the one that was made was ordered before it; else None.
+
+    A look that is ordered uses up none of the schedule, however often one is: what settles by itself still does.
+    """
+    left = row.scheduled_left
+    return None if left is None or left <= 0 else left
 
 
 def overdue(row: Row, terms: Terms) -> tuple[Letter, ...]:

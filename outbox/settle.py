@@ -33,7 +33,7 @@ WITH input AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(changes)s::json) AS i (
         id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
-        looks integer, absents integer, misses integer, redrives integer, sweeps integer,
+        looks integer, keeps_schedule boolean, absents integer, misses integer, redrives integer, sweeps integer,
         key_burned boolean, server_error boolean, whole boolean, doubt text,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
@@ -64,6 +64,7 @@ WITH input AS MATERIALIZED (
            status_since  = CASE WHEN o.status = m.to_status THEN o.status_since ELSE m.at END,
            available_at  = coalesce(m.at + make_interval(secs => m.due_in), o.available_at),
            redrive_at    = m.at + make_interval(secs => m.redrive_in),
+           scheduled_at  = CASE WHEN m.keeps_schedule AND o.status = m.to_status THEN o.scheduled_at END,
            start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
            first_sent_at = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN NULL
                                 ELSE coalesce(o.first_sent_at, o.doubted_since, m.wanted_first) END,
@@ -235,6 +236,7 @@ def parameters(change: Change) -> dict[str, Any]:
         "quiet_for": change.quiet_for,
         "quiet_from": change.quiet_from,
         "looks": change.looks,
+        "keeps_schedule": change.keeps_schedule,
         "absents": change.absents,
         "misses": change.misses,
         "redrives": change.redrives,

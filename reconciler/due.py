@@ -29,6 +29,7 @@ class Taken:
     `replay`: its frozen request may be sent again; `begun`: that attempt is counted already, because the take begins
     with it. `may_send` and `may_look`: neither replays and cancels, nor look-ups, are paused.
     `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
+    `ordered`: the look comes before the one that the schedule has next, and uses up none of it.
     `quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`: provider
     keys under which commits that the database has forgotten may have sent it. The rest is as in `Row`
     (`idem.outbox.change`) and in `Question`.
@@ -50,6 +51,7 @@ class Taken:
     begun: bool = False
     inline: bool = False
     looks: int = 0
+    ordered: bool = False
     absents: int = 0
     quiet_left: float | None = None
     key_burned: bool = False
@@ -59,6 +61,11 @@ class Taken:
     sent_at: float | None = None
     earlier_keys: tuple[str, ...] = ()
     later_keys: tuple[str, ...] = ()
+
+    @property
+    def looks_then(self) -> int:
+        """How many looks of the schedule are used up when this one has been made."""
+        return self.looks if self.ordered else self.looks + 1
 
     @property
     def question(self) -> Question:
@@ -128,7 +135,8 @@ WITH pause AS MATERIALIZED (
                                 ELSE greatest(o.quiet_after, o.claimed_until + make_interval(secs => %(quiet)s)) END
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
-              o.inline, o.looks, o.absents, o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
+              o.inline, o.looks, o.absents, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
+              o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
               o.doubted_since, o.step,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
               AND NOT (SELECT calls FROM pause)
@@ -138,7 +146,7 @@ WITH pause AS MATERIALIZED (
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
        t.provider_reference AS reference, coalesce(t.replay, false) AND r.outbox_id IS NOT NULL AS replay,
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
-       t.inline, t.looks, t.absents, t.key_burned, t.cancel_sent, t.server_error,
+       t.inline, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
        extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
        EXISTS (SELECT FROM idem.dead_letters l
@@ -222,6 +230,7 @@ async def take(
             begun=r.replay and replay_first,
             inline=r.inline,
             looks=r.looks,
+            ordered=r.ordered,
             absents=r.absents,
             quiet_left=r.quiet_left,
             key_burned=r.key_burned,
@@ -255,8 +264,9 @@ async def hasten_lane(connection: AsyncConnection[Any], lane: LaneName) -> int:
     return (await connection.execute(HASTEN_LANE, parameters)).rowcount
 
 
+# What is ordered comes beside the schedule: its own next look keeps its time.
 HASTEN = """
-UPDATE idem.outbox SET available_at = statement_timestamp()
+UPDATE idem.outbox SET available_at = statement_timestamp(), scheduled_at = coalesce(scheduled_at, available_at)
  WHERE id = ANY (ARRAY(
        SELECT o.id FROM idem.outbox o
         WHERE o.status IN ('unknown', 'awaiting') AND o.available_at > statement_timestamp()
@@ -269,5 +279,8 @@ RETURNING id
 
 
 async def hasten(connection: AsyncConnection[Any], *, since: datetime | None) -> int:
-    """Make every unknown and awaiting row due now (of intents since a time, if given); how many."""
+    """Order a look at every unknown and awaiting row now (of intents since a time, if given); how many.
+
+    A look that is ordered uses up none of the schedule.
+    """
     return len(await (await connection.execute(HASTEN, {"since": since})).fetchall())

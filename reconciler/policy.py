@@ -36,7 +36,7 @@ class Ordered:
 
 async def ready(renderer: Renderer, taken: Taken, terms: Terms, *, asked: bool) -> Ordered:
     """Render what the client will hear, before the row is locked, where the order may be carried out now."""
-    last = not asked or taken.looks + 1 >= len(terms.contract.schedule)
+    last = not asked or taken.looks_then >= len(terms.contract.schedule)
     if terms.standing_order != "assume_done" or taken.status is not OutboxStatus.UNKNOWN or not last:
         return Ordered(asked)
     assumed = Succeeded(None)

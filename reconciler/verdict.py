@@ -9,7 +9,7 @@ from idem.outbox import decide
 from idem.outbox.backoff import backoff, not_before
 from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
 from idem.outbox.contract import Contract
-from idem.outbox.endings import DAY, LOOKS, overdue
+from idem.outbox.endings import DAY, LOOKS, ordered, overdue
 from idem.outbox.outcomes import Absent, CouldNotAsk, Refused, name
 from idem.outbox.states import OutboxStatus, Reason
 from idem.outbox.terms import Terms
@@ -29,6 +29,8 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
     if isinstance(look, CouldNotAsk):
         # The question failed: it counts as nothing and uses up no look (hazard 27).
         wait = backoff(row.misses, base=terms.contract.schedule[0], cap=60 * terms.contract.schedule[0])
+        if (left := ordered(row)) is not None:
+            wait = min(wait, left)
         if look.retry_after is not None:
             wait = max(wait, not_before(min(look.retry_after, terms.contract.retry_after_cap)))
         if row.cancel_sent and sent:
@@ -36,7 +38,7 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
             wait = max(wait, terms.contract.flight_limit + EDGE)
         if late := overdue(row, terms):
             wait = max(wait, terms.contract.pending_schedule[-1])
-        return dataclasses.replace(change, due_in=wait, misses=row.misses + 1, letters=late)
+        return dataclasses.replace(change, due_in=wait, misses=row.misses + 1, letters=late, keeps_schedule=True)
     if row.status is OutboxStatus.AWAITING:
         # The provider had accepted it: that it has nothing now is a contradiction, never a verdict (hazard 68). Before
         # the consistency horizon it says nothing: what was accepted just now need not be visible yet.
@@ -44,6 +46,8 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
         if row.claim_age is not None and row.status_age - row.claim_age > terms.contract.lookup.horizon:
             gone = {"first": "pending", "second": "absent", "reference": row.reference}
             letters = (*letters, Letter(Reason.CONFLICT, gone))
+        if (left := ordered(row)) is not None:
+            return dataclasses.replace(change, due_in=left, letters=letters)
         schedule = terms.contract.pending_schedule
         due = DAY if overdue(row, terms) else schedule[min(row.looks + 1, len(schedule) - 1)]
         looks = min(row.looks + 1, LOOKS)
@@ -56,16 +60,21 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
 
 
 def answered(change: Change, row: Row, terms: Terms) -> Change:
-    """An answer that decided nothing uses up a rung of the schedule; the last rung opens a dead letter."""
+    """An answer that decided nothing uses up a look of the schedule, if it was one; the last opens a dead letter.
+
+    The entry comes each time, not when the count is reached: a schedule that was made shorter has rows beyond it.
+    """
     schedule = terms.contract.schedule
+    if (left := ordered(row)) is not None:
+        due = _inside_the_window(row, min(left, _quiet_in(row, change, terms) or left), terms)
+        return dataclasses.replace(change, looks=row.looks, misses=0, due_in=due)
     looks = row.looks + 1
     if looks >= len(schedule):
-        due = _inside_the_window(row, not_before(DAY), terms)
+        due = _inside_the_window(row, min(not_before(DAY), _quiet_in(row, change, terms) or DAY), terms)
         details: dict[str, object] = {"looks": looks, "absents": change.absents or row.absents}
         if may_act_late(row, terms.contract):
             details["why"] = "the provider answered with a 5xx and may still carry it out: its absence proves nothing"
         exhausted = Letter(Reason.RECONCILE_EXHAUSTED, details)
-        # Each time, not when the count is reached: a schedule that was made shorter has no row that reaches it.
         return dataclasses.replace(change, looks=min(looks, LOOKS), misses=0, due_in=due, letters=(exhausted,))
     due = not_before(schedule[looks])
     enough = (change.absents or row.absents) + 1 >= terms.contract.lookup.agree
@@ -74,6 +83,15 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
         left = quiet_left(row, change, terms.contract) + terms.contract.lookup.horizon
         due = min(due, max(left + EDGE, schedule[0]))
     return dataclasses.replace(change, looks=looks, misses=0, due_in=_inside_the_window(row, due, terms))
+
+
+def _quiet_in(row: Row, change: Change, terms: Terms) -> float | None:
+    # When an absence can first be believed, if that is still to come and nothing was sent now: a row whose looks are
+    # used up before is asked then, not a day later.
+    if change.quiet_for is not None or not terms.contract.lookup.possible or row.contradicted:
+        return None
+    left = quiet_left(row, change, terms.contract) + terms.contract.lookup.horizon + EDGE
+    return left if left > EDGE else None
 
 
 def cancelled(row: Row, evidence: Evidence, terms: Terms) -> Change:
@@ -111,7 +129,9 @@ def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
         return answered(_kept(row, evidence, terms, sent=False), row, terms)
     letter = Letter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider})
     letters = (letter,) if row.status is OutboxStatus.UNKNOWN else overdue(row, terms)
-    return dataclasses.replace(_kept(row, evidence, terms, sent=False), due_in=DAY, letters=letters)
+    return dataclasses.replace(
+        _kept(row, evidence, terms, sent=False), due_in=min(DAY, ordered(row) or DAY), letters=letters
+    )
 
 
 def _inside_the_window(row: Row, due: float, terms: Terms) -> float:

@@ -107,6 +107,8 @@ CREATE TABLE idem.outbox (
     quiet_after         timestamptz,
     redrive_at          timestamptz,
     doubted_since       timestamptz,
+    -- When the schedule's next look is due, while a look that somebody ordered comes before it.
+    scheduled_at        timestamptz,
     claim_token         uuid,
     provider_key        uuid        NOT NULL,
     attempt             integer     NOT NULL DEFAULT 0,

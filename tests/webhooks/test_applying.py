@@ -336,8 +336,10 @@ async def test_where_only_events_can_settle_nobody_is_called_before_the_schedule
     intent = await hooks.desk.after("k", Ambiguous())
     for _ in range(2):
         assert await spine.letters(intent) == []
-        await spine.reconcile(hasten=True)
-    await spine.reconcile(hasten=True)
+        await spine.advance(200)
+        await spine.reconcile()
+    await spine.advance(200)
+    await spine.reconcile()
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     providers["keyed"] = keyed  # the one of the endpoint, which has the same key
     assert await hooks.verdict(event(await hooks.key(intent))) == "applied"

@@ -1,0 +1,99 @@
+"""A look that an operator orders uses up none of the schedule (`idem reconcile --now`, `--since`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fix_spine import Spine
+
+ORDERS: list[dict[str, Any]] = [{"hasten": True}, {"since": datetime.now(UTC) - timedelta(days=1)}]
+
+
+async def lost(spine: Spine) -> UUID:
+    intent = spine.accepted(operation="pay.keyless")
+    spine.bank.script(None, ["drop_before_acting"])
+    await spine.work()
+    return intent
+
+
+async def next_look(spine: Spine) -> float:
+    found = await spine.one("SELECT extract(epoch FROM available_at - now())::float8 AS due FROM idem.outbox")
+    return float(found["due"])
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=["now", "since"])
+async def test_ordered_looks_leave_the_schedule_as_it_is(spine: Spine, order: dict[str, Any]) -> None:
+    """Twenty of them in a minute: no entry, the same count, and the next look when the schedule has it."""
+    intent = await lost(spine)
+    before = await next_look(spine)
+    for _ in range(20):
+        await spine.reconcile(**order)
+    row = await spine.row(intent)
+    assert row is not None and (row["status"], row["looks"]) == ("unknown", 0)
+    assert row["absents"] == 20, "each of them was made"
+    assert 0 < await next_look(spine) <= before
+    assert await spine.letters(intent) == []
+
+
+async def test_the_schedule_goes_on_where_it_was(spine: Spine) -> None:
+    """The ordered look is made again when it could not be asked, and the scheduled one counts as ever."""
+    intent = await lost(spine)
+    spine.bank.script({"method": "GET"}, ["503"])
+    await spine.reconcile(hasten=True)
+    row = await spine.row(intent)
+    assert row is not None and (row["looks"], row["misses"]) == (0, 1) and row["scheduled_at"] is not None
+    await spine.advance(10)
+    await spine.reconcile()
+    row = await spine.row(intent)
+    assert row is not None and (row["looks"], row["absents"], row["scheduled_at"]) == (1, 1, None)
+    await spine.reconcile(hasten=True)
+    row = await spine.row(intent)
+    assert row is not None and (row["looks"], row["absents"], row["scheduled_at"]) == (1, 2, None)
+
+
+async def test_ordered_looks_still_settle(spine: Spine) -> None:
+    intent = await lost(spine)
+    await spine.advance(250)
+    await spine.reconcile(hasten=True)
+    await spine.reconcile(hasten=True)
+    row = await spine.row(intent)
+    assert row is not None and row["status"] == "held", row
+
+
+async def test_an_awaiting_row_is_polled_as_before(spine: Spine) -> None:
+    """Its polls have a schedule too: orders do not push it to the daily one."""
+    intent = spine.accepted(operation="pay.keyless")
+    spine.bank.script(None, ["pending"])
+    await spine.work()
+    row = await spine.row(intent)
+    assert row is not None and row["status"] == "awaiting", row
+    before = await next_look(spine)
+    for _ in range(5):
+        await spine.reconcile(hasten=True)
+    row = await spine.row(intent)
+    assert row is not None and (row["status"], row["looks"]) == ("awaiting", 0)
+    assert 0 < await next_look(spine) <= before
+
+
+async def test_what_is_used_up_before_its_quiet_time_is_asked_when_that_ends(spine: Spine) -> None:
+    """A short schedule: the last of its looks is made while the call may still act; the next one decides, not a day
+    later."""
+    known: Any = spine.catalogue.providers["keyless"]
+    short = dataclasses.replace(known, contract=dataclasses.replace(known.contract, schedule=(5.0, 5.0)))
+    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyless": short})
+    intent = await lost(spine)
+    for _ in range(2):
+        await spine.advance(10)
+        await spine.reconcile()
+    assert await spine.letters(intent) == ["reconcile_exhausted"]
+    quiet = await spine.one("SELECT extract(epoch FROM quiet_after - now())::float8 AS left FROM idem.outbox")
+    assert quiet["left"] < await next_look(spine) < quiet["left"] + 30
+    await spine.advance(await next_look(spine) + 1)
+    await spine.reconcile()
+    row = await spine.row(intent)
+    assert row is not None and row["status"] == "held"
+    assert await spine.letters(intent) == [], "the verdict closes the entry"

@@ -63,9 +63,12 @@ class Case:
     event: dict[str, Any] | None = None
 
 
-async def read(connection: AsyncConnection[Any], letter_id: UUID, *, params: bool = False) -> Case:
-    """Everything about a dead letter. Raises Refusal where there is none."""
+async def read(
+    connection: AsyncConnection[Any], letter_id: UUID, *, params: bool = False, unmask: str | None = None
+) -> Case:
+    """Everything about a dead letter; `unmask`: who is shown what is masked. Raises Refusal where there is none."""
     from idem.outbox import listing, operator
+    from idem.outbox.operators import unmasking
 
     letter = await listing.letter(connection, letter_id)
     if letter is None:
@@ -74,7 +77,9 @@ async def read(connection: AsyncConnection[Any], letter_id: UUID, *, params: boo
     event = None if about is None else await listing.event(connection, about)
     if letter["intent_id"] is None:
         return Case(letter, None, None, event)
-    intent = await listing.intent(connection, letter["intent_id"], params=params)
+    if unmask is not None:
+        await unmasking.note(connection, letter["intent_id"], by=unmask)
+    intent = await listing.intent(connection, letter["intent_id"], params=params, unmask=unmask is not None)
     return Case(letter, intent, await operator.stand(connection, letter["intent_id"]), event)
 
 

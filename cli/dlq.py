@@ -11,7 +11,7 @@ import typer
 
 from idem.cli import opening
 from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Limit, Params, Since, Sure, Why, Yes, examples, moment, who
+from idem.cli.options import By, Config, Json, Limit, Params, Since, Sure, Unmask, Why, Yes, examples, moment, who
 from idem.cli.output import age, as_json, fields, say, table
 
 app = typer.Typer(
@@ -85,6 +85,8 @@ def show(
     config: Config = None,
     app: App = None,
     params: Params = False,
+    unmask: Unmask = False,
+    by: By = None,
     as_data: Json = False,
 ) -> None:
     """Show everything that is known about a dead letter, and what each possible resolution would do."""
@@ -94,7 +96,7 @@ def show(
 
     async def run() -> tuple[Any, Any]:
         async with opening.connected(config) as connection:
-            case = await read(connection, letter, params=params)
+            case = await read(connection, letter, params=params, unmask=who(by) if unmask else None)
             return case, prospects_of(case, opening.catalogue_to_look(config))
 
     case, possible = asyncio.run(run())

@@ -12,7 +12,7 @@ import typer
 
 from idem.cli import opening
 from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Limit, Params, Sure, Why, Yes, confirm, examples, who
+from idem.cli.options import By, Config, Json, Limit, Params, Sure, Unmask, Why, Yes, confirm, examples, who
 from idem.cli.output import age, as_json, say, table
 from idem.outbox.errors import Refusal
 
@@ -82,23 +82,28 @@ def show(
     intent: Intent,
     config: Config = None,
     params: Params = False,
+    unmask: Unmask = False,
+    by: By = None,
     as_data: Json = False,
 ) -> None:
     """Show one intent: where it stands, and who saw what, in order."""
     from idem.cli.timeline import show_intent
 
-    found = asyncio.run(_show(config, intent, params))
+    found = asyncio.run(_show(config, intent, params, who(by) if unmask else None))
     if as_data:
         as_json(found)
     else:
         show_intent(found)
 
 
-async def _show(config: Path | None, intent: UUID, params: bool) -> dict[str, Any]:
+async def _show(config: Path | None, intent: UUID, params: bool, unmask: str | None) -> dict[str, Any]:
     from idem.outbox import listing
+    from idem.outbox.operators import unmasking
 
     async with opening.connected(config) as connection:
-        return known(await listing.intent(connection, intent, params=params), intent)
+        if unmask is not None:
+            await unmasking.note(connection, intent, by=unmask)
+        return known(await listing.intent(connection, intent, params=params, unmask=unmask is not None), intent)
 
 
 def known(found: dict[str, Any] | None, intent: UUID) -> dict[str, Any]:

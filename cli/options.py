@@ -47,6 +47,14 @@ Params: TypeAlias = Annotated[
     bool, typer.Option("--params", help="The client's params too; they may be personal data.")
 ]
 
+Unmask: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--unmask",
+        help="The frozen request and the provider's answers with their values. The evidence keeps that you looked.",
+    ),
+]
+
 
 def examples(*lines: str) -> str:
     """The end of a command's help."""

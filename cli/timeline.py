@@ -39,6 +39,16 @@ def show_intent(intent: dict[str, Any]) -> None:
         _show_row(row)
     for request in intent["requests"]:
         typer.echo(f"request    {request['method']} {text(request['path'])}  (provider key {request['provider_key']})")
+        if request["body"]:
+            typer.echo(f"           {text(request['body'])}")
+    for answer in intent["answers"]:
+        times = f", {answer['times']} times" if answer["times"] > 1 else ""
+        said = f": {text(answer['message'])}" if answer["message"] else ""
+        attempt = f"attempt {answer['attempt']}{times}"
+        typer.echo(f"provider said  HTTP {text(answer['http_status'])} ({answer['outcome']}, {attempt}){said}")
+
+        if answer["body"]:
+            typer.echo(f"           {text(answer['body'])}")
     for proof in intent["proofs"]:
         typer.echo(
             f"unapplied proof  {proof['outcome']} of {text(proof['source'])}, reference {text(proof['reference'])}, "

@@ -28,6 +28,7 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT, INSERT, UPDATE (intent_id), DELETE", "evidence"),
     ("SELECT, INSERT, UPDATE (aggregateid), DELETE", "events"),
     ("SELECT, INSERT, UPDATE, DELETE", "proofs"),
+    ("SELECT, INSERT, UPDATE, DELETE", "provider_answers"),
     ("SELECT, INSERT, UPDATE, DELETE", "webhook_events"),
     ("SELECT, INSERT, UPDATE, DELETE", "webhook_bodies"),
     ("SELECT, INSERT, UPDATE", "dead_letters"),

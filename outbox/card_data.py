@@ -37,8 +37,13 @@ def _walk(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str |
             for index, item in enumerate(value):
                 yield from _walk(item, (*path, index))
         case str() | int() if not isinstance(value, bool):
-            if NUMBER.fullmatch(str(value)) and _luhn(re.sub(r"[ -]", "", str(value))):
+            if is_number(str(value)):
                 yield path, "the digits of a card number"
+
+
+def is_number(text: str) -> bool:
+    """Whether this text is the digits of a card number and nothing else."""
+    return NUMBER.fullmatch(text) is not None and _luhn(re.sub(r"[ -]", "", text))
 
 
 def _luhn(digits: str) -> bool:

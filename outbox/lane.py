@@ -15,6 +15,7 @@ from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outc
 from idem.outbox.pacing import Pacer
 from idem.outbox.provider import Item, Provider, Question
 from idem.outbox.questioning import Cancelled, Told, observed
+from idem.outbox.redaction import quoted
 from idem.outbox.resolve import Resolver
 from idem.outbox.sending import StillSending
 from idem.outbox.transport import transport
@@ -110,7 +111,7 @@ class Lane:
             match ended:
                 case Response():
                     outcome, seen = self._classified(ended)
-                    seen = observed(seen, ended, clock.boottime() - began)
+                    seen = quoted(observed(seen, ended, clock.boottime() - began), ended, outcome, self.account)
                     trouble = ended.status >= 500 or not ended.complete
                 case NotSent(seen=seen, given_back=given_back):
                     outcome = NotExecuted("given_back" if given_back else "transport")

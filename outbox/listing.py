@@ -1,7 +1,8 @@
 """What operators and clients look at: read-only queries. A record's keys are the names of its columns, and stay.
 
 Ages and times left are seconds by the database's clock, negative if past; times are with time zone. Nothing here
-reads credentials (they are never stored) or the bytes of a request. Params only where they are asked for.
+reads credentials (they are never stored). Params only where they are asked for; the bytes of a request and a provider's
+answers are masked unless they are asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
+
+from idem.outbox import redaction
 
 Record: TypeAlias = dict[str, Any]
 
@@ -142,8 +145,13 @@ SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.pro
   FROM idem.outbox o WHERE o.intent_id = %(intent)s
 """
 REQUESTS = """
-SELECT r.outbox_id, r.step, r.generation, r.provider_key, r.provider, r.account, r.method, r.path, r.created_at
+SELECT r.outbox_id, r.step, r.generation, r.provider_key, r.provider, r.account, r.method, r.path, r.created_at,
+       CASE WHEN %(unmask)s THEN r.body ELSE substring(r.body FROM 1 FOR 65536) END AS body
   FROM idem.requests r WHERE r.intent_id = %(intent)s ORDER BY r.step, r.generation
+"""
+ANSWERS = """
+SELECT a.outbox_id, a.outcome, a.attempt, a.http_status, a.message, a.body, a.times, a.at
+  FROM idem.provider_answers a WHERE a.intent_id = %(intent)s ORDER BY a.at, a.outcome
 """
 TIMELINE = """
 SELECT e.at, e.source, e.kind, e.outcome, e.step, e.attempt, e.http_status, e.provider_reference, e.from_state,
@@ -161,8 +169,11 @@ SELECT d.id, d.reason, d.seen, d.details, d.created_at, d.resolved_at, d.resolut
 """
 
 
-async def intent(connection: AsyncConnection[Any], intent_id: UUID, *, params: bool = False) -> Record | None:
-    """One intent with everything that is known of it: row, requests, stored proofs, dead letters, timeline."""
+async def intent(
+    connection: AsyncConnection[Any], intent_id: UUID, *, params: bool = False, unmask: bool = False
+) -> Record | None:
+    """One intent with everything that is known of it: row, requests, the provider's own words, stored proofs, dead
+    letters, timeline. The bodies of requests and answers are masked unless `unmask`."""
     found = await _one(connection, INTENT, intent=intent_id, params=params)
     if found is None:
         return None
@@ -170,11 +181,22 @@ async def intent(connection: AsyncConnection[Any], intent_id: UUID, *, params: b
         del found["params"]
     return found | {
         "row": await _one(connection, ROW, intent=intent_id),
-        "requests": await _all(connection, REQUESTS, intent=intent_id),
+        "requests": [
+            each | {"body": _body(bytes(each["body"]).decode("utf-8", "replace"), unmask)}
+            for each in await _all(connection, REQUESTS, intent=intent_id, unmask=unmask)
+        ],
+        "answers": [
+            each | {"body": None if each["body"] is None else _body(each["body"], unmask)}
+            for each in await _all(connection, ANSWERS, intent=intent_id)
+        ],
         "proofs": await _all(connection, STORED, intent=intent_id),
         "dead_letters": await _all(connection, LETTERS_OF_INTENT, intent=intent_id),
         "timeline": await _all(connection, TIMELINE, intent=intent_id),
     }
+
+
+def _body(text: str, unmask: bool) -> str:
+    return text if unmask else redaction.masked(text)
 
 
 UNKNOWNS = """

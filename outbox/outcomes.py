@@ -97,10 +97,12 @@ Look: TypeAlias = Succeeded | Refused | Pending | Absent | CouldNotAsk
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The observation behind an outcome, for the evidence: never bodies, never credentials.
+    """The observation behind an outcome, for the evidence: never credentials.
 
     `error` is the class of an exception, `note` a short text for people; `started` is whether bytes of the request
-    may have left. `elapsed` is in seconds. `copies`: how many objects a look-up showed for one call.
+    may have left. `elapsed` is in seconds. `copies`: how many objects a look-up showed for one call. `message`: the
+    provider's own words about a failure; `body`: the beginning of that answer. Both are redacted, for people alone, and
+    kept beside the evidence for a shorter time.
     """
 
     http_status: int | None = None
@@ -110,6 +112,8 @@ class Seen:
     started: bool = False
     elapsed: float | None = None
     copies: int = 0
+    message: str | None = None
+    body: str | None = None
 
 
 def name(outcome: Outcome | Look) -> str:

@@ -149,6 +149,12 @@ class SweeperSettings(Section):
         ge=3600,
         description="Seconds for which their raw bodies are kept, which may hold personal data; default 30d.",
     )
+    provider_answer_retention: Duration = Field(
+        default=30 * 86400.0,
+        ge=3600,
+        description="Seconds for which the provider's own words about a call that was no success are kept, redacted, "
+        "up to 2 kB each; default 30d. Those of an intent with an open dead letter stay.",
+    )
     daemon_retention: Duration = Field(
         default=7 * 86400.0,
         ge=3600,

@@ -19,7 +19,7 @@ from psycopg import AsyncConnection, DataError
 from psycopg.errors import ProgramLimitExceeded
 from psycopg.pq import TransactionStatus
 
-from idem.outbox import moves, storable
+from idem.outbox import moves, redaction, storable
 from idem.outbox.change import Change, Letter
 from idem.outbox.database import records
 from idem.outbox.moves import Moved
@@ -38,7 +38,7 @@ WITH input AS MATERIALIZED (
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
         error_code text, error_message text, reference text, provider_status text, result jsonb, event text,
-        source text, kind text, seen text, http_status integer, details jsonb,
+        source text, kind text, seen text, http_status integer, details jsonb, message text, body text,
         letters jsonb, closes jsonb, folds jsonb)
 ), locked AS MATERIALIZED (
     SELECT o.* FROM idem.outbox o WHERE o.id = ANY(%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED
@@ -121,6 +121,13 @@ WITH input AS MATERIALIZED (
            m.from_state, m.to_state, m.from_status, m.to_status, m.claimed_by, m.claimed_at, m.claimed_until,
            m.details
       FROM matched m
+), quoted AS (
+    INSERT INTO idem.provider_answers AS q (outbox_id, outcome, intent_id, attempt, http_status, message, body, at)
+    SELECT m.id, coalesce(m.seen, m.kind), m.intent_id, m.attempt, m.http_status, m.message, m.body, m.at
+      FROM matched m WHERE m.body IS NOT NULL OR m.message IS NOT NULL
+        ON CONFLICT (outbox_id, outcome) DO UPDATE
+           SET attempt = excluded.attempt, http_status = excluded.http_status, message = excluded.message,
+               body = excluded.body, at = excluded.at, times = q.times + 1
 ), buried AS (
     INSERT INTO idem.dead_letters AS d (intent_id, reason, details)
     SELECT m.intent_id, l.reason, l.details
@@ -262,6 +269,8 @@ def parameters(change: Change) -> dict[str, Any]:
         "seen": change.evidence.outcome,
         "http_status": seen.http_status,
         "details": storable.fields(details),
+        "message": None if seen.message is None else storable.text(seen.message, redaction.KEPT),
+        "body": None if seen.body is None else storable.text(seen.body, redaction.KEPT),
         "letters": _letters(change.letters),
         "closes": sorted(change.closes - {x.reason for x in change.letters}),
         "folds": [str(proof) for proof in change.folds],
@@ -285,6 +294,8 @@ def bare(row: Mapping[str, Any]) -> dict[str, Any]:
         **row,
         "result": None,
         "interim": None,
+        "message": None,
+        "body": None,
         "details": {"dropped": "the details could not be stored"},
         "letters": [{"reason": letter["reason"], "details": {}} for letter in row["letters"]],
     }

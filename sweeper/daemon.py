@@ -65,6 +65,7 @@ class SweepResult:
     requests: int = 0
     webhook_events: int = 0
     webhook_bodies: int = 0
+    provider_answers: int = 0
     daemons: int = 0
     tenant_hours: int = 0
     more: bool = False
@@ -214,6 +215,10 @@ class Sweeper:
             "webhook events": delete(
                 "webhook_events",
                 lambda c: history.delete_webhook_events(c, batch=batch, age=self._events_are_kept),
+            ),
+            "provider answers": delete(
+                "provider_answers",
+                lambda c: history.delete_answers(c, batch=batch, age=settings.provider_answer_retention),
             ),
             "daemons": delete(
                 "daemons", lambda c: history.delete_daemons(c, batch=batch, age=settings.daemon_retention)

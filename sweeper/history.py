@@ -199,6 +199,31 @@ async def delete_webhook_bodies(connection: AsyncConnection[Any], *, batch: int,
     return await _count(await connection.execute(DELETE_WEBHOOK_BODIES, {"batch": batch, "age": age}))
 
 
+DELETE_ANSWERS = """
+WITH gone AS (
+    DELETE FROM idem.provider_answers v
+     WHERE v.ctid = ANY (ARRAY(
+               SELECT a.ctid FROM idem.provider_answers a
+                WHERE a.at < statement_timestamp() - make_interval(secs => %(age)s)
+                  AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                        WHERE d.intent_id = a.intent_id) IS NOT TRUE
+                ORDER BY a.at
+                LIMIT %(batch)s
+                  FOR UPDATE OF a SKIP LOCKED))
+    RETURNING v.outbox_id
+)
+SELECT count(*) FROM gone
+"""
+
+
+async def delete_answers(connection: AsyncConnection[Any], *, batch: int, age: float) -> int:
+    """Delete up to `batch` of providers' answers that are older than `age` seconds; how many.
+
+    Those of an intent with an open dead letter stay for the operator.
+    """
+    return await _count(await connection.execute(DELETE_ANSWERS, {"batch": batch, "age": age}))
+
+
 DELETE_DAEMONS = """
 WITH gone AS (
     DELETE FROM idem.daemons d

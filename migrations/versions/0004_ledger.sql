@@ -6,3 +6,20 @@ CREATE INDEX intents_succeeded ON idem.intents (provider, account, settled_at, i
 -- same object again.
 CREATE UNIQUE INDEX one_dead_letter_a_discrepancy ON idem.dead_letters (subject)
     WHERE reason = 'discrepancy' AND subject IS NOT NULL;
+
+-- What a provider has said of a call that was no success, for people: redacted, the newest of each outcome, kept for a
+-- shorter time than evidence.
+CREATE TABLE idem.provider_answers (
+    outbox_id    uuid        NOT NULL,
+    outcome      text        COLLATE "C" NOT NULL,
+    intent_id    uuid        NOT NULL,
+    attempt      integer     NOT NULL,
+    http_status  smallint,
+    message      text,
+    body         text,
+    times        integer     NOT NULL DEFAULT 1,
+    at           timestamptz NOT NULL DEFAULT statement_timestamp(),
+    PRIMARY KEY (outbox_id, outcome)
+);
+CREATE INDEX provider_answers_by_intent ON idem.provider_answers (intent_id);
+CREATE INDEX provider_answers_by_age ON idem.provider_answers (at);

@@ -71,6 +71,11 @@ class ErrorShape:
     def read_code(self, answer: Document) -> str | None:
         return document.word(_first(answer, self.code, self.more_codes))
 
+    def read_message(self, answer: Document) -> str | None:
+        """The provider's own words about a failure."""
+        found = _first(answer, self.message, self.more_messages)
+        return found if isinstance(found, str) else None
+
     def refusal(self, answer: Document, places: Places | None = None, view: Document | None = None) -> Refused:
         """The refusal in this answer; what the rule's places find wins over the error shape.
 

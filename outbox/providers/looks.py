@@ -210,5 +210,6 @@ def agree(readings: list[tuple[Look, str]]) -> tuple[Look, str]:
 
 def seen(answer: Document, errors: ErrorShape, note: str) -> Seen:
     """The observation behind a look or an outcome."""
-    code = None if 200 <= answer.status < 300 else errors.read_code(answer)
-    return Seen(http_status=answer.status, note=note, code=code, started=True)
+    failed = not 200 <= answer.status < 300
+    code, message = (errors.read_code(answer), errors.read_message(answer)) if failed else (None, None)
+    return Seen(http_status=answer.status, note=note, code=code, started=True, message=message)

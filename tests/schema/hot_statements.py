@@ -30,6 +30,7 @@ LOOKING = frozenset(
         "idem.outbox.connecting.session",
         "idem.outbox.listing",
         "idem.outbox.standing",
+        "idem.outbox.operators.confirming",
     }
 )
 """Modules whose statements are for the eyes of a person or of metrics, and settings of a session."""
@@ -252,9 +253,11 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "generations.REKEY": {**rekeyed, "id": at_rest},
         "letters.LETTER": {"letter": letter}, "letters.LOCK_INTENT": {"intent": intent},
         "letters.RESOLVE": {"letter": letter, "how": "discarded", "by": "anna", "note": "seen"},
+        "unmasking.NOTE_UNMASKED": {"intent": intent, "details": "{}"},
         "letters.EVIDENCE": {"intent": intent, "kind": "letter_closed", "details": "{}"},
         "holding.FACTS": {"id": row}, "holding.ROW_OF_INTENT": {"intent": intent},
         "holding.STATE": {"intent": intent}, "operator.OPERATION": {"intent": intent},
+        "history.DELETE_ANSWERS": {"batch": BATCH, "age": 86400.0 * 200},
         "history.DELETE_DAEMONS": {"batch": BATCH, "age": 3600.0},
         "tokens.CREATE": {"digest": b"h" * 32, "tenant": "t1", "label": "l", "by": "anna"},
         "tokens.TOKENS": {"tenant": "t1", "id": uuid4(), "revoked": False, "limit": BATCH},

@@ -48,6 +48,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
         "path": "/", "headers": "{}", "body": b"{}",
     },
     "proofs": {"id": ROW, "outbox_id": ROW, "intent_id": INTENT, "source": "webhook", "outcome": "pending"},
+    "provider_answers": {"outbox_id": ROW, "outcome": "refused", "intent_id": INTENT, "attempt": 1},
     "evidence": {
         "intent_id": INTENT, "id": ROW, "outbox_id": ROW, "attempt": 1, "token": ROW, "source": "worker",
         "kind": "report",

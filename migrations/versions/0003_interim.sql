@@ -7,9 +7,8 @@
 ALTER TABLE idem.intents
     ADD COLUMN interim     jsonb,
     ADD COLUMN object_end  text COLLATE "C",
-    ADD CONSTRAINT object_end_is_known CHECK (object_end IN ('open', 'succeeded', 'refused')) NOT VALID,
-    ADD CONSTRAINT only_what_exists_may_end_later CHECK (object_end IS NULL OR outcome IS NOT DISTINCT FROM 'succeeded')
-        NOT VALID;
+    ADD CONSTRAINT object_end_is_known CHECK (object_end IN ('open', 'succeeded', 'refused')),
+    ADD CONSTRAINT only_what_exists_may_end_later CHECK (object_end IS NULL OR outcome IS NOT DISTINCT FROM 'succeeded');
 
 -- A proof is stored as it was seen; whether it completes the key is decided when it is applied. So one that is open
 -- may come with an answer, or with an interim answer.
@@ -24,7 +23,7 @@ ALTER TABLE idem.proofs
 ALTER TABLE idem.webhook_events
     DROP CONSTRAINT webhook_verdict_is_known,
     ADD CONSTRAINT webhook_verdict_is_known CHECK (verdict IN (
-        'applied', 'stored', 'agrees', 'later_fact', 'conflict', 'noted', 'ignored', 'unmatched', 'deferred')) NOT VALID;
+        'applied', 'stored', 'agrees', 'later_fact', 'conflict', 'noted', 'ignored', 'unmatched', 'deferred'));
 
 ALTER TYPE idem.decision ADD ATTRIBUTE interim jsonb;
 

@@ -11,9 +11,9 @@ ALTER TABLE idem.webhook_events
     DROP CONSTRAINT only_a_waiting_event_is_tried_again,
     ADD CONSTRAINT webhook_verdict_is_known CHECK (verdict IN (
         'applied', 'stored', 'agrees', 'later_fact', 'conflict', 'noted', 'ignored', 'unmatched', 'deferred', 'hint',
-        'early', 'foreign', 'unconfirmed')) NOT VALID,
+        'early', 'foreign', 'unconfirmed')),
     ADD CONSTRAINT only_a_waiting_event_is_tried_again
-        CHECK (retry_at IS NULL OR verdict IN ('unmatched', 'deferred', 'hint', 'early', 'foreign')) NOT VALID;
+        CHECK (retry_at IS NULL OR verdict IN ('unmatched', 'deferred', 'hint', 'early', 'foreign'));
 
 -- Hints wait for their own lane: as many as there may be while a provider is away, they hold up no other event.
 DROP INDEX idem.webhook_events_to_try;

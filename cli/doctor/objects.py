@@ -1,0 +1,102 @@
+"""The schema's objects: what is missing, invalid or switched off, against what the upgrade made."""
+
+from __future__ import annotations
+
+from idem.cli.doctor.examination import Examination, Record
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
+
+MISSING = """
+SELECT m.kind, m.relation, m.name FROM (
+    SELECT o ->> 0, o ->> 1, o ->> 2 FROM jsonb_array_elements(idem.inventory()) AS o) AS m (kind, relation, name)
+ WHERE NOT CASE m.kind
+    WHEN 'table' THEN EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = 'idem'::regnamespace
+                                 AND c.relname = m.name AND c.relkind IN ('r', 'p'))
+    WHEN 'column' THEN EXISTS (SELECT FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+                                WHERE c.relnamespace = 'idem'::regnamespace AND c.relname = m.relation
+                                  AND a.attname = m.name AND NOT a.attisdropped)
+    WHEN 'index' THEN EXISTS (SELECT FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+                                JOIN pg_class t ON t.oid = x.indrelid
+                               WHERE i.relnamespace = 'idem'::regnamespace AND t.relname = m.relation
+                                 AND i.relname = m.name)
+    WHEN 'constraint' THEN EXISTS (SELECT FROM pg_constraint n JOIN pg_class t ON t.oid = n.conrelid
+                                    WHERE n.connamespace = 'idem'::regnamespace AND t.relname = m.relation
+                                      AND n.conname = m.name)
+    WHEN 'trigger' THEN EXISTS (SELECT FROM pg_trigger g JOIN pg_class t ON t.oid = g.tgrelid
+                                 WHERE t.relnamespace = 'idem'::regnamespace AND t.relname = m.relation
+                                   AND g.tgname = m.name)
+    ELSE EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'idem'::regnamespace AND p.proname = m.name) END
+ ORDER BY 1, 2, 3
+"""
+
+# A broken CREATE or REINDEX CONCURRENTLY leaves an index that is not valid; only one that the upgrade made is needed.
+WRONG = """
+SELECT 'index' AS kind, t.relname::text AS relation, i.relname::text AS name,
+       idem.inventory() @> jsonb_build_array(jsonb_build_array('index', t.relname, i.relname)) AS needed
+  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid
+ WHERE i.relnamespace = 'idem'::regnamespace AND NOT (x.indisvalid AND x.indisready AND x.indislive)
+ UNION ALL
+SELECT 'constraint', t.relname, n.conname, true FROM pg_constraint n JOIN pg_class t ON t.oid = n.conrelid
+ WHERE n.connamespace = 'idem'::regnamespace
+   AND (NOT n.convalidated OR to_jsonb(n) ->> 'conenforced' = 'false')
+ UNION ALL
+SELECT 'trigger', t.relname, g.tgname, true FROM pg_trigger g JOIN pg_class t ON t.oid = g.tgrelid
+ WHERE t.relnamespace = 'idem'::regnamespace AND NOT g.tgisinternal AND g.tgenabled NOT IN ('O', 'A')
+ UNION ALL
+SELECT 'foreign key', t.relname, n.conname, true
+  FROM pg_trigger g JOIN pg_constraint n ON n.oid = g.tgconstraint JOIN pg_class t ON t.oid = n.conrelid
+ WHERE n.connamespace = 'idem'::regnamespace AND g.tgisinternal AND g.tgenabled NOT IN ('O', 'A')
+ GROUP BY t.relname, n.conname
+ ORDER BY 1, 2, 3
+"""
+
+
+async def objects(examination: Examination) -> list[Finding]:
+    """Whether everything that the upgrade made is there, valid and switched on."""
+    findings = [_missing(each) for each in await examination.all(MISSING)]
+    findings += [_wrong(each) for each in await examination.all(WRONG)]
+    made = (await examination.one("SELECT jsonb_array_length(idem.inventory()) AS made"))["made"]
+    return findings or [ok("objects", f"all {several(made, 'object')} of the schema are there, valid and on")]
+
+
+def _missing(each: Record) -> Finding:
+    where = f" of idem.{each['relation']}" if each["relation"] not in ("", each["name"]) else ""
+    return error(
+        "objects",
+        f"the {each['kind']} {each['name']}{where} is missing: the upgrade made it, and idem counts on it",
+        "Find out who took it away; `idem db sql` prints the statement that makes it, for the owner to run",
+    )
+
+
+def _wrong(each: Record) -> Finding:
+    kind, table, name = each["kind"], f"idem.{each['relation']}", each["name"]
+    match kind:
+        case "index" if each["needed"]:
+            return error(
+                "objects",
+                f"the index {name} of {table} is invalid: no query reads it, and what it made unique may not be",
+                f"As the owner: REINDEX INDEX CONCURRENTLY idem.{name}",
+            )
+        case "index":
+            return warning(
+                "objects",
+                f"the index {name} of {table} is invalid, left by a REINDEX or CREATE INDEX CONCURRENTLY that failed: "
+                "every write pays for it",
+                f"As the owner: DROP INDEX CONCURRENTLY idem.{name}, then do again what failed",
+            )
+        case "constraint":
+            return error(
+                "objects",
+                f"the constraint {name} of {table} is not validated or not enforced: rows may break it",
+                f"As the owner: ALTER TABLE {table} VALIDATE CONSTRAINT {name}; it names a row that breaks it",
+            )
+        case "foreign key":
+            return error(
+                "objects",
+                f"the foreign key {name} of {table} is switched off: rows may point to nothing",
+                f"As a superuser: ALTER TABLE {table} ENABLE TRIGGER ALL",
+            )
+    return error(
+        "objects",
+        f"the trigger {name} of {table} is switched off: it guards what may not be changed",
+        f"As the owner: ALTER TABLE {table} ENABLE TRIGGER {name}",
+    )

@@ -29,11 +29,11 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which open dead letters: of a provider, with a reason, from a time on."""
+    """Which open dead letters: of a provider, with a reason, from a time (or so many seconds ago) on."""
 
     provider: str | None
     reason: str | None
-    since: datetime | None
+    since: datetime | float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,10 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
     told: list[Candidate] = []
     versions: dict[UUID, int] = {}
     after: UUID | None = None
+    since = await opening.time_of(connection, selection.since)
     while True:
         page = await listing.letters(
-            connection, reason=selection.reason, provider=selection.provider, since=selection.since, after=after,
-            limit=PAGE,
+            connection, reason=selection.reason, provider=selection.provider, since=since, after=after, limit=PAGE,
         )  # fmt: skip
         versions |= {each["intent_id"]: each["version"] for each in page if each["intent_id"] is not None}
         told += [

@@ -66,8 +66,9 @@ async def _list(
     start = moment(since)
     async with opening.connected(config) as connection:
         return await listing.letters(
-            connection, reason=reason, provider=provider, since=start, resolved=resolved, after=after, limit=limit
-        )
+            connection, reason=reason, provider=provider, since=await opening.time_of(connection, start),
+            resolved=resolved, after=after, limit=limit,
+        )  # fmt: skip
 
 
 def checked(reason_code: str | None) -> str | None:

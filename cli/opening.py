@@ -15,6 +15,8 @@ from idem.outbox.errors import ConfigError
 from idem.outbox.installation import NOT_INSTALLED
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from psycopg import AsyncConnection
 
     from idem.outbox.application.idem import Idem
@@ -210,6 +212,19 @@ async def unhindered(connection: AsyncConnection[Any]) -> None:
 
     if wrong := await hindrances.read(connection):
         raise ConfigError(*map(str, wrong))
+
+
+AGO = "SELECT statement_timestamp() - make_interval(secs => %(ago)s)"
+
+
+async def time_of(connection: AsyncConnection[Any], moment: datetime | float | None) -> datetime | None:
+    """The time that `options.moment` has read: so many seconds ago by the database's clock, never by this machine's."""
+    if not isinstance(moment, float):
+        return moment
+    found = await (await connection.execute(AGO, {"ago": moment})).fetchone()
+    assert found is not None
+    at: datetime = found[0]
+    return at
 
 
 INSTALLATION = "SELECT i.environment, current_database()::text, current_user::text FROM idem.installation i"

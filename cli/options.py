@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -72,8 +72,11 @@ def who(by: str | None) -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def moment(value: str | None) -> datetime | None:
-    """A time, or how long ago it was. A time without an offset is in UTC. Raises a usage error."""
+def moment(value: str | None) -> datetime | float | None:
+    """A time, or how many seconds ago it was, which `opening.time_of` reads on the database's clock.
+
+    A time without an offset is in UTC. Raises a usage error.
+    """
     if value is None:
         return None
     try:
@@ -85,22 +88,12 @@ def moment(value: str | None) -> datetime | None:
     from idem.outbox import durations
 
     try:
-        return datetime.now(UTC) - timedelta(seconds=durations.parse(value))
-    except (ValueError, OverflowError):
+        return durations.parse(value)
+    except ValueError:
         raise typer.BadParameter(
             f"{value!r} is no time: write 2025-01-31T12:00:00Z, or how long ago, as 90s, 2h or 3d",
             param_hint="--since",
         ) from None
-
-
-def span(value: str | None) -> float | None:
-    """How many seconds ago, of a value that `moment` takes; None where it is a time."""
-    from idem.outbox import durations
-
-    try:
-        return None if value is None else durations.parse(value)
-    except ValueError:
-        return None
 
 
 def confirm(question: str, *, yes: bool) -> None:

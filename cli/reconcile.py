@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from idem.cli import checked
+from idem.cli import checked, opening
 from idem.cli.application import App
 from idem.cli.daemons import reconciler_of, run_daemon, show_pass
 from idem.cli.failures import FINDINGS, INCOMPLETE
-from idem.cli.options import Config, Json, Since, examples, moment, span
+from idem.cli.options import Config, Json, Since, examples, moment
 from idem.cli.output import age, as_json, table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def reconcile(
     follows: the provider's own list of that time is held against this ledger, and what only one side has becomes a dead
     letter, once.
     """
-    from_then, ago = moment(since), span(since)
+    from_then = moment(since)
     if dry_run and since is None:
         raise typer.BadParameter("it goes with --since: there is nothing to compare", param_hint="--dry-run")
     if dry_run and now:
@@ -70,13 +70,15 @@ def reconcile(
 
         daemon = reconciler_of(database, catalogue, found)
         lanes = [(lane.name, lane.lane) for lane in daemon.lanes]
-        start = Start(ago=ago) if ago is not None else Start(from_then)
+        start = Start(ago=from_then) if isinstance(from_then, float) else Start(from_then)
         seen: Checked | None = None
         try:
             if since is not None:
                 await ensure(database, lanes, start)
                 await daemon.check_accounts(store=not dry_run)
-            done = Pass() if dry_run else await daemon.run_once(hasten=now, since=from_then)
+            async with database.connection() as connection:
+                begin = await opening.time_of(connection, from_then)
+            done = Pass() if dry_run else await daemon.run_once(hasten=now, since=begin)
             if since is not None:
                 seen = await check(database, catalogue, lanes, start, dry_run=dry_run)
         finally:

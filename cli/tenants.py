@@ -48,9 +48,7 @@ def top(
 
     Counted by the HTTP API, by the hour, and kept for 30 days; the last seconds may be missing.
     """
-    at = moment(since)
-    assert at is not None
-    found = asyncio.run(_top(config, at, by, limit))
+    at, found = asyncio.run(_top(config, moment(since), by, limit))
     if as_data:
         as_json({"since": at, "by": by, "tenants": found})
         return
@@ -63,9 +61,13 @@ def top(
     )
 
 
-async def _top(config: Path | None, since: datetime, by: By, limit: int) -> list[dict[str, Any]]:
+async def _top(
+    config: Path | None, since: datetime | float | None, by: By, limit: int
+) -> tuple[datetime, list[dict[str, Any]]]:
     from idem.outbox import tenant_usage
 
     order: tenant_usage.Order = "misuse" if by == "misuse" else tenant_usage.Misuse(by)
     async with opening.connected(config) as connection:
-        return await tenant_usage.top(connection, since=since, by=order, limit=limit)
+        at = await opening.time_of(connection, since)
+        assert at is not None
+        return at, await tenant_usage.top(connection, since=at, by=order, limit=limit)

@@ -68,6 +68,21 @@ def database_changed(what: str, rows: int, left: int = 0, left_for: float | None
     log.error("database_changed", what=what, rows_now_unknown=rows, rows_left=left, **more)
 
 
+def metrics_unreadable(files: list[str]) -> None:
+    """What a process that has ended had counted is lost: it was killed in the middle of a write, or the disk is bad."""
+    if files:
+        log.warning("metrics_unreadable", files=files)
+
+
+def no_metrics_folder(error: str) -> None:
+    """A group without a folder: each process serves its own metrics, and the API shows its own alone."""
+    log.error(
+        "no_metrics_folder", error=error,
+        do="make room in the temporary folder, or name another one in TMPDIR, and restart: until then the API's "
+        "/metrics shows its own process alone",
+    )  # fmt: skip
+
+
 def process_started(name: str, pid: int) -> None:
     log.info("process_started", process=name, pid=pid)
 

@@ -11,7 +11,8 @@ from idem.outbox.provider import Question
 
 NEWEST = """
 SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, r.method, r.path,
-       extract(epoch FROM r.created_at)::float8 AS sent_at
+       extract(epoch FROM r.created_at)::float8 AS sent_at,
+       extract(epoch FROM statement_timestamp())::float8 AS asked_at
   FROM idem.intents n JOIN idem.requests r ON r.intent_id = n.id
  WHERE n.id = (SELECT c.id FROM idem.intents c
                 WHERE c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
@@ -38,4 +39,5 @@ async def newest(connection: AsyncConnection[Any], provider: str, account: str, 
         sent_at=found.sent_at,
         method=found.method,
         path=found.path,
+        asked_at=found.asked_at,
     )

@@ -24,11 +24,14 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.metrics_core import Metric
-from prometheus_client.mmap_dict import MmapedDict
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.registry import Collector
 
+from idem.outbox.process import metric_files
+
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+if os.environ.get(DIRECTORY):
+    metric_files.install()
 LANE = ["provider", "account"]
 CALL_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 HTTP_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -160,16 +163,22 @@ HANDLER_WAITING = Gauge(
 KEYS = Counter("idem_keys_pruned_total", "Keys expired or deleted, and rows of history deleted.", ["what"])
 STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed because the database was away.", ["daemon"])
 BROKEN = Counter("idem_broken_total", "Things that should not happen; each is a log line `broken`.", ["daemon"])
+FILES_BAD = Gauge(
+    "idem_metric_files_unreadable",
+    "Files of a group's metrics that could not be read when metrics were last asked for; the others are shown.",
+    multiprocess_mode="mostrecent",
+)
+LINES_LOST = Counter("idem_log_lines_lost_total", "Log lines that were given up, because whoever reads them did not.")
 LAST_PASS = Gauge(
     "idem_last_pass_timestamp_seconds", "When a daemon last finished a pass.", ["daemon"],
     multiprocess_mode="mostrecent",
 )  # fmt: skip
 
 
-# The library's files are not typed.
-_Files: Any = MmapedDict
-_Collector: Any = MultiProcessCollector
+# The library is not typed there.
 _mark_dead: Any = mark_process_dead
+_unmerged: set[int] = set()
+"""Processes that have ended while there was no room for what they counted, which still is in their own files."""
 
 
 class _Group(Collector):
@@ -177,7 +186,9 @@ class _Group(Collector):
 
     def collect(self) -> Iterable[Metric]:
         with _locked(fcntl.LOCK_SH):
-            return list(_Collector(None).collect())
+            found, bad = metric_files.collected(Path(os.environ[DIRECTORY]))
+        FILES_BAD.set(len(bad))
+        return found
 
 
 def registry() -> CollectorRegistry:
@@ -194,32 +205,37 @@ def exposition() -> tuple[bytes, str]:
     return generate_latest(registry()), CONTENT_TYPE_LATEST
 
 
-def forget(pid: int) -> None:
+def forget(pid: int) -> list[str]:
     """A process of the group has ended: call it once, after it was reaped.
 
     What it had in hand (waiters) is gone, what it counted stays: its files are added to those of the dead, so that
     counters never go back, and a process that is restarted for years leaves no more files than it has now. Without a
-    group there is nothing to forget.
+    group there is nothing to forget. Returns the names of the files that could not be read and were removed. Raises
+    OSError where there is no room: the files stay, and are counted, until the next call.
     """
     if not os.environ.get(DIRECTORY):
-        return
+        return []
+    bad = []
     with _locked(fcntl.LOCK_EX):
         _mark_dead(pid)
-        for left in Path(os.environ[DIRECTORY]).glob(f"*_{pid}.db"):
-            kind = left.name.removesuffix(f"_{pid}.db")
-            kept = _Files(str(left.with_name(f"{kind}_0.db")))
-            for key, value, timestamp, _ in _Files.read_all_values_from_file(str(left)):
-                known, at = kept.read_value(key)
-                if not kind.startswith("gauge"):
-                    kept.write_value(key, known + value, 0.0)
-                elif timestamp > at:
-                    kept.write_value(key, value, timestamp)
-            kept.close()
-            left.unlink()
+        _unmerged.add(pid)
+        for each in list(_unmerged):
+            for left in Path(os.environ[DIRECTORY]).glob(f"*_{each}.db"):
+                try:
+                    metric_files.merge(left.with_name(f"{left.name.removesuffix(f'_{each}.db')}_0.db"), left)
+                except metric_files.Spoiled:
+                    bad.append(left.name)
+            _unmerged.discard(each)
+    return bad
 
 
 @contextmanager
 def _locked(how: int) -> Iterator[None]:
-    with Path(os.environ[DIRECTORY], "lock").open("a") as file:
+    try:
+        file = Path(os.environ[DIRECTORY], "lock").open("a")  # noqa: SIM115
+    except OSError:  # no descriptor or no room is left: to be asked in the middle of `forget` is unlikely enough
+        yield
+        return
+    with file:
         fcntl.flock(file, how)
         yield

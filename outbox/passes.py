@@ -1,12 +1,19 @@
-"""Passes of a daemon at fixed intervals, by APScheduler: they never overlap, and one that is late follows promptly."""
+"""Passes of a daemon at fixed intervals, by APScheduler: they never overlap, and one that is late follows promptly.
+
+Intervals are kept on a clock that never steps: a wall clock that is set back would stop the passes for as long as the
+step, and one that is set forward by years would make the scheduler list every pass that it thinks it has missed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
 
 from idem.outbox import telemetry
 from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
@@ -19,8 +26,40 @@ PASS_AGAIN = 0.05
 """Seconds after a pass that overran its interval until the next one starts (IB-155)."""
 
 
+class _Steady(tzinfo):
+    """What APScheduler takes for the time: seconds of `time.monotonic` since an arbitrary start.
+
+    It asks only `datetime.now(timezone)`, and that asks the time zone what the system's time is there.
+    """
+
+    _START = datetime(2000, 1, 1, tzinfo=UTC)
+
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def dst(self, _: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def tzname(self, _: datetime | None) -> str:
+        return "steady"
+
+    def fromutc(self, _: datetime) -> datetime:
+        return (self._START + timedelta(seconds=time.monotonic())).replace(tzinfo=self)
+
+
+class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
+    """After each interval; what was missed is made up for by one pass."""
+
+    def __init__(self, seconds: float) -> None:
+        self._interval = timedelta(seconds=seconds)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
+        following = (previous_fire_time or now) + self._interval
+        return following if following > now else now + self._interval
+
+
 class Passes:
-    """Jobs of one daemon, each at its own interval (seconds), in UTC; each is its own series."""
+    """Jobs of one daemon, each at its own interval (seconds); each is its own series."""
 
     def __init__(self, daemon: str, interval: float, stop: asyncio.Event) -> None:
         self._daemon = daemon
@@ -28,7 +67,7 @@ class Passes:
         self._stop = stop
         self._running: set[asyncio.Task[object]] = set()
         self._scheduler = AsyncIOScheduler(
-            timezone="UTC", job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+            timezone=_Steady(), job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         )
 
     def add(self, name: str, work: Callable[[], Awaitable[object]], interval: float | None = None) -> None:
@@ -45,7 +84,7 @@ class Passes:
             finally:
                 self._running.discard(task)
 
-        self._scheduler.add_job(run, "interval", seconds=every, id=name)
+        self._scheduler.add_job(run, _Every(every), id=name)
 
     async def run(self, life: Life) -> None:
         """Run until the stop is set, then wait for the passes that run."""

@@ -6,8 +6,9 @@ Python code give the same thing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
@@ -21,6 +22,8 @@ class Question:
 
     `sent_at`: POSIX seconds of the first send, by the database's clock; None where nothing was sent. `method` and
     `path` are those of the frozen request. `earlier_keys`: provider keys of earlier generations, which count as ours.
+    `asked_at`: when it is asked, in POSIX seconds. The daemons give the database's clock, because a look that comes too
+    late proves nothing; only a test or a program without a database takes this machine's.
     """
 
     provider_key: str
@@ -30,6 +33,7 @@ class Question:
     method: str = ""
     path: str = ""
     earlier_keys: tuple[str, ...] = ()
+    asked_at: float = field(default_factory=time.time)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ cancel, the quiet time raised: it may have been a replay or a cancel.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -61,6 +62,7 @@ class Taken:
     sent_at: float | None = None
     earlier_keys: tuple[str, ...] = ()
     later_keys: tuple[str, ...] = ()
+    asked_at: float = math.inf
 
     @property
     def looks_then(self) -> int:
@@ -72,7 +74,9 @@ class Taken:
         """What the provider is asked about this row with."""
         awaiting = self.status is OutboxStatus.AWAITING
         method, path = ("", "") if self.request is None else (self.request.method, self.request.path)
-        return Question(self.provider_key, self.reference, awaiting, self.sent_at, method, path, self.earlier_keys)
+        return Question(
+            self.provider_key, self.reference, awaiting, self.sent_at, method, path, self.earlier_keys, self.asked_at
+        )
 
 
 LATER_KEYS = 2
@@ -149,6 +153,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        t.inline, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
        extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
+       extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        EXISTS (SELECT FROM idem.dead_letters l
                 WHERE l.intent_id = t.intent_id AND l.resolved_at IS NULL
                   AND l.reason IN ('conflict', 'possible_duplicate'))
@@ -240,6 +245,7 @@ async def take(
             sent_at=r.sent_at,
             earlier_keys=tuple(r.earlier_keys),
             later_keys=tuple(r.later_keys),
+            asked_at=r.asked_at,
         )
         for r in found
     ]

@@ -34,7 +34,11 @@ def gathered(
     with (
         metrics_folder() as folder,
         Reaper(address) as reaper,
-        Children({**environment, metrics.DIRECTORY: folder}, grace=grace, longest_wait=LONGEST_RESTART) as children,
+        Children(
+            {**environment, **({metrics.DIRECTORY: folder} if folder else {})},
+            grace=grace,
+            longest_wait=LONGEST_RESTART,
+        ) as children,
     ):
         stop.hold()
         yield Supervisor(children, reaper, stop, patience)

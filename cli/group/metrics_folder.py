@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from idem.outbox import metrics
+from idem.outbox import daemon_events, metrics
 from idem.testing.embedded import EmbeddedError, locks
 
 PREFIX = "idem-metrics-"
@@ -26,18 +26,26 @@ def metrics_folder() -> Iterator[str]:
     """A fresh folder, removed at the end; those of supervisors that were killed go too.
 
     Names it to `idem.outbox.metrics` of this process as well, which must be loaded by now: the supervisor counts
-    nothing and leaves no file of its own there.
+    nothing and leaves no file of its own there. An empty name where there is no room for one: nothing else needs it.
     """
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = _made(stack)
+        except (OSError, EmbeddedError) as error:
+            daemon_events.no_metrics_folder(str(error))
+            yield ""
+            return
+        os.environ[metrics.DIRECTORY] = folder
+        stack.callback(os.environ.pop, metrics.DIRECTORY, None)
+        yield folder
+
+
+def _made(stack: contextlib.ExitStack) -> str:
     _clear_left_overs()
     folder = tempfile.mkdtemp(prefix=PREFIX)
-    os.environ[metrics.DIRECTORY] = folder
-    try:
-        with locks.opened(Path(folder) / _LOCK) as lock:
-            locks.try_lock(lock, locks.EXCLUSIVE)
-            yield folder
-    finally:
-        os.environ.pop(metrics.DIRECTORY, None)
-        shutil.rmtree(folder, ignore_errors=True)
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    locks.try_lock(stack.enter_context(locks.opened(Path(folder) / _LOCK)), locks.EXCLUSIVE)
+    return folder
 
 
 def _clear_left_overs() -> None:

@@ -48,7 +48,7 @@ class Supervisor:
         daemon_events.process_ended(death.name, death.pid, death.how, death.again)
         self._reaper.dead(death)
         try:
-            metrics.forget(death.pid)
+            daemon_events.metrics_unreadable(metrics.forget(death.pid))
         except Exception as error:  # a full disk, a file that was half-written: counts are no reason to end the daemons
             telemetry.broken("supervisor", error, f"metrics of {death.name}")
 

@@ -6,7 +6,6 @@ which are about the object that the call made.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
@@ -62,7 +61,7 @@ class EventLookup:
 
         Raises Unrenderable.
         """
-        if question.sent_at is None or time.time() - question.sent_at > self.kept - self.slack:
+        if question.sent_at is None or question.asked_at - question.sent_at > self.kept - self.slack:
             return None
         if self._types(question) is None:
             return None

@@ -44,6 +44,7 @@ SELECT n.id AS intent_id, n.operation, n.state, n.outcome, n.provider_reference,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        r.outbox_id, r.method, r.path,
        extract(epoch FROM coalesce(o.first_sent_at, r.created_at, n.created_at))::float8 AS sent_at,
+       extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = r.outbox_id
               ORDER BY q.generation DESC) AS keys
   FROM unnest(%(intents)s::uuid[]) AS a (id)
@@ -113,6 +114,7 @@ def _ours(row: Any) -> Ours:
         path=row.path or "",
         keys=tuple(row.keys),
         sent_at=row.sent_at,
+        asked_at=row.asked_at,
     )
 
 

@@ -7,6 +7,7 @@ there is foreign, and is only counted (hazard 40).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -56,12 +57,15 @@ class Ours:
     path: str = ""
     keys: tuple[str, ...] = ()
     sent_at: float | None = None
+    asked_at: float = math.inf
 
     @property
     def question(self) -> Question:
         """What the provider is asked about this call with."""
         newest, *earlier = self.keys or ("",)
-        return Question(newest, self.reference, False, self.sent_at, self.method, self.path, tuple(earlier))
+        return Question(
+            newest, self.reference, False, self.sent_at, self.method, self.path, tuple(earlier), self.asked_at
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ class Hint:
     lease_ends: float
     overridden: bool = False
     later: bool = False
+    asked_at: float = math.inf
 
     def question(self, event: Event) -> Question:
         """By the reference that the event names, and under the key that it carries."""
@@ -41,7 +43,7 @@ class Hint:
         first = said if said in self.keys else next(iter(self.keys), "")
         return Question(
             first or "", event.reference or self.reference, self.status is OutboxStatus.AWAITING, self.sent_at,
-            self.method, self.path, tuple(key for key in self.keys if key != first),
+            self.method, self.path, tuple(key for key in self.keys if key != first), self.asked_at,
         )  # fmt: skip
 
 
@@ -77,7 +79,8 @@ SELECT t.id, t.event_id, t.tries, t.place, t.intent_id, t.outbox_id, t.absents, 
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = t.outbox_id
               ORDER BY q.generation DESC) AS keys,
        r.method, r.path, o.status, o.provider_reference AS known,
-       extract(epoch FROM coalesce(o.first_sent_at, r.created_at))::float8 AS sent_at
+       extract(epoch FROM coalesce(o.first_sent_at, r.created_at))::float8 AS sent_at,
+       extract(epoch FROM statement_timestamp())::float8 AS asked_at
   FROM taken t
   LEFT JOIN idem.outbox o ON o.id = t.outbox_id
   LEFT JOIN LATERAL (SELECT q.method, q.path, q.created_at FROM idem.requests q WHERE q.outbox_id = t.outbox_id
@@ -121,6 +124,7 @@ def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
         lease_ends=lease_ends,
         overridden=row.overridden,
         later=row.later,
+        asked_at=row.asked_at,
     )
 
 

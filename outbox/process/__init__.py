@@ -1,0 +1,1 @@
+"""What surrounds a process and may fail while its work goes on: the reader of its log, the folder of its metrics."""

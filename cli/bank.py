@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from idem.cli import streams
 from idem.cli.options import examples
 
 app = typer.Typer(
@@ -68,4 +69,5 @@ def run(
         chosen = replace(base, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     except bank.SettingsError as error:
         raise typer.BadParameter(str(error)) from None
-    bank.run(chosen, lambda url: typer.echo(url))
+    with streams.unblocked():
+        bank.run(chosen, lambda url: typer.echo(url))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from idem.cli import db, opening
+from idem.cli import db, opening, streams
 from idem.cli.application import App, application
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, say, table
@@ -140,6 +140,7 @@ def run_reconciler(
     run_daemon(config, "reconciler", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
 
 
+@streams.unblocked()
 def run_daemon(
     config: Path | None,
     name: str,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -23,6 +21,7 @@ from idem.cli import (
     recover,
     run,
     status,
+    streams,
     tenants,
     tokens,
     unknowns,
@@ -87,10 +86,13 @@ def idem(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. A traceback means a fault of idem's own."""
-    try:
-        return _run(arguments)
-    finally:
-        _end_output()
+    with streams.guarded() as out:
+        code = _run(arguments)
+        out.flush()
+        if out.error is not None:
+            say(f"idem: the output could not be written: {out.error.strerror}")
+            code = code or FAILED
+    return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -108,16 +110,6 @@ def _run(arguments: Sequence[str] | None) -> int:
         say(f"idem: {message}")
         return code
     return 0
-
-
-def _end_output() -> None:
-    # What nobody reads any more (`idem run | head`) must not become the exit code 120 of an interpreter that flushes.
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import socket
@@ -104,7 +105,10 @@ def confirm(question: str, *, yes: bool) -> None:
 
     # typer.confirm would write to standard output, where the JSON goes.
     typer.echo(f"{question} [y/N] ", nl=False, err=True)
-    answer = sys.stdin.readline()
+    answer = ""
+    if sys.stdin is not None:  # closed
+        with contextlib.suppress(OSError, ValueError):
+            answer = sys.stdin.readline()
     if not answer:
         raise Refusal("nothing was changed: nobody answered. Use --yes where nobody can")
     if answer.strip().lower() not in ("y", "yes"):

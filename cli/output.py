@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import contextlib
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,10 +14,16 @@ from uuid import UUID
 
 import typer
 
+from idem.outbox.process.terminal import encoded, printable
+
 
 def as_json(data: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Print as JSON: times in UTC (ISO 8601), bytes in base64, integers digit for digit. `indent` None: in one line."""
-    typer.echo(json.dumps(data, default=_plain, ensure_ascii=False, indent=indent))
+    """Print as JSON: times in UTC (ISO 8601), bytes in base64, integers digit for digit. `indent` None: in one line.
+
+    Characters that are not seen, and those that the output's encoding lacks, are escaped.
+    """
+    codec = codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
+    typer.echo(encoded(data, default=_plain, indent=indent, ascii=not codec.startswith("utf")))
 
 
 def _plain(value: object) -> Any:
@@ -79,9 +85,9 @@ def text(value: object) -> str:
         case datetime():
             return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
         case Mapping() | list():
-            return json.dumps(value, default=_plain, ensure_ascii=False)
+            return encoded(value, default=_plain)
         case _:
-            return "".join(c if c.isprintable() else "\ufffd" for c in str(value))
+            return printable(str(value))
 
 
 def age(seconds: float | None) -> str:
@@ -94,4 +100,4 @@ def age(seconds: float | None) -> str:
 def say(message: str) -> None:
     """A message for the person at the terminal, beside the output; where nobody reads it any more, it is lost."""
     with contextlib.suppress(OSError):
-        typer.echo(message, err=True)
+        typer.echo("\n".join(printable(line) for line in message.split("\n")), err=True)

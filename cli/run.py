@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from idem.cli import daemons, opening
+from idem.cli import daemons, opening, streams
 from idem.cli.application import App
 from idem.cli.daemons import WAIT, Level, Log, Wait
 from idem.cli.options import Config, examples
@@ -58,7 +58,7 @@ def run(
     from idem.outbox import telemetry
     from idem.outbox.http.serving import listen
 
-    with stop_on_signals() as stop:
+    with streams.unblocked(), stop_on_signals() as stop:
         found, address = opening.configuration(config), opening.address(config)
         telemetry.set_up(json=log == "json", level=log_level)
         at = found.settings.api.host if host is None else host, found.settings.api.port if port is None else port

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idem.cli import db, opening
+from idem.cli import db, opening, streams
 from idem.cli.application import App
 from idem.cli.daemons import Level, Log
 from idem.cli.options import Config, examples
@@ -50,6 +50,7 @@ def up(
     from idem.outbox import telemetry
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(streams.unblocked())
         stop = stack.enter_context(stop_on_signals())
         stack.enter_context(homes.claimed(home))
         telemetry.set_up(json=log == "json", level=log_level)

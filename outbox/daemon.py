@@ -138,12 +138,23 @@ async def wait(event: asyncio.Event, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set. A second signal changes nothing: running calls are finished (IB-172)."""
+    """An event that SIGTERM, SIGINT and SIGHUP set. A second one changes nothing: running calls are finished (IB-172).
+
+    Where SIGHUP is ignored (nohup), the end of the terminal is not ours, and stays ignored.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def told(number: signal.Signals) -> None:
+        if not stop.is_set():
+            daemon_events.told_to_stop(number.name)
+        stop.set()
+
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     for number in numbers:
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, told, number)
     try:
         yield stop
     finally:

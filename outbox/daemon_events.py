@@ -74,6 +74,26 @@ def metrics_unreadable(files: list[str]) -> None:
         log.warning("metrics_unreadable", files=files)
 
 
+def lines_lost(lines: int) -> None:
+    """Log lines that were given up, because whoever reads them does not read."""
+    metrics.LINES_LOST.inc(lines)
+
+
+def lines_lost_until_now(lines: int) -> None:
+    """The reader reads again: how many it will never see."""
+    log.warning("log_lines_lost", lines=lines)
+
+
+_known_bad: set[str] = set()
+
+
+def metric_files(bad: list[str]) -> None:
+    """The files that could not be read when metrics were asked for: each is told of once, and counted."""
+    metrics.FILES_BAD.set(len(bad))
+    metrics_unreadable([each for each in bad if each not in _known_bad])
+    _known_bad.update(bad)
+
+
 def no_metrics_folder(error: str) -> None:
     """A group without a folder: each process serves its own metrics, and the API shows its own alone."""
     log.error(
@@ -91,6 +111,11 @@ def process_ended(name: str, pid: int, how: str, again: float | None) -> None:
     """It ended; `again`: seconds until it is started again, None where that was the end."""
     tell, more = (log.info, {}) if again is None else (log.error, {"again_in": round(again, 1)})
     tell("process_ended", process=name, pid=pid, how=how, **more)
+
+
+def told_to_stop(by: str) -> None:
+    """A daemon was told to stop, by this signal: it takes nothing new and finishes what runs."""
+    log.info("told_to_stop", signal=by)
 
 
 def stopping(seconds: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import hashlib
 import logging
 import sys
@@ -13,6 +15,8 @@ import psycopg
 import structlog
 
 from idem.outbox.errors import IdemError
+from idem.outbox.process.lines import Handed
+from idem.outbox.process.terminal import coloured
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("idem")
 
@@ -24,7 +28,7 @@ def set_up(*, json: bool, level: str = "info") -> None:
     lines = _Lines(sys.stderr)
     renderer: structlog.typing.Processor
     renderer = (
-        structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=coloured(sys.stderr))
     )
     structlog.configure(
         processors=[
@@ -42,7 +46,8 @@ def set_up(*, json: bool, level: str = "info") -> None:
 def quietly() -> None:
     """For a process that is somebody else's: lines go to the logger `idem` of the standard library.
 
-    Where the application has configured structlog itself, its own configuration holds.
+    Where the application has configured structlog itself, its own configuration holds. A handler of the application's
+    that waits for its reader never holds up an event loop: see `Handed`.
     """
     if structlog.is_configured():
         return
@@ -52,9 +57,22 @@ def quietly() -> None:
             structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=lambda *_: logging.getLogger("idem"),
+        logger_factory=lambda *_: _handed(),
         cache_logger_on_first_use=False,
     )
+
+
+@functools.cache
+def _handed() -> Handed:
+    return Handed(logging.getLogger("idem"), _in_loop)
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Lines:

@@ -177,6 +177,8 @@ LAST_PASS = Gauge(
 
 # The library is not typed there.
 _mark_dead: Any = mark_process_dead
+unreadable: list[str] = []
+"""The files that could not be read when the metrics of a group were last asked for."""
 _unmerged: set[int] = set()
 """Processes that have ended while there was no room for what they counted, which still is in their own files."""
 
@@ -186,8 +188,7 @@ class _Group(Collector):
 
     def collect(self) -> Iterable[Metric]:
         with _locked(fcntl.LOCK_SH):
-            found, bad = metric_files.collected(Path(os.environ[DIRECTORY]))
-        FILES_BAD.set(len(bad))
+            found, unreadable[:] = metric_files.collected(Path(os.environ[DIRECTORY]))
         return found
 
 

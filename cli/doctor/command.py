@@ -14,6 +14,7 @@ from idem.cli.doctor.findings import Finding, Level, several
 from idem.cli.failures import FAILED, FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, text
+from idem.outbox.process.terminal import coloured
 
 EXAMPLES = (
     examples("idem doctor", "idem doctor --replicas 4", "idem doctor --strict --json")
@@ -74,7 +75,7 @@ async def _doctor(config: Path | None, replicas: int, *, show: bool) -> list[Fin
 def _show(finding: Finding) -> None:
     # Line by line, as it is found: a database in trouble takes its time.
     level = f"{finding.level:7}"
-    if sys.stdout.isatty():
+    if coloured(sys.stdout):
         level = typer.style(level, fg=COLOURS[finding.level], bold=finding.level != "ok")
     typer.echo(f"{level}  {finding.check}: {text(finding.what)}")
     if finding.do:

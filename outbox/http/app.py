@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from idem.outbox import metrics, telemetry
+from idem.outbox import daemon_events, metrics, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
 from idem.outbox.http import openapi, problems, responses
@@ -161,6 +161,7 @@ async def alive(_: Request) -> Response:
 
 async def _metrics(_: Request) -> Response:
     text, media_type = metrics.exposition()
+    daemon_events.metric_files(metrics.unreadable)
     return Response(text, headers={"Content-Type": media_type})
 
 

@@ -212,7 +212,8 @@ def _add(found: dict[str, Any], name: str, content: list[Entry]) -> None:
         metric_name, sample, labels, help_text = json.loads(key)
         samples.append((str(metric_name), str(sample), tuple(sorted(labels.items())), str(help_text), value, timestamp))
     for metric_name, sample, labels, help_text, value, timestamp in samples:
-        metric = found.get(metric_name)
+        # The library keeps there what its types do not have.
+        metric: Any = found.get(metric_name)
         if metric is None:
             metric = found[metric_name] = Metric(metric_name, help_text, kind)
         if kind == "gauge":
@@ -224,4 +225,4 @@ def _add(found: dict[str, Any], name: str, content: list[Entry]) -> None:
 
 def install() -> None:
     """Have the library keep its values in these files. In this process alone, before its first metric is made."""
-    values.MmapedDict = MetricFile
+    vars(values)["MmapedDict"] = MetricFile

@@ -9,7 +9,7 @@ from idem.testing.bank.settings import BankSettings
 
 
 def run(settings: BankSettings, ready: Callable[[str], None] | None = None) -> None:
-    """Run a bank until SIGTERM or SIGINT; `ready` is told its URL when it listens.
+    """Run a bank until SIGTERM, SIGINT or SIGHUP; `ready` is told its URL when it listens.
 
     Raises:
         LogInUse, LogCorrupt, OSError: the log or the port cannot be had.
@@ -20,7 +20,9 @@ def run(settings: BankSettings, ready: Callable[[str], None] | None = None) -> N
 async def _run(settings: BankSettings, ready: Callable[[str], None] | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    # Who starts us with nohup means that the end of the terminal is not ours.
+    hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
         loop.add_signal_handler(number, stop.set)
     async with Bank(settings) as bank:
         if ready is not None:

@@ -117,7 +117,9 @@ def test_ib_164_counters_never_decrease_when_processes_stop(group: Mapping[str, 
 def test_a_process_of_a_group_shows_the_whole_group(group: Mapping[str, str]) -> None:
     other = start(group, "1", "stay")
     one = start(group, "1", "exposition")
-    text, _ = one.communicate(timeout=20)
+    assert one.stdout is not None
+    text = one.stdout.read()
+    one.communicate(timeout=20)
     assert b'idem_claimed_total{account="a",provider="p"} 4.0' in text
     assert b"# HELP idem_claimed_total Rows claimed." in text
     end(other, signal.SIGTERM)

@@ -9,8 +9,9 @@ import typer
 
 from idem.cli import daemons, opening
 from idem.cli.application import App
-from idem.cli.daemons import WAIT, Level, Log, Wait
+from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
 from idem.cli.options import Config, examples
+from idem.cli.output import say
 
 if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
@@ -30,15 +31,28 @@ def run_api(
     ] = None,
     log: Log = "console",
     log_level: Level = "info",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Serve /metrics, /healthz and /readyz on this port too, in a thread of their own.",
+            show_default="none",
+        ),
+    ] = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     wait: Wait = WAIT,
 ) -> None:
-    """Take requests over HTTP, webhooks too, until SIGTERM: running requests are answered, then the exit code is 0."""
+    """Take requests over HTTP, webhooks too, until SIGTERM: running requests are answered, then the exit code is 0.
+
+    A probe at the metrics port is answered whatever the clients' port is busy with.
+    """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         settings = found.settings.api
-        await _serve(
-            database, catalogue, found, settings.host if host is None else host, settings.port if port is None else port
-        )
+        at = settings.host if host is None else host, settings.port if port is None else port
+        beside = None if metrics_port is None else (metrics_host, metrics_port)
+        await _serve(database, catalogue, found, at, beside)
 
     daemons.run_daemon(
         config,
@@ -51,9 +65,12 @@ def run_api(
     )
 
 
-async def _serve(database: Database, catalogue: Catalogue, found: Configuration, host: str, port: int) -> None:
+async def _serve(
+    database: Database, catalogue: Catalogue, found: Configuration, at: tuple[str, int], beside: tuple[str, int] | None
+) -> None:
     from idem.outbox.daemon import Life, stop_on_signals
     from idem.outbox.http.app import Api
+    from idem.outbox.http.beside import Beside, Health
     from idem.outbox.http.serving import serve
     from idem.outbox.wakeup import Nudge
     from idem.reconciler.webhooks import endpoint
@@ -62,30 +79,37 @@ async def _serve(database: Database, catalogue: Catalogue, found: Configuration,
     nudge = Nudge(database.address)
     events = endpoint.routes(database, catalogue, found.settings.webhooks)
     api = Api(database, catalogue, settings, nudge=nudge, more=events)
-    life, done = Life("api"), asyncio.Event()
+    life, done, health = Life("api"), asyncio.Event(), Health()
+    probes = None if beside is None else Beside(*beside, health, name="api")
+    if probes is not None:
+        say(f"metrics and probes on http://{opening.in_url(probes.host)}:{probes.port}/metrics")
 
     async def drained() -> None:
         await stop.wait()
+        health.draining = True
         api.drain()
 
     with stop_on_signals() as stop:
         try:
             async with asyncio.TaskGroup() as group:
-                beside = [
+                running = [
                     group.create_task(api.run(done)),
+                    group.create_task(health.beats(done)),
                     group.create_task(life.run(database, done)),
                     group.create_task(drained()),
                 ]
                 try:
                     await serve(
-                        api.app, host, port, stop, drain=settings.drain,
-                        ready=opening.listening,
+                        api.app, *at, stop, drain=settings.drain,
+                        ready=opening.listening, reserved=settings.pool + 2,
                     )  # fmt: skip
                 finally:
                     done.set()
-                    beside[-1].cancel()
+                    running[-1].cancel()
         except* Exception as failed:
             raise failed.exceptions[0] from None
         finally:
             await life.end(database)
             nudge.close()
+            if probes is not None:
+                probes.close()

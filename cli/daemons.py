@@ -161,19 +161,20 @@ def run_daemon(
     """
     from idem.outbox import telemetry
     from idem.outbox.database import Database
+    from idem.outbox.http import descriptors
 
     found = opening.configuration(config)
     address = opening.address(config)
+    descriptors.raise_limit()
     telemetry.set_up(json=log == "json", level=level)
     if wait > 0:
         asyncio.run(wait_for_database(address, name, wait))
     asyncio.run(check_database(config, name))
+    beside = None
     if port is not None:
-        from prometheus_client import start_http_server
+        from idem.outbox.http.beside import Beside
 
-        from idem.outbox import metrics
-
-        start_http_server(port, addr=host, registry=metrics.registry())
+        beside = Beside(host, port, name=name)
         say(f"metrics on http://{host}:{port}/metrics")
 
     async def started() -> Any:
@@ -186,7 +187,11 @@ def run_daemon(
         finally:
             await database.close()
 
-    return asyncio.run(started())
+    try:
+        return asyncio.run(started())
+    finally:
+        if beside is not None:
+            beside.close()
 
 
 STARTING = frozenset({"57P03", "53300"})

@@ -11,7 +11,7 @@ import typer
 
 from idem.cli import daemons, opening, streams
 from idem.cli.application import App
-from idem.cli.daemons import WAIT, Level, Log, Wait
+from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
 from idem.cli.options import Config, examples
 
 if TYPE_CHECKING:
@@ -42,6 +42,16 @@ def run(
     api: Annotated[bool, typer.Option("--api/--no-api", help="Serve the HTTP API and the webhooks too.")] = True,
     log: Log = "console",
     log_level: Level = "info",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            show_default="none",
+            help="Have the API serve /metrics of all, /healthz and /readyz on this port too, in a thread of their own.",
+        ),
+    ] = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     wait: Wait = WAIT,
 ) -> None:
     """Run the API with the webhooks, workers, sweeper and reconciler, until SIGTERM: then the exit code is 0.
@@ -73,7 +83,12 @@ def run(
             for kind in ("sweeper", "reconciler"):
                 group.start(kind, *lines)
             if api:
-                group.start("api", *lines, "--host", at[0], "--port", str(at[1]))
+                beside = (
+                    ()
+                    if metrics_port is None
+                    else ("--metrics-host", metrics_host, "--metrics-port", str(metrics_port))
+                )
+                group.start("api", *lines, "--host", at[0], "--port", str(at[1]), *beside)
             group.run()
 
 

@@ -91,7 +91,9 @@ async def _serve(database: Database, catalogue: Catalogue, found: Configuration,
     living = asyncio.create_task(life.run(database, ended))
     try:
         with stop_on_signals() as stop:
-            await serve(app, host, port, stop, ready=opening.listening)
+            await serve(
+                app, host, port, stop, ready=opening.listening, name="webhooks", reserved=found.settings.webhooks.pool
+            )
     finally:
         ended.set()
         await living

@@ -49,6 +49,12 @@ _ALL: Final = (
         "Will get the same answer.",
     ),
     Problem(
+        "framing_invalid", 400, "It cannot be told where the body ends",
+        "Content-Length and Transfer-Encoding were both sent: what stands between you and idem could see two requests "
+        f"in it. The connection is closed. {NOTHING_HAPPENED}",
+        "Safe, with one of the two headers.",
+    ),
+    Problem(
         "too_many_requests", 429, "Too many requests",
         f"Your account sends more requests a second than it may. {NOTHING_HAPPENED}",
         "Safe after `Retry-After`.",

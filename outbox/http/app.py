@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
+from uuid import UUID
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,6 +29,8 @@ from idem.outbox.http.settings import ApiSettings
 from idem.outbox.http.waiting import Waiters
 from idem.outbox.problems import PROBLEMS
 from idem.outbox.wakeup import Nudge
+
+INTENTS: Final = re.compile(r"/v1/intents/([^/]+)")
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -61,8 +65,8 @@ class Api:
                       DELETE=service.cancel),
                 route("/healthz", GET=alive),
                 route("/readyz", GET=self._ready),
-                route("/metrics", GET=_metrics),
-                route("/openapi.json", GET=self._openapi),
+                *([route("/metrics", GET=_metrics)] if settings.metrics else []),
+                *([route("/openapi.json", GET=self._openapi)] if settings.openapi else []),
                 route("/problems/{code}", GET=_problem),
                 *more,
             ],
@@ -138,12 +142,24 @@ def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
     return Route(path, endpoint, methods=list(methods))
 
 
-async def _unrouted(_: Request, error: Exception) -> Response:
+async def _unrouted(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
     telemetry.refused_request(code)
-    problem = ProblemError(code, f"{PROBLEMS[code].title}.", headers=error.headers).answer()
+    headers = dict(error.headers or {})
+    if code == "method_not_allowed" and (found := INTENTS.fullmatch(request.url.path)):
+        # One path has two meanings: an operation is asked, an intent is looked at.
+        headers["Allow"] = "DELETE, GET, HEAD" if _is_id(found[1]) else "POST"
+    problem = ProblemError(code, f"{PROBLEMS[code].title}.", headers=headers).answer()
     return responses.response(problem)
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _internal_error() -> Response:

@@ -14,24 +14,21 @@ from idem.outbox import operator, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.decisions import Accepted, Decision, Expired, InProgress, Limited, Mismatch, Replay, Retrying, Unknown
 from idem.outbox.ends import End
-from idem.outbox.errors import BodyInvalid, KeyInvalid, ParamsInvalid, Refusal, Unrenderable
-from idem.outbox.http import answers, ledger, reading, suspicious
+from idem.outbox.errors import BodyInvalid, ParamsInvalid, Refusal, Unrenderable
+from idem.outbox.http import answers, ledger, queries, reading, suspicious
 from idem.outbox.http.answers import Asked
 from idem.outbox.http.callers import Caller, Callers
+from idem.outbox.http.connections import ENDED
 from idem.outbox.http.deciding import Store
 from idem.outbox.http.limits import Limits, Misuse
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
 from idem.outbox.http.settings import ApiSettings
 from idem.outbox.http.waiting import Waiters
-from idem.outbox.keys import parse_key
 from idem.outbox.operation import Operation
 from idem.outbox.prepare import Prepared, prepare
 from idem.outbox.states import KeyState
 from idem.outbox.wakeup import Nudge
-
-PAGE = 100
-LARGEST_PAGE = 1000
 
 
 class Service:
@@ -86,11 +83,11 @@ class Service:
     async def list(self, request: Request) -> Response:
         """`GET /v1/intents`"""
         caller = await self._caller(request)
-        query = _query(request, ("state", "operation", "key", "before", "limit"))
-        limit = _limit(query.get("limit"))
-        state = _one_of("state", query.get("state"), [each for each in KeyState if each != KeyState.EXPIRED])
-        operation = _one_of("operation", query.get("operation"), sorted(self._catalogue.operations))
-        key, before = _key(query.get("key"), operation), _id("before", query.get("before"))
+        query = queries.parameters(request, ("state", "operation", "key", "before", "limit"))
+        limit = queries.limit(query.get("limit"))
+        state = queries.one_of("state", query.get("state"), [each for each in KeyState if each != KeyState.EXPIRED])
+        operation = queries.one_of("operation", query.get("operation"), sorted(self._catalogue.operations))
+        key, before = queries.key(query.get("key"), operation), queries.intent("before", query.get("before"))
         found = await self._store.run(
             lambda connection: ledger.intents(
                 connection, caller.tenant, state=state, operation=operation, key=key, before=before, limit=limit
@@ -190,18 +187,24 @@ class Service:
             self._nudge.wake()
 
     async def _wait(self, request: Request, wish: Prepared, seconds: float) -> End:
-        """Until the end, or the end of the client's patience. A client that goes away waits for nothing."""
-        waiting = asyncio.create_task(
-            self._waiters.wait((wish.tenant, wish.operation.name, wish.key, wish.fingerprint), seconds)
-        )
+        """Until the end, or the end of the client's patience. A client that goes away waits for nothing; one that has
+        ended its side may be gone, or may read: it hears at once how things stand."""
+        about = (wish.tenant, wish.operation.name, wish.key, wish.fingerprint)
+        waiting = asyncio.create_task(self._waiters.wait(about, seconds))
         gone = asyncio.create_task(_gone(request))
+        ended = asyncio.create_task(_ended(request))
         try:
-            await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waiting, gone, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done() and ended.done():
+                waiting.cancel()
+                waiting = asyncio.create_task(self._waiters.wait(about, 0.0))
+                await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 raise ClientGone
             return waiting.result()
         finally:
             gone.cancel()
+            ended.cancel()
             waiting.cancel()
 
     async def _cancelled_by_another(self, tenant: str, intent: UUID) -> dict[str, Any] | None:
@@ -241,6 +244,11 @@ async def _gone(request: Request) -> None:
         pass
 
 
+async def _ended(request: Request) -> None:
+    event: asyncio.Event = getattr(request.state, ENDED, None) or asyncio.Event()
+    await event.wait()
+
+
 def _intent(request: Request) -> UUID:
     try:
         return UUID(request.path_params["intent"])
@@ -250,46 +258,3 @@ def _intent(request: Request) -> UUID:
 
 def _unknown_intent() -> ProblemError:
     return ProblemError("not_found", "There is no such intent.")
-
-
-def _query(request: Request, known: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name not in known:
-            raise ProblemError("query_invalid", f"There is no parameter of this name; known are {', '.join(known)}.")
-        if name in found:
-            raise ProblemError("query_invalid", f"{name} is there more than once.")
-        found[name] = value
-    return found
-
-
-def _one_of(name: str, value: str | None, allowed: list[Any]) -> str | None:
-    if value is not None and value not in allowed:
-        raise ProblemError("query_invalid", f"{name} is one of {', '.join(allowed) or 'nothing here'}.")
-    return value
-
-
-def _key(value: str | None, operation: str | None) -> str | None:
-    if value is None:
-        return None
-    if operation is None:
-        raise ProblemError("query_invalid", "key belongs to an operation: say operation too.")
-    try:
-        return parse_key(value)
-    except KeyInvalid as error:
-        raise ProblemError("query_invalid", reading.sentence(error)) from None
-
-
-def _id(name: str, value: str | None) -> UUID | None:
-    try:
-        return None if value is None else UUID(value)
-    except ValueError:
-        raise ProblemError("query_invalid", f"{name} is the id of an intent.") from None
-
-
-def _limit(value: str | None) -> int:
-    if value is None:
-        return PAGE
-    if not (value.isascii() and value.isdigit() and len(value) <= 6 and 1 <= int(value) <= LARGEST_PAGE):
-        raise ProblemError("query_invalid", f"limit is a whole number from 1 to {LARGEST_PAGE}.")
-    return int(value)

@@ -1,6 +1,7 @@
 """An ASGI application on a port, inside a running loop, until an event is set.
 
-uvicorn does the HTTP; signals, the end of listening and the port are ours, because a daemon stops in one way only.
+uvicorn does the HTTP; signals, the taking and the end of connections and the port are ours, because a daemon stops in
+one way only, and because no client may take the place of all others.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from typing import Any, Final
 
 import uvicorn
 
+from idem.outbox import telemetry
 from idem.outbox.errors import ConfigError
+from idem.outbox.http import descriptors
+from idem.outbox.http.connections import KEEP_ALIVE, Connection, Connections
+from idem.outbox.http.gate import Gate
 
 BACKLOG: Final = 4096
 """Connections that may wait to be taken; the kernel cuts it to net.core.somaxconn."""
 
 LARGEST_HEAD: Final = 32 * 1024
 """Bytes of request line and headers together: far more than a key, a token and a trace need."""
-
-KEEP_ALIVE: Final = 75
-"""Seconds for which an idle connection is kept: longer than load balancers keep theirs (60 s as a rule), because what
-they send on a connection that is just being closed fails."""
 
 GRACE: Final = 40
 """Seconds for which running requests may go on after the end of listening. Those that wait are answered before it."""
@@ -35,13 +36,32 @@ logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, connections: Connections) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
+        self._listening = listening
+        self._connections = connections
+        self._taking: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            raise RuntimeError("the application did not start")
+        self.servers = []
+        self._taking = asyncio.create_task(self._connections.take(self._listening, self._connection))
+        self.started = True
         self.up.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.wait({self._taking})
+        await super().shutdown([self._listening])
+
+    def _connection(self) -> Connection:
+        return Connection(
+            self._connections, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -52,7 +72,7 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes any free one. Raises ConfigError where the address cannot be taken."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        taken = socket.socket(found[0], socket.SOCK_STREAM)
+        taken = socket.socket(found[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise ConfigError(f"{host}: this address cannot be listened on: {error.strerror}") from None
     try:
@@ -75,27 +95,48 @@ async def serve(
     *,
     drain: float = 0.0,
     ready: Callable[[str, int], None] | None = None,
+    name: str = "api",
+    reserved: int = 0,
 ) -> None:
     """Serve until `stop` is set and `drain` more seconds have passed; running requests are finished.
 
     `ready` is called once with the address that is listened on. The app's lifespan, if it has one, is around all of
-    it. Raises ConfigError where the address cannot be taken.
+    it. `name` stands in the event that no connection can be taken; `reserved` descriptors are the process's own. Raises
+    ConfigError where the address cannot be taken.
     """
-    taken = listen(host, port)
+    await serve_on(listen(host, port), app, stop, drain=drain, ready=ready, name=name, reserved=reserved)
+
+
+async def serve_on(
+    taken: socket.socket,
+    app: Any,
+    stop: asyncio.Event,
+    *,
+    drain: float = 0.0,
+    ready: Callable[[str, int], None] | None = None,
+    name: str = "api",
+    reserved: int = 0,
+    most: int | None = None,
+) -> None:
+    """The same on a socket that listens, and is closed at the end; at most `most` connections."""
+    room = descriptors.room(reserved)
+    doing = f"taking connections: {descriptors.LIMIT_TEXT}"
+    connections = Connections(
+        room if most is None else min(room, most), lambda error: telemetry.broken(name, error, doing)
+    )
     config = uvicorn.Config(
-        app,
+        Gate(app),
         http="h11",
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=LARGEST_HEAD,
     )
-    server = _Server(config)
+    server = _Server(config, taken, connections)
     running = asyncio.create_task(server.serve(sockets=[taken]))
     up, stopped = asyncio.create_task(server.up.wait()), asyncio.create_task(stop.wait())
     try:

@@ -84,6 +84,14 @@ class ApiSettings(Section):
         description="Seconds for which a token that was looked up is believed; default 10s: a revoked one works for "
         "as long.",
     )
+    metrics: bool = Field(
+        default=True,
+        description="Whether the clients' port answers GET /metrics; default true. Switch it off where strangers reach "
+        "that port, and use `--metrics-port`.",
+    )
+    openapi: bool = Field(
+        default=True, description="Whether the clients' port answers GET /openapi.json; default true."
+    )
     drain: Duration = Field(
         default=0.0,
         ge=0,

@@ -137,7 +137,7 @@ def test_probes_ask_what_the_api_has() -> None:
     assert {name: get["path"] for name, get in asked.items()} == {
         "startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"
     }  # fmt: skip
-    assert {get["port"] for get in asked.values()} == {"http"}
+    assert {get["port"] for get in asked.values()} == {"metrics"}  # a thread of its own
 
 
 def test_idem_is_process_1_and_no_one_is_root() -> None:

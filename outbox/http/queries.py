@@ -1,0 +1,64 @@
+"""The query of a list: its parameters, each once, each checked. Everything else is a 400."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from starlette.requests import Request
+
+from idem.outbox.errors import KeyInvalid
+from idem.outbox.http import reading
+from idem.outbox.http.problems import ProblemError
+from idem.outbox.keys import parse_key
+
+PAGE = 100
+LARGEST_PAGE = 1000
+
+
+def parameters(request: Request, known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters, all of them known. Raises ProblemError."""
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            raise ProblemError("query_invalid", f"There is no parameter of this name; known are {', '.join(known)}.")
+        if name in found:
+            raise ProblemError("query_invalid", f"{name} is there more than once.")
+        found[name] = value
+    return found
+
+
+def one_of(name: str, value: str | None, allowed: list[Any]) -> str | None:
+    """A value that is one of these. Raises ProblemError."""
+    if value is not None and value not in allowed:
+        raise ProblemError("query_invalid", f"{name} is one of {', '.join(allowed) or 'nothing here'}.")
+    return value
+
+
+def key(value: str | None, operation: str | None) -> str | None:
+    """The key of an operation. Raises ProblemError."""
+    if value is None:
+        return None
+    if operation is None:
+        raise ProblemError("query_invalid", "key belongs to an operation: say operation too.")
+    try:
+        return parse_key(value)
+    except KeyInvalid as error:
+        raise ProblemError("query_invalid", reading.sentence(error)) from None
+
+
+def intent(name: str, value: str | None) -> UUID | None:
+    """The id of an intent. Raises ProblemError."""
+    try:
+        return None if value is None else UUID(value)
+    except ValueError:
+        raise ProblemError("query_invalid", f"{name} is the id of an intent.") from None
+
+
+def limit(value: str | None) -> int:
+    """How many of them. Raises ProblemError."""
+    if value is None:
+        return PAGE
+    if not (value.isascii() and value.isdigit() and len(value) <= 6 and 1 <= int(value) <= LARGEST_PAGE):
+        raise ProblemError("query_invalid", f"limit is a whole number from 1 to {LARGEST_PAGE}.")
+    return int(value)

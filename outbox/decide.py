@@ -153,9 +153,7 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
         answer_ttl=rest_ttl(terms),
         alone=True,
         whole=True,
-        # What the provider's memory of a burned key says, it says of no key that came after it: only a person's word
-        # ends the doubt there.
-        doubt=None if row.key_burned and evidence.source == "reconciler" else "ends",
+        doubt="ends",
     )
     automatic = (
         redrive

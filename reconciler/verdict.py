@@ -102,6 +102,13 @@ def cancelled(row: Row, evidence: Evidence, terms: Terms) -> Change:
     """
     if row.contradicted:
         return answered(_kept(row, evidence, terms, sent=True), row, terms)
+    if row.doubted_for is not None:
+        # Only this key is cancelled. In what the database has forgotten it may have been cancelled before, and the
+        # call made under the next one, of which nobody can be asked: a person decides.
+        why = "its key is cancelled, but commits that are lost may have sent it under another key"
+        change = answered(_kept(row, evidence, terms, sent=False), row, terms)
+        letters = (*change.letters, Letter(Reason.RECONCILE_EXHAUSTED, {"why": why, "provider_key": row.provider_key}))
+        return dataclasses.replace(change, due_in=not_before(DAY), letters=letters)
     details = {**evidence.details, "cancelled_key": row.provider_key}
     settled = dataclasses.replace(evidence, details=details)
     return dataclasses.replace(decide.verdict(row, settled, terms), looks=min(row.looks + 1, LOOKS))

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox import daemon_events, pausing, telemetry
 from idem.outbox.daemon import HEARTBEAT, Trouble, wait
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
 from idem.outbox.questioning import cancelled
@@ -129,6 +129,9 @@ class AccountCheck:
             except AWAY as error:
                 # Nobody works without the database: when it is back, this is asked before anything is called.
                 await self._trouble.away(error, stop)
+                continue
+            except REFUSED as error:
+                await self._trouble.refused(error, stop)
                 continue
             except Exception as error:  # a check must never keep a daemon from its work
                 telemetry.broken("account check", error, f"{self._name.provider}/{self._name.account}")

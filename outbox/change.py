@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
+from idem.outbox import redaction, storable
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Proof, Seen
 from idem.outbox.states import KeyState, OutboxStatus, Reason
@@ -159,3 +161,91 @@ class Change:
     closes: frozenset[Reason] = frozenset()
     event: Event | None = None
     folds: tuple[UUID, ...] = ()
+
+
+def parameters(change: Change) -> dict[str, Any]:
+    """A change as the record that WRITE reads. Everything from outside is made storable here."""
+    seen = change.evidence.seen
+    details = {
+        key: value
+        for key, value in {
+            "error": seen.error,
+            "note": seen.note,
+            "code": seen.code,
+            "started": seen.started or None,
+            "elapsed": seen.elapsed,
+            **change.evidence.details,
+        }.items()
+        if value is not None
+    }
+    answer = change.answer
+    return {
+        "id": str(change.row_id),
+        "token": str(change.token) if change.token else None,
+        "attempt": change.attempt,
+        "alone": change.alone,
+        "to_status": change.status,
+        "to_state": change.state,
+        "ended": change.ended,
+        "due_in": change.due_in,
+        "redrive_in": change.redrive_in,
+        "patience": change.patience,
+        "quiet_for": change.quiet_for,
+        "quiet_from": change.quiet_from,
+        "looks": change.looks,
+        "keeps_schedule": change.keeps_schedule,
+        "absents": change.absents,
+        "misses": change.misses,
+        "redrives": change.redrives,
+        "sweeps": change.sweeps,
+        "key_burned": change.key_burned,
+        "server_error": change.server_error,
+        "whole": change.whole,
+        "doubt": change.doubt,
+        "answer_status": answer.status if answer else None,
+        "answer_headers": dict(answer.headers) if answer else None,
+        "answer_body": base64.b64encode(answer.body).decode() if answer else None,
+        "answer_ttl": change.answer_ttl,
+        "interim": storable.fields({"interim": change.interim})["interim"],
+        "still_open": change.still_open,
+        "error_code": change.error_code,
+        "error_message": change.error_message,
+        "reference": storable.text(change.reference, 500) if change.reference is not None else None,
+        "provider_status": storable.text(change.provider_status, 100) if change.provider_status is not None else None,
+        "result": storable.fields(change.result) if change.result is not None else None,
+        "event": change.event,
+        "source": change.evidence.source,
+        "kind": change.evidence.kind,
+        "seen": change.evidence.outcome,
+        "http_status": seen.http_status,
+        "details": storable.fields(details),
+        "message": None if seen.message is None else storable.text(seen.message, redaction.KEPT),
+        "body": None if seen.body is None else storable.text(seen.body, redaction.KEPT),
+        "letters": _letters(change.letters),
+        "closes": sorted(change.closes - {x.reason for x in change.letters}),
+        "folds": [str(proof) for proof in change.folds],
+    }
+
+
+def _letters(letters: Sequence[Letter]) -> list[dict[str, Any]]:
+    # One entry a reason: two in one statement would be refused by the unique index, and the row would never settle.
+    details: dict[Reason, dict[str, Any]] = {}
+    for letter in letters:
+        if letter.reason in details:
+            details[letter.reason].setdefault("also", []).append(letter.details)
+        else:
+            details[letter.reason] = dict(letter.details)
+    return [{"reason": reason, "details": storable.fields(said)} for reason, said in details.items()]
+
+
+def bare(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a row that cannot be stored with its details: outcome and status only, and a note of it."""
+    return {
+        **row,
+        "result": None,
+        "interim": None,
+        "message": None,
+        "body": None,
+        "details": {"dropped": "the details could not be stored"},
+        "letters": [{"reason": letter["reason"], "details": {}} for letter in row["letters"]],
+    }

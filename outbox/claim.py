@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.change import Row
 from idem.outbox.contract import FrozenRequest
-from idem.outbox.database import AWAY, Database, records
+from idem.outbox.database import AWAY, REFUSED, Database, records
 from idem.outbox.lane_names import LaneName
 from idem.outbox.recovery.window import MAY_BE_SENT
 from idem.outbox.states import KeyState, OutboxStatus
@@ -270,7 +270,7 @@ async def recover_lost_claim(
                         OWN_CLAIMS, {"token": token, "provider": lane.provider, "account": lane.account}
                     )
                 ).fetchall()
-        except AWAY:
+        except (*AWAY, *REFUSED):
             gone, own = False, []
         if own or gone or loop.time() > until:
             return [

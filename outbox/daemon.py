@@ -111,7 +111,7 @@ async def end_daemon(connection: AsyncConnection[Any], daemon: str, how: str) ->
 
 
 class Trouble:
-    """Waits between attempts while the database is away, and says so once."""
+    """Waits between attempts while the database is away, or refuses a statement, and says so once."""
 
     def __init__(self, daemon: str) -> None:
         self._outage = daemon_events.Outage(daemon)
@@ -120,6 +120,12 @@ class Trouble:
     async def away(self, error: BaseException, stop: asyncio.Event) -> None:
         """Report and wait: 0.2 s doubling to 5 s, or until `stop`."""
         self._outage.down(error)
+        self._failures += 1
+        await wait(stop, backoff(self._failures, base=0.2, cap=5.0))
+
+    async def refused(self, error: BaseException, stop: asyncio.Event) -> None:
+        """The same for one of `REFUSED`: the server works, and another transaction or a time limit was in the way."""
+        self._outage.refused(error)
         self._failures += 1
         await wait(stop, backoff(self._failures, base=0.2, cap=5.0))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from uuid import UUID
 
 from idem.outbox import metrics
 from idem.outbox.errors import one_line
-from idem.outbox.logs import log
+from idem.outbox.logs import log, told
 
 
 def account_known(provider: str, account: str, identity: str, *, first: bool) -> None:
@@ -37,6 +38,33 @@ def _check(provider: str) -> str:
     return f"providers.{provider}.account_check"
 
 
+WHO_HOLDS_IT = (
+    "another transaction holds what this needs, or the statement took too long: pg_stat_activity and "
+    "pg_blocking_pids(pid) name the session"
+)
+
+
+def result_held(intent: UUID, attempt: int, error: BaseException) -> None:
+    """The result of a call waits, because another session holds its row, its key or its intent."""
+    log.warning(
+        "result_held", intent=str(intent), attempt=attempt, error=told(error), sqlstate=_state(error), do=WHO_HOLDS_IT
+    )
+
+
+def results_held(reports: int) -> None:
+    """How many results of calls wait for a lock of another session."""
+    metrics.RESULTS_HELD.set(reports)
+
+
+def left_locked(what: str) -> None:
+    """Something that another session holds is left to the next pass."""
+    log.info("left_locked", what=what)
+
+
+def _state(error: BaseException) -> str | None:
+    return getattr(error, "sqlstate", None)
+
+
 class Outage:
     """One line when the database goes away, one a minute while it stays away, one when it is back."""
 
@@ -45,6 +73,7 @@ class Outage:
         self._remind = remind
         self._since: float | None = None
         self._told = 0.0
+        self._refused_told = float("-inf")
 
     def down(self, error: BaseException) -> None:
         metrics.STORE_ERRORS.labels(self._daemon).inc()
@@ -55,6 +84,17 @@ class Outage:
             return
         self._told = now
         log.error("database_away", daemon=self._daemon, error=one_line(error), seconds=round(now - self._since))
+
+    def refused(self, error: BaseException) -> None:
+        """A statement was refused by a server that works: it names why, at most once a minute."""
+        metrics.STATEMENTS_REFUSED.labels(self._daemon).inc()
+        now = time.monotonic()
+        if now - self._refused_told < self._remind:
+            return
+        self._refused_told = now
+        log.warning(
+            "statement_refused", daemon=self._daemon, error=told(error), do=WHO_HOLDS_IT, sqlstate=_state(error)
+        )
 
     def up(self) -> None:
         if self._since is not None:

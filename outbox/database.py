@@ -11,35 +11,24 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
-from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.rows import namedtuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from idem.outbox.connecting import hindrances, session
 from idem.outbox.connecting.address import Address
+from idem.outbox.connecting.failing import AWAY, REFUSED, DatabaseAway, away
+from idem.outbox.connecting.line import Line
 from idem.outbox.connecting.session import Timeouts
 from idem.outbox.errors import one_line
 
+__all__ = ["AWAY", "REFUSED", "Database", "DatabaseAway", "Hook", "Timeouts", "records", "within"]
+
 # The pool writes a line for each failed attempt to connect; the daemons write one for each outage.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR + 1)
-
-AWAY: tuple[type[Exception], ...] = (
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    ReadOnlySqlTransaction,
-    PoolTimeout,
-    OSError,
-)
-"""What an unreachable or dying database looks like to the code that uses it.
-
-One that takes no writes is as good as away: a full disk, or the standby that the name pointed to before a fail-over.
-"""
-
-__all__ = ["AWAY", "Database", "Hook", "Timeouts", "records", "within"]
 
 Found = TypeVar("Found")
 
@@ -66,7 +55,7 @@ class Database:
         self._on_connect = on_connect
         self._name = name
         self._refused: Exception | None = None
-        self._pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+        self._pool: AsyncConnectionPool[Line] = AsyncConnectionPool(
             min_size=1,
             max_size=size,
             open=False,
@@ -74,19 +63,19 @@ class Database:
             reconnect_timeout=self.timeouts.connect,
             max_idle=300.0,
             connection_class=self._line(),
-            check=AsyncConnectionPool.check_connection,
+            check=self._check,
             configure=self._configure,
             kwargs=session.options(name, self.timeouts.connect),
         )
 
-    def _line(self) -> type[AsyncConnection[Any]]:
+    def _line(self) -> type[Line]:
         database = self
 
-        class Line(AsyncConnection[Any]):
+        class Ours(Line):
             """A connection of this pool: the address is read when it is made, and what refused it is kept."""
 
             @classmethod
-            async def connect(cls, conninfo: str = "", **kwargs: Any) -> AsyncConnection[Any]:  # type: ignore[override]
+            async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
                 try:
                     made = await super().connect(database.address.now(), **kwargs)
                 except Exception as error:
@@ -95,7 +84,7 @@ class Database:
                 database._refused = None
                 return made
 
-        return Line
+        return Ours
 
     async def open(self) -> None:
         """Start the pool; does not wait for the database."""
@@ -105,7 +94,8 @@ class Database:
         """Close all connections."""
         await self._pool.close(timeout=2.0)
 
-    async def _configure(self, connection: AsyncConnection[Any]) -> None:
+    async def _configure(self, connection: Line) -> None:
+        connection.silence = self.timeouts.silence()
         try:
             await session.make_ours(connection, self.address, self._name, self.timeouts)
             await hindrances.refuse(connection)
@@ -114,6 +104,11 @@ class Database:
         except Exception as error:
             self._refused = error
             raise
+
+    async def _check(self, connection: Line) -> None:
+        # A silent one must not use up the caller's time: the next one may be new.
+        with connection.bounded(self.timeouts.connect / 2):
+            await AsyncConnectionPool.check_connection(connection)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -124,18 +119,24 @@ class Database:
                 given = True
                 try:
                     yield connection
-                except ReadOnlySqlTransaction:
+                except psycopg.Error as error:
+                    lost = away(error, closed=connection.closed)
+                    if lost is None:
+                        raise
                     # The next one may reach the server that takes writes, or a session that may.
                     await connection.close()
-                    raise
+                    if lost is error:
+                        raise
+                    raise lost from error
         except PoolTimeout as late:
             if given or self._refused is None:
                 raise
             # The pool says only that it has none; what refused one says why.
             raise PoolTimeout(one_line(self._refused)) from late
 
-    async def dedicated(self) -> AsyncConnection[Any]:
-        """A connection outside the pool (LISTEN, probes); the caller closes it."""
+    async def dedicated(self) -> Line:
+        """A connection outside the pool (LISTEN, probes); the caller closes it. Raises one of `AWAY`, and ConfigError
+        behind a pooler that keeps no sessions."""
         return await session.connect(self.address, name=self._name, timeouts=self.timeouts)
 
 

@@ -14,7 +14,7 @@ from idem.outbox.account_check import AccountCheck
 from idem.outbox.answers import Rendered, Renderer
 from idem.outbox.claim import Claimed
 from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
@@ -116,6 +116,9 @@ class LaneWorker:
                     telemetry.passed("worker")
             except AWAY as error:
                 await self._trouble.away(error, stop)
+                continue
+            except REFUSED as error:
+                await self._trouble.refused(error, stop)
                 continue
             except Exception as error:  # one lane must never end the others, nor the results that wait to be settled
                 telemetry.broken("worker", error, f"claiming for {self.name.provider}/{self.name.account}")

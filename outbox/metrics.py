@@ -162,6 +162,13 @@ HANDLER_WAITING = Gauge(
 # How idem itself is.
 KEYS = Counter("idem_keys_pruned_total", "Keys expired or deleted, and rows of history deleted.", ["what"])
 STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed because the database was away.", ["daemon"])
+STATEMENTS_REFUSED = Counter(
+    "idem_statements_refused_total", "Statements of a daemon that a lock or a time limit kept from running.", ["daemon"]
+)
+RESULTS_HELD = Gauge(
+    "idem_results_held", "Results of calls that wait, because another session holds their row.",
+    multiprocess_mode="livesum",
+)  # fmt: skip
 BROKEN = Counter("idem_broken_total", "Things that should not happen; each is a log line `broken`.", ["daemon"])
 FILES_BAD = Gauge(
     "idem_metric_files_unreadable",

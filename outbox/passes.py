@@ -17,7 +17,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from idem.outbox import telemetry
 from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
-from idem.outbox.database import AWAY
+from idem.outbox.database import AWAY, REFUSED
 
 # It writes a line whenever a pass takes longer than its interval, which is nothing that a person must see.
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -104,6 +104,9 @@ class Passes:
                 await work()
             except AWAY as error:
                 await trouble.away(error, self._stop)
+                continue
+            except REFUSED as error:
+                await trouble.refused(error, self._stop)
                 continue
             except Exception as error:  # a pass must never end the daemon: a person sees the line, and it tries again
                 telemetry.broken(self._daemon, error, name)

@@ -81,7 +81,7 @@ async def pause(
     return fresh
 
 
-# In the order of the rows, as the reconciler does it, so that the two do not deadlock.
+# A row that another session holds keeps its time, and holds up no other.
 HASTEN_PAUSED = """
 UPDATE idem.outbox SET available_at = statement_timestamp()
  WHERE id = ANY (ARRAY(
@@ -90,7 +90,7 @@ UPDATE idem.outbox SET available_at = statement_timestamp()
           AND (%(account)s = '' OR o.account = %(account)s)
           AND o.available_at > statement_timestamp() AND o.misses > 0
         ORDER BY o.id
-          FOR NO KEY UPDATE))
+          FOR NO KEY UPDATE SKIP LOCKED))
 """
 WAKE = "SELECT pg_notify(%(channel)s, '')"
 

@@ -25,7 +25,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, Letter
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.endings import at_rest
 from idem.outbox.errors import ParamsInvalid
 from idem.outbox.outcomes import Seen
@@ -77,6 +77,9 @@ class Freezer:
                 self._trouble.over()
             except AWAY as error:
                 await self._trouble.away(error, stop)
+                continue
+            except REFUSED as error:
+                await self._trouble.refused(error, stop)
                 continue
             except Exception as error:  # it must not end the worker, nor the calls that run
                 telemetry.broken("worker", error, "rendering what was accepted by SQL")
@@ -160,6 +163,8 @@ async def _write(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfroze
     try:
         async with moves.transaction(connection):
             return await _write_whole(connection, pairs)
+    except Locked:
+        return 0 if len(pairs) == 1 else sum([await _write(connection, [pair]) for pair in pairs])
     except UNSTORABLE as error:
         if len(pairs) == 1:
             one, made = pairs[0]
@@ -168,6 +173,10 @@ async def _write(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfroze
             return await _write(connection, [(one, Unstorable(f"its request cannot be stored: {error}"))])
         # One of them cannot be stored, and must not hold up the others.
         return sum([await _write(connection, [pair]) for pair in pairs])
+
+
+class Locked(Exception):
+    """A row that was given its next key cannot be written now: both are undone, and it waits."""
 
 
 class Unstorable(Exception):
@@ -194,6 +203,8 @@ async def _write_whole(connection: AsyncConnection[Any], pairs: Sequence[tuple[U
         if one.renewal is not None and isinstance(made, Frozen):
             await generations.rekey(connection, one.row.id, one.renewal)
     written = await write(connection, [_change(one, made) for one, made in pairs])
+    if any(o.renewal is not None and isinstance(made, Frozen) and o.row.id not in written for o, made in pairs):
+        raise Locked
     frozen = [
         {
             "id": str(one.row.id),

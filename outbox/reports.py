@@ -6,17 +6,19 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, assert_never
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
 from idem.outbox import decide, moves
 from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.database import REFUSED
+from idem.outbox.errors import IdemError
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.proofs import apply, note
-from idem.outbox.rows import Found, lock_soon
+from idem.outbox.rows import Found, is_gone, lock, lock_soon
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
 from idem.outbox.terms import Terms
@@ -61,17 +63,28 @@ class Report:
 
 
 async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, Fate]:
-    """Settle a batch of reports. Raises psycopg.OperationalError when the database is away: settle it again.
+    """Settle reports: a batch in one statement, then one by one what did not fit.
 
-    After an outage two claims of one row may be reported side by side: each is an end of its own, in their order.
+    Raises one of `AWAY` (settle them again), and Held: another session holds a row, and nothing was written of its
+    report.
+    """
+    fates = await settle_batch(connection, reports)
+    for report in reports:
+        if report.row.id not in fates:
+            fates[report.row.id] = await settle_alone(connection, report)
+    return fates
+
+
+async def settle_batch(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, Fate]:
+    """Settle in one statement what can be; the other reports are for `settle_alone`. Waits for no lock.
+
+    After an outage two claims of one row may be reported side by side: each is an end of its own, in their order, and
+    none of them is for this statement.
     """
     claims = Counter(report.row.id for report in reports)
-    done = await write(connection, [report.change() for report in reports if claims[report.row.id] == 1])
-    fates: dict[UUID, Fate] = dict.fromkeys(done, "settled")
-    for report in reports:
-        if report.row.id not in done:
-            fates[report.row.id] = await _settle_alone(connection, report)
-    return fates
+    return dict.fromkeys(
+        await write(connection, [report.change() for report in reports if claims[report.row.id] == 1]), "settled"
+    )
 
 
 # A CASE, because a condition on the status lets the planner read a partial index of all such rows for one.
@@ -81,14 +94,36 @@ UPDATE idem.outbox SET server_error = true
 """
 
 
-async def _settle_alone(connection: AsyncConnection[Any], report: Report) -> Fate:
-    # A row that stays locked is one at rest, in its client's own transaction: no claim of ours is on it any more. If it
-    # is another, its claim is left to the sweeper.
+class Held(IdemError):
+    """Another session holds the row of a report, its key or its intent, and the claim still stands: nothing was
+    written. The report is settled when the other session lets go, or kept as a proof when the lease is over."""
+
+    def __init__(self, intent: UUID) -> None:
+        super().__init__(f"another session holds the row, the key or the intent of {intent}")
+        self.intent = intent
+
+
+WAITING: Final[tuple[type[Exception], ...]] = (Held, *REFUSED)
+"""What keeps one report waiting, and no other."""
+
+
+async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last: bool = False) -> Fate:
+    """Settle one report under its row's lock, whatever has become of the row. Raises Held, and one of `AWAY`.
+
+    `last`: there is no later try, so what a locked row cannot take is kept as a proof or as evidence at once.
+    """
+    # A row that stays locked is mostly one at rest, in its client's own transaction: no claim of ours is on it any
+    # more. If our claim still stands, the report waits: it says more than its lease would.
     async with moves.transaction(connection):
-        found = await lock_soon(connection, report.row.id)
+        found = await lock(connection, report.row.id, skip=True)
+        if found is None and not await is_gone(connection, report.row.id):
+            if not last and await _stands(connection, report):
+                raise Held(report.row.intent_id)
+            found = await lock_soon(connection, report.row.id)
         if found is not None and _still_holds(found, report):
             change = decide.fold(report.change(found.row), found.row, report.proof(), found.stored, report.terms)
-            await write(connection, [change])
+            if not await write(connection, [change]):
+                raise Held(report.row.intent_id)
             return "folded" if found.stored else "settled"
         if await _is_written(connection, report):
             return "already"
@@ -106,6 +141,21 @@ async def _settle_alone(connection: AsyncConnection[Any], report: Report) -> Fat
     letters = (report.letter,) if report.letter else ()
     await apply(connection, report.row.id, proof, evidence, report.terms, letters=letters)
     return "late_proof"
+
+
+STANDS = """
+SELECT EXISTS (SELECT FROM idem.outbox o
+                WHERE o.id = %(row)s AND o.attempt = %(attempt)s
+                  AND CASE WHEN o.status = 'claimed' AND o.claim_token = %(token)s
+                           THEN o.claimed_until > statement_timestamp() END)
+"""
+
+
+async def _stands(connection: AsyncConnection[Any], report: Report) -> bool:
+    row = report.row
+    cursor = await connection.execute(STANDS, {"row": row.id, "attempt": row.attempt, "token": row.token})
+    record = await cursor.fetchone()
+    return bool(record and record[0])
 
 
 def _still_holds(found: Found, report: Report) -> bool:

@@ -26,7 +26,26 @@ class Found:
 
 
 LOCK = "SELECT o.id FROM idem.outbox o WHERE o.id = %(id)s FOR UPDATE"
-LOCK_OR_SKIP = LOCK + " SKIP LOCKED"
+# The row with all that a change of it writes: what is held of it by another session is never waited for.
+LOCK_OR_SKIP = """
+WITH row AS MATERIALIZED (
+    SELECT o.id, o.intent_id FROM idem.outbox o WHERE o.id = %(id)s FOR UPDATE SKIP LOCKED
+), key AS MATERIALIZED (
+    SELECT k.intent_id FROM idem.idempotency_keys k WHERE k.intent_id = (SELECT r.intent_id FROM row r)
+       FOR NO KEY UPDATE SKIP LOCKED
+), intent AS MATERIALIZED (
+    SELECT n.id FROM idem.intents n WHERE n.id = (SELECT r.intent_id FROM row r) FOR NO KEY UPDATE SKIP LOCKED
+), letters AS MATERIALIZED (
+    SELECT d.id FROM idem.dead_letters d WHERE d.intent_id = (SELECT r.intent_id FROM row r) AND d.resolved_at IS NULL
+       FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT r.id FROM row r JOIN intent n ON n.id = r.intent_id
+ WHERE NOT EXISTS (SELECT FROM idem.idempotency_keys k
+                    WHERE k.intent_id = r.intent_id AND k.intent_id NOT IN (SELECT f.intent_id FROM key f))
+   AND NOT EXISTS (SELECT FROM idem.dead_letters d
+                    WHERE d.intent_id = r.intent_id AND d.resolved_at IS NULL
+                      AND d.id <> ALL (ARRAY(SELECT f.id FROM letters f)))
+"""
 FIRST_ID = UUID(int=0)
 """Where a walk over rows in the order of their ids begins."""
 
@@ -78,7 +97,7 @@ SELECT p.outbox_id, p.id, p.source, p.outcome, p.reference, p.status, p.fields, 
 async def lock(connection: AsyncConnection[Any], row_id: UUID, *, skip: bool = False) -> Found | None:
     """Lock one row for the rest of the transaction and read it.
 
-    None: the row is gone, or (`skip`) somebody else holds it.
+    None: the row is gone, or (`skip`) another session holds it, its key, its intent or an open entry of it.
     """
     locked = await connection.execute(LOCK_OR_SKIP if skip else LOCK, {"id": row_id})
     if await locked.fetchone() is None:

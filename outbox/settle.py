@@ -8,7 +8,6 @@ Lock order everywhere: outbox (by id), key, intent, dead letter.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,15 +18,16 @@ from psycopg import AsyncConnection, DataError
 from psycopg.errors import ProgramLimitExceeded
 from psycopg.pq import TransactionStatus
 
-from idem.outbox import moves, redaction, storable
-from idem.outbox.change import Change, Letter
+from idem.outbox import moves
+from idem.outbox.change import Change, bare, parameters
 from idem.outbox.database import records
 from idem.outbox.moves import Moved
-from idem.outbox.states import Reason
 
 UNSTORABLE = (DataError, ProgramLimitExceeded)
 """What a value from outside can do to a batch in spite of being made storable (SQLSTATE classes 22 and 54)."""
 
+# What another session holds (the row, its key if that changes, its intent, an open entry of it, a proof that is folded)
+# is skipped and never waited for: only the rows that it belongs to are left for later.
 WRITE = """
 WITH input AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(changes)s::json) AS i (
@@ -42,6 +42,33 @@ WITH input AS MATERIALIZED (
         letters jsonb, closes jsonb, folds jsonb)
 ), locked AS MATERIALIZED (
     SELECT o.* FROM idem.outbox o WHERE o.id = ANY(%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED
+), keys AS MATERIALIZED (
+    SELECT k.intent_id FROM locked l JOIN input i ON i.id = l.id CROSS JOIN LATERAL (
+           SELECT k.intent_id FROM idem.idempotency_keys k
+            WHERE k.intent_id = l.intent_id AND k.state NOT IN ('completed', 'expired')
+              AND (k.state <> i.to_state OR k.last_error_code IS DISTINCT FROM i.error_code)
+              FOR NO KEY UPDATE SKIP LOCKED) k
+), intents AS MATERIALIZED (
+    SELECT n.* FROM idem.intents n
+     WHERE n.id = ANY (ARRAY(SELECT l.intent_id FROM locked l)) ORDER BY n.id FOR NO KEY UPDATE SKIP LOCKED
+), letters AS MATERIALIZED (
+    SELECT d.id FROM idem.dead_letters d
+     WHERE d.intent_id = ANY (ARRAY(SELECT l.intent_id FROM locked l)) AND d.resolved_at IS NULL
+     ORDER BY d.id FOR NO KEY UPDATE SKIP LOCKED
+), proofs AS MATERIALIZED (
+    SELECT p.id FROM idem.proofs p WHERE p.id = ANY (%(folds)s) ORDER BY p.id FOR UPDATE SKIP LOCKED
+), held AS MATERIALIZED (
+    SELECT l.intent_id
+      FROM locked l JOIN input i ON i.id = l.id JOIN idem.idempotency_keys k ON k.intent_id = l.intent_id
+     WHERE k.state NOT IN ('completed', 'expired')
+       AND (k.state <> i.to_state OR k.last_error_code IS DISTINCT FROM i.error_code)
+       AND k.intent_id <> ALL (ARRAY(SELECT f.intent_id FROM keys f))
+    UNION ALL
+    SELECT d.intent_id FROM idem.dead_letters d
+     WHERE d.intent_id = ANY (ARRAY(SELECT l.intent_id FROM locked l)) AND d.resolved_at IS NULL
+       AND d.id <> ALL (ARRAY(SELECT f.id FROM letters f))
+), held_proofs AS MATERIALIZED (
+    SELECT p.id FROM idem.proofs p WHERE p.id = ANY (%(folds)s) AND p.id <> ALL (ARRAY(SELECT f.id FROM proofs f))
 ), matched AS MATERIALIZED (
     SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
            o.provider, o.account, extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited,
@@ -49,8 +76,10 @@ WITH input AS MATERIALIZED (
            statement_timestamp() AS at
       FROM input i
       JOIN locked o ON o.id = i.id AND o.claim_token IS NOT DISTINCT FROM i.token AND o.attempt = i.attempt
-      JOIN idem.intents n ON n.id = o.intent_id
-     WHERE NOT (i.alone AND EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id
+      JOIN intents n ON n.id = o.intent_id
+     WHERE o.intent_id <> ALL (ARRAY(SELECT h.intent_id FROM held h))
+       AND NOT i.folds ?| ARRAY(SELECT h.id::text FROM held_proofs h)
+       AND NOT (i.alone AND EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id
                                        AND NOT i.folds ? p.id::text
                                        AND (p.outcome <> 'hint'
                                             OR o.status <> 'claimed' AND i.to_status IS DISTINCT FROM o.status)))
@@ -166,7 +195,8 @@ SELECT m.id, m.tenant_id, m.operation, m.idempotency_key, m.intent_id, m.attempt
 async def write(connection: AsyncConnection[Any], changes: Sequence[Change]) -> set[UUID]:
     """Write changes in one statement; return the ids of the rows that were as their guards expected.
 
-    The others were locked by somebody else, have another claim by now, or have stored proofs to fold. A batch that
+    The others were locked by another session (the row, its key, its intent or an open entry of it), have another claim
+    by now, or have stored proofs to fold. A batch that
     fails with a data error is split; a row that fails alone is written without its details (hazard 20). Raises
     psycopg.OperationalError when the database is away: the same batch may be written again.
     """
@@ -196,7 +226,12 @@ async def _write_in_transaction(connection: AsyncConnection[Any], records: list[
 async def _write(connection: AsyncConnection[Any], rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
     cursor = records(connection)
     await cursor.execute(
-        WRITE, {"changes": json.dumps(rows, allow_nan=False), "ids": [UUID(row["id"]) for row in rows]}
+        WRITE,
+        {
+            "changes": json.dumps(rows, allow_nan=False),
+            "ids": [UUID(row["id"]) for row in rows],
+            "folds": [UUID(proof) for row in rows for proof in row["folds"]],
+        },
     )
     written = await cursor.fetchall()
     for row in written:
@@ -211,91 +246,3 @@ def _moved(row: Any) -> Moved:
         from_status=row.from_status, to_status=row.to_status, provider=row.provider, account=row.account,
         seen=row.seen, waited=row.waited, letters=tuple(row.reasons or ()),
     )  # fmt: skip
-
-
-def parameters(change: Change) -> dict[str, Any]:
-    """A change as the record that WRITE reads. Everything from outside is made storable here."""
-    seen = change.evidence.seen
-    details = {
-        key: value
-        for key, value in {
-            "error": seen.error,
-            "note": seen.note,
-            "code": seen.code,
-            "started": seen.started or None,
-            "elapsed": seen.elapsed,
-            **change.evidence.details,
-        }.items()
-        if value is not None
-    }
-    answer = change.answer
-    return {
-        "id": str(change.row_id),
-        "token": str(change.token) if change.token else None,
-        "attempt": change.attempt,
-        "alone": change.alone,
-        "to_status": change.status,
-        "to_state": change.state,
-        "ended": change.ended,
-        "due_in": change.due_in,
-        "redrive_in": change.redrive_in,
-        "patience": change.patience,
-        "quiet_for": change.quiet_for,
-        "quiet_from": change.quiet_from,
-        "looks": change.looks,
-        "keeps_schedule": change.keeps_schedule,
-        "absents": change.absents,
-        "misses": change.misses,
-        "redrives": change.redrives,
-        "sweeps": change.sweeps,
-        "key_burned": change.key_burned,
-        "server_error": change.server_error,
-        "whole": change.whole,
-        "doubt": change.doubt,
-        "answer_status": answer.status if answer else None,
-        "answer_headers": dict(answer.headers) if answer else None,
-        "answer_body": base64.b64encode(answer.body).decode() if answer else None,
-        "answer_ttl": change.answer_ttl,
-        "interim": storable.fields({"interim": change.interim})["interim"],
-        "still_open": change.still_open,
-        "error_code": change.error_code,
-        "error_message": change.error_message,
-        "reference": storable.text(change.reference, 500) if change.reference is not None else None,
-        "provider_status": storable.text(change.provider_status, 100) if change.provider_status is not None else None,
-        "result": storable.fields(change.result) if change.result is not None else None,
-        "event": change.event,
-        "source": change.evidence.source,
-        "kind": change.evidence.kind,
-        "seen": change.evidence.outcome,
-        "http_status": seen.http_status,
-        "details": storable.fields(details),
-        "message": None if seen.message is None else storable.text(seen.message, redaction.KEPT),
-        "body": None if seen.body is None else storable.text(seen.body, redaction.KEPT),
-        "letters": _letters(change.letters),
-        "closes": sorted(change.closes - {x.reason for x in change.letters}),
-        "folds": [str(proof) for proof in change.folds],
-    }
-
-
-def _letters(letters: Sequence[Letter]) -> list[dict[str, Any]]:
-    # One entry a reason: two in one statement would be refused by the unique index, and the row would never settle.
-    details: dict[Reason, dict[str, Any]] = {}
-    for letter in letters:
-        if letter.reason in details:
-            details[letter.reason].setdefault("also", []).append(letter.details)
-        else:
-            details[letter.reason] = dict(letter.details)
-    return [{"reason": reason, "details": storable.fields(said)} for reason, said in details.items()]
-
-
-def bare(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a row that cannot be stored with its details: outcome and status only, and a note of it."""
-    return {
-        **row,
-        "result": None,
-        "interim": None,
-        "message": None,
-        "body": None,
-        "details": {"dropped": "the details could not be stored"},
-        "letters": [{"reason": letter["reason"], "details": {}} for letter in row["letters"]],
-    }

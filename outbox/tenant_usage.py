@@ -31,12 +31,20 @@ class Misuse(StrEnum):
 Order: TypeAlias = Misuse | Literal["misuse"]
 """What tenants are compared by; `misuse` is the sum of all but requests, created and replayed."""
 
-# In the order of tenants, so that two processes that flush at once never wait for each other crosswise.
+# In the order of tenants, so that two processes that flush at once never wait for each other crosswise. A count that
+# another session holds is left out, and holds up no other.
 ADD = """
+WITH hour AS MATERIALIZED (
+    SELECT date_trunc('hour', statement_timestamp(), 'UTC') AS at
+), free AS MATERIALIZED (
+    SELECT o.tenant_id FROM idem.tenant_usage o
+     WHERE o.tenant_id = ANY (%(tenants)s) AND o.hour = (SELECT at FROM hour)
+     ORDER BY o.tenant_id FOR NO KEY UPDATE SKIP LOCKED
+)
 INSERT INTO idem.tenant_usage AS u
        (tenant_id, hour, requests, created, replayed, mismatch, key_missing, key_invalid, suspicious_key,
         expired_reuse, limited, body_invalid, params_invalid)
-SELECT c.tenant_id, date_trunc('hour', statement_timestamp(), 'UTC'),
+SELECT c.tenant_id, (SELECT at FROM hour),
        coalesce(c.requests, 0), coalesce(c.created, 0), coalesce(c.replayed, 0), coalesce(c.mismatch, 0),
        coalesce(c.key_missing, 0), coalesce(c.key_invalid, 0), coalesce(c.suspicious_key, 0),
        coalesce(c.expired_reuse, 0), coalesce(c.limited, 0), coalesce(c.body_invalid, 0),
@@ -45,6 +53,8 @@ SELECT c.tenant_id, date_trunc('hour', statement_timestamp(), 'UTC'),
        (tenant_id text, requests bigint, created bigint, replayed bigint, mismatch bigint, key_missing bigint,
         key_invalid bigint, suspicious_key bigint, expired_reuse bigint, limited bigint, body_invalid bigint,
         params_invalid bigint)
+ WHERE c.tenant_id = ANY (ARRAY(SELECT f.tenant_id FROM free f))
+    OR NOT EXISTS (SELECT FROM idem.tenant_usage o WHERE o.tenant_id = c.tenant_id AND o.hour = (SELECT at FROM hour))
  ORDER BY c.tenant_id COLLATE "C"
     ON CONFLICT (tenant_id, hour) DO UPDATE
    SET requests       = u.requests + excluded.requests,
@@ -58,13 +68,18 @@ SELECT c.tenant_id, date_trunc('hour', statement_timestamp(), 'UTC'),
        limited        = u.limited + excluded.limited,
        body_invalid   = u.body_invalid + excluded.body_invalid,
        params_invalid = u.params_invalid + excluded.params_invalid
+RETURNING u.tenant_id
 """
 
 
-async def add(connection: AsyncConnection[Any], counts: Mapping[str, Mapping[Misuse, int]]) -> None:
-    """Add counts of some tenants to those of this hour, in one statement."""
+async def add(connection: AsyncConnection[Any], counts: Mapping[str, Mapping[Misuse, int]]) -> set[str]:
+    """Add counts of some tenants to those of this hour, in one statement; the tenants whose counts were added.
+
+    Those of the others are held by another session: add them again later.
+    """
     found = [{"tenant_id": tenant} | {what.value: n for what, n in each.items()} for tenant, each in counts.items()]
-    await connection.execute(ADD, {"counts": json.dumps(found)})
+    added = await connection.execute(ADD, {"counts": json.dumps(found), "tenants": list(counts)})
+    return {record[0] for record in await added.fetchall()}
 
 
 TOP = """

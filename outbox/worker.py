@@ -109,7 +109,8 @@ class Worker:
         before = dict(self.settler.fates)
         try:
             claimed = sum(await asyncio.gather(*(lane.once() for lane in self.lanes)))
-            await self.settler.drain()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.settler.drain(), self.settings.lease)
         finally:
             settling.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -15,7 +15,7 @@ from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.claim import new_token
 from idem.outbox.daemon import Holds, Life
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName, lane_names
 from idem.outbox.outcomes import name
@@ -149,7 +149,7 @@ class LaneReconciler:
         except Exception as error:  # one row must never stop the others: its take runs out, and it is asked about again
             desk.asked["broken"] += 1
             telemetry.look_failed(self.name.provider, self.name.account)
-            if not isinstance(error, AWAY):
+            if not isinstance(error, (*AWAY, *REFUSED)):
                 telemetry.broken("reconciler", error, f"asking about {taken.intent_id}")
         finally:
             desk.held.let_go(taken.token)

@@ -252,7 +252,7 @@ async def take(
 
 
 # A subquery that gives one value, because a join would read the ledger whole.
-# In the order of the rows, here and wherever else many are hastened, so that two who do it wait and do not deadlock.
+# A row that another session holds is being decided about, or held by a person: it keeps its time, and no other waits.
 HASTEN_LANE = """
 UPDATE idem.outbox SET available_at = statement_timestamp()
  WHERE id = ANY (ARRAY(
@@ -260,7 +260,7 @@ UPDATE idem.outbox SET available_at = statement_timestamp()
         WHERE o.status IN ('unknown', 'awaiting') AND o.provider = %(provider)s AND o.account = %(account)s
           AND o.available_at > statement_timestamp() AND o.misses > 0
         ORDER BY o.id
-          FOR NO KEY UPDATE))
+          FOR NO KEY UPDATE SKIP LOCKED))
 """
 
 
@@ -279,7 +279,7 @@ UPDATE idem.outbox SET available_at = statement_timestamp(), scheduled_at = coal
           AND (%(since)s::timestamptz IS NULL
                OR (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id) >= %(since)s)
         ORDER BY o.id
-          FOR NO KEY UPDATE))
+          FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING id
 """
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import decide, moves, telemetry
+from idem.outbox import daemon_events, decide, moves, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence, StoredProof
-from idem.outbox.database import AWAY
+from idem.outbox.database import AWAY, REFUSED
 from idem.outbox.generations import is_undone
 from idem.outbox.outcomes import name, proof
 from idem.outbox.proofs import compare, drop
@@ -40,6 +40,8 @@ async def apply_stored(connection: AsyncConnection[Any], catalogue: Catalogue, *
                 applied += await _apply_row(connection, catalogue, row_id)
             except AWAY:
                 raise
+            except REFUSED:
+                daemon_events.left_locked(f"stored proofs of row {row_id}")
             except Exception as error:  # one proof must never stop the others
                 telemetry.broken("reconciler", error, f"applying a stored proof to row {row_id}")
         if len(rows) < limit:

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import AsyncConnection
 
-from idem.outbox import ages, telemetry
+from idem.outbox import ages, daemon_events, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change
 from idem.outbox.daemon import Life
-from idem.outbox.database import Database
+from idem.outbox.database import REFUSED, Database
 from idem.outbox.passes import Passes
 from idem.outbox.settings import SweeperSettings
 from idem.outbox.states import OutboxStatus
@@ -253,7 +253,10 @@ class Sweeper:
                 # for this pass and no other. An outage is not this kind's fault.
                 if connection.closed:
                     raise
-                telemetry.broken("sweeper", error, f"retention: {kind}")
+                if isinstance(error, REFUSED):
+                    daemon_events.left_locked(f"retention: {kind}")
+                else:
+                    telemetry.broken("sweeper", error, f"retention: {kind}")
                 return True
 
     async def _repeat(self, page: Step, until: float, place: Place) -> bool:

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection
 from idem.outbox import moves
 from idem.outbox.moves import Moved
 from idem.outbox.sweeping.pages import Place
-from idem.sweeper.tenants import take_off
+from idem.sweeper.tenants import hold_counts, take_off
 
 # All three states of the index's own condition, so that no estimate of one of them can cost the order.
 PAST_KEYS = """
@@ -87,8 +87,10 @@ WITH due AS MATERIALIZED (
       FROM idem.idempotency_keys k
      WHERE k.intent_id = ANY (%(intents)s)
        AND CASE WHEN k.state IN ('completed', 'failed_retryable') THEN k.expires_at <= statement_timestamp() END
+       AND k.tenant_id <> ALL (%(busy)s)
        AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
              WHERE d.intent_id = k.intent_id) IS NOT TRUE
+       AND (SELECT n.id FROM idem.intents n WHERE n.id = k.intent_id FOR KEY SHARE SKIP LOCKED) IS NOT NULL
      ORDER BY k.intent_id
        FOR UPDATE OF k SKIP LOCKED
 ), expired AS (
@@ -113,7 +115,10 @@ SELECT e.intent_id, e.tenant_id, e.operation, e.idempotency_key, d.state FROM ex
 async def _expire(connection: AsyncConnection[Any], intents: list[UUID], tombstone_ttl: float) -> int:
     if not intents:
         return 0
-    expired = await (await connection.execute(EXPIRE, {"intents": intents, "ttl": tombstone_ttl})).fetchall()
+    # Counts that another session holds keep their tenants' keys for the next pass, and nobody else's.
+    busy = await hold_counts(connection, intents)
+    wanted = {"intents": intents, "ttl": tombstone_ttl, "busy": busy}
+    expired = await (await connection.execute(EXPIRE, wanted)).fetchall()
     for intent, tenant, operation, key, state in expired:
         _tell(connection, Moved(tenant, operation, key, intent, None, "sweeper", "expired", state, "expired"))
     await take_off(connection, Counter(tenant for _, tenant, *_ in expired))
@@ -133,6 +138,7 @@ WITH gone AS (
                   AND CASE WHEN t.state = 'expired' THEN t.expires_at <= statement_timestamp() END
                   AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
                         WHERE d.intent_id = t.intent_id) IS NOT TRUE
+                  AND (SELECT n.id FROM idem.intents n WHERE n.id = t.intent_id FOR KEY SHARE SKIP LOCKED) IS NOT NULL
                 ORDER BY t.intent_id
                   FOR UPDATE OF t SKIP LOCKED))
     RETURNING k.intent_id, k.tenant_id, k.operation, k.idempotency_key

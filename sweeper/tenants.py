@@ -1,13 +1,14 @@
 """Counts of tenants: how many keys they have that have not expired, and what is past its time of what they did.
 
-Rows of `idem.tenant_keys` are locked last, after outbox rows and keys, by tenant, and never for longer than a
-statement; counting anew locks one of them and nothing else.
+Rows of `idem.tenant_keys` are locked by tenant and never waited for: the keys of a tenant whose count another session
+holds are left to the next pass. Counting anew locks one of them and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from psycopg import AsyncConnection
 
@@ -24,8 +25,23 @@ USAGE_RETENTION: Final = 30 * 86400.0
 """Seconds for which it is kept what tenants did: long enough to talk about last week."""
 
 LOCK_COUNTS = """
-SELECT k.tenant_id FROM idem.tenant_keys k WHERE k.tenant_id = ANY (%(tenants)s) ORDER BY k.tenant_id FOR UPDATE
+WITH wanted AS MATERIALIZED (
+    SELECT DISTINCT i.tenant_id FROM idem.idempotency_keys i WHERE i.intent_id = ANY (%(intents)s)
+), locked AS MATERIALIZED (
+    SELECT k.tenant_id FROM idem.tenant_keys k
+     WHERE k.tenant_id = ANY (ARRAY(SELECT w.tenant_id FROM wanted w)) ORDER BY k.tenant_id FOR UPDATE SKIP LOCKED
+)
+SELECT k.tenant_id FROM idem.tenant_keys k
+ WHERE k.tenant_id = ANY (ARRAY(SELECT w.tenant_id FROM wanted w))
+   AND k.tenant_id <> ALL (ARRAY(SELECT l.tenant_id FROM locked l))
 """
+
+
+async def hold_counts(connection: AsyncConnection[Any], intents: Sequence[UUID]) -> list[str]:
+    """Lock the counts of the tenants of these intents' keys; the tenants whose count another session holds."""
+    return [record[0] for record in await (await connection.execute(LOCK_COUNTS, {"intents": intents})).fetchall()]
+
+
 # What was not counted yet needs nothing taken off: it is counted without.
 TAKE_OFF = """
 UPDATE idem.tenant_keys k SET active = k.active - g.keys
@@ -35,11 +51,12 @@ UPDATE idem.tenant_keys k SET active = k.active - g.keys
 
 
 async def take_off(connection: AsyncConnection[Any], expired: Mapping[str, int]) -> None:
-    """Take expired keys off their tenants' counts, in the transaction that expired them."""
-    counted = await (await connection.execute(LOCK_COUNTS, {"tenants": sorted(expired)})).fetchall()
-    # A statement of its own, whose snapshot is younger than the locks.
-    if tenants := [record[0] for record in counted]:
-        await connection.execute(TAKE_OFF, {"tenants": tenants, "keys": [expired[tenant] for tenant in tenants]})
+    """Take expired keys off their tenants' counts, in the transaction that holds these (`hold_counts`).
+
+    A statement of its own, whose snapshot is younger than the locks.
+    """
+    if expired:
+        await connection.execute(TAKE_OFF, {"tenants": list(expired), "keys": list(expired.values())})
 
 
 DUE_MARKS = """

@@ -156,7 +156,7 @@ class Portal:
 
     async def stand(self, wish: Wish, seconds: float) -> End:
         """The end of a wish, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
-        from idem.outbox.database import AWAY
+        from idem.outbox.database import AWAY, REFUSED
         from idem.outbox.http.waiting import stands
 
         until = self._loop.time() + seconds
@@ -165,7 +165,7 @@ class Portal:
                 database = await self.database()
                 async with database.connection() as connection:
                     end = (await stands(connection, [wish.place])).get(wish.place)
-            except AWAY as error:
+            except (*AWAY, *REFUSED) as error:
                 raise away(error) from error
             if end is None:
                 return InProgress(None, None, MINIMUM_RETRY_AFTER)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection, Connection
 
 from idem.outbox.connecting.address import Address
+from idem.outbox.connecting.line import Line
 from idem.outbox.connecting.pooler import refuse_pooler, refuse_pooler_sync
 
 
@@ -109,12 +110,12 @@ async def configure(connection: AsyncConnection[Any], timeouts: Timeouts) -> Non
     await connection.execute(SETTINGS, parameters(settings(timeouts)))
 
 
-async def bare(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> AsyncConnection[Any]:
+async def bare(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> Line:
     """An autocommit connection without idem's settings: for questions about the way itself. The caller closes it.
 
     `connect_timeout` in seconds. Raises psycopg.OperationalError.
     """
-    return await AsyncConnection.connect(address.now(), **{**options(name, connect_timeout), **more})
+    return await Line.connect(address.now(), **{**options(name, connect_timeout), **more})
 
 
 def bare_sync(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> Connection[Any]:
@@ -128,9 +129,7 @@ async def make_ours(connection: AsyncConnection[Any], address: Address, name: st
     await configure(connection, timeouts)
 
 
-async def connect(
-    address: Address | str, *, name: str, timeouts: Timeouts | None = None, **more: Any
-) -> AsyncConnection[Any]:
+async def connect(address: Address | str, *, name: str, timeouts: Timeouts | None = None, **more: Any) -> Line:
     """An autocommit connection with idem's settings; the caller closes it.
 
     Raises psycopg.OperationalError, and ConfigError behind a pooler that keeps no sessions.
@@ -138,6 +137,7 @@ async def connect(
     limits, address = timeouts or Timeouts(), Address.of(address)
     connection = await bare(address, name=name, connect_timeout=limits.connect, **more)
     try:
+        connection.silence = limits.silence()
         await make_ours(connection, address, name, limits)
     except BaseException:
         await connection.close()

@@ -7,7 +7,7 @@ from typing import Final
 
 from idem.outbox import telemetry
 from idem.outbox.daemon import wait
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.handlers import work
 
 INTERVAL: Final = 30.0
@@ -21,7 +21,7 @@ async def keep_expanding(database: Database, stop: asyncio.Event) -> None:
             async with database.connection() as connection:
                 while await work.expand(connection):
                     pass
-        except AWAY:
+        except (*AWAY, *REFUSED):
             pass  # told by whoever works with it
         except Exception as error:
             telemetry.broken("handlers", error, "giving events to handlers")

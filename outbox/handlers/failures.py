@@ -77,7 +77,7 @@ SELECT n.failures, n.stops, n.letter FROM next n
 async def fail(connection: AsyncConnection[Any], item: Item, why: Failure, *, attempts: int) -> bool | None:
     """Keep a failure: due again later, or after so many attempts a dead letter. Whether it stopped; None: it is done.
 
-    The intent's later events wait as long. Raises one of AWAY where the row is still locked by what has failed.
+    The intent's later events wait as long. Raises one of REFUSED where the row is still locked by what has failed.
     """
     cursor = records(connection)
     async with moves.transaction(connection):

@@ -10,7 +10,7 @@ from typing import Final
 from idem.outbox import telemetry
 from idem.outbox.connecting.address import Address
 from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.handlers import failures, work
 from idem.outbox.handlers.failures import Failure
 from idem.outbox.handlers.handling import Handler
@@ -73,6 +73,8 @@ class HandlerRunner:
                     await self._rest(stop)
             except AWAY as error:
                 await trouble.away(error, stop)
+            except REFUSED as error:
+                await trouble.refused(error, stop)
             except Exception as error:
                 telemetry.broken("handlers", error, "looking for events to tell")
                 await wait(stop, BROKEN_WAIT)
@@ -149,7 +151,7 @@ class HandlerRunner:
     async def _turn(self, item: Item) -> None:
         try:
             await self._tell(item)
-        except AWAY as error:
+        except (*AWAY, *REFUSED) as error:
             # What was not committed is still to be told, and found again when the database is back.
             telemetry.handler_not_told(item.handler, item.intent, item.number, error)
         except Exception as error:

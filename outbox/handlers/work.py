@@ -27,18 +27,26 @@ class Item:
         return self.handler, self.intent
 
 
+# A registration that another session holds is there already; it gets its sign of life next time.
 REGISTER = """
+WITH again AS (
+    UPDATE idem.event_handlers h SET seen_at = statement_timestamp()
+     WHERE h.name = ANY (ARRAY(SELECT o.name FROM idem.event_handlers o WHERE o.name = ANY (%(names)s)
+                                ORDER BY o.name FOR UPDATE SKIP LOCKED))
+)
 INSERT INTO idem.event_handlers (name, operation, walked_intent, walked_number)
 SELECT h.name, h.operation, CASE WHEN h.first THEN '00000000-0000-0000-0000-000000000000'::uuid END,
        CASE WHEN h.first THEN 0 END
   FROM unnest(%(names)s::text[], %(operations)s::text[], %(first)s::boolean[]) AS h (name, operation, first)
  ORDER BY h.name
-    ON CONFLICT (name) DO UPDATE SET seen_at = statement_timestamp()
+    ON CONFLICT (name) DO NOTHING
 """
 # A statement of its own, after the commit of the registration: whoever may not have seen that has an older id.
 WALK_AFTER = """
 UPDATE idem.event_handlers SET walk_after = pg_snapshot_xmax(pg_current_snapshot())
- WHERE name = ANY(%(names)s) AND walked_intent IS NOT NULL AND walk_after IS NULL
+ WHERE name = ANY (ARRAY(SELECT o.name FROM idem.event_handlers o
+                          WHERE o.name = ANY (%(names)s) AND o.walked_intent IS NOT NULL AND o.walk_after IS NULL
+                          ORDER BY o.name FOR UPDATE SKIP LOCKED))
 """
 
 

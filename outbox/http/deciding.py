@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, DatabaseError
 from psycopg.errors import InsufficientPrivilege
 
 from idem.outbox import accept, failures, installation, telemetry
-from idem.outbox.database import AWAY, Database, records, within
+from idem.outbox.database import AWAY, REFUSED, Database, records, within
 from idem.outbox.decisions import Decision, Limited
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
@@ -29,7 +29,7 @@ MORE: Final = 1.0
 ALONE: Final = accept.pyformat(accept.ACCEPT.text)
 """The statement of accept with the parameters of psycopg."""
 
-UNAVAILABLE: Final[tuple[type[Exception], ...]] = (*AWAY, TimeoutError)
+UNAVAILABLE: Final[tuple[type[Exception], ...]] = (*AWAY, *REFUSED)
 
 Found = TypeVar("Found")
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from idem.outbox import telemetry, tenant_keys, tenant_usage
 from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
-from idem.outbox.database import AWAY, Database, within
+from idem.outbox.database import AWAY, REFUSED, Database, within
 from idem.outbox.http.settings import ApiSettings
 from idem.outbox.tenant_usage import Misuse
 
@@ -148,6 +148,8 @@ class Limits:
                 await within(bound, self.flush())
             except AWAY as error:
                 await trouble.away(error, stop)
+            except REFUSED as error:
+                await trouble.refused(error, stop)
             except Exception as error:  # counts must never end the API: a person sees the line, and it tries again
                 telemetry.broken("api limits", error, "writing counts and looking at active keys")
                 await wait(stop, BROKEN_WAIT)
@@ -155,7 +157,7 @@ class Limits:
                 trouble.over()
         try:
             await within(bound, self.flush())
-        except AWAY:
+        except (*AWAY, *REFUSED):
             pass
         except Exception as error:
             telemetry.broken("api limits", error, "writing the last counts")
@@ -170,11 +172,11 @@ class Limits:
             return
         try:
             async with self._database.connection() as connection:
-                await tenant_usage.add(connection, counts)
-        except BaseException:
+                for tenant in await tenant_usage.add(connection, counts):
+                    del counts[tenant]
+        finally:
             for tenant, each in counts.items():
                 self._counts.setdefault(tenant, Counter()).update(each)
-            raise
 
     async def refresh(self) -> None:
         """Look at the active keys of tenants that have such a limit and made a key, or wanted to, since the last look.

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox import accept, telemetry
 from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
-from idem.outbox.database import AWAY, Database, records, within
+from idem.outbox.database import AWAY, REFUSED, Database, records, within
 from idem.outbox.decisions import InProgress
 from idem.outbox.ends import ENDED, KEYS_A_STATEMENT, STANDS, End, Wish, columns, end
 from idem.outbox.http.deciding import unavailable
@@ -85,6 +85,10 @@ class Waiters:
                 await self._hang_up()
                 self._give_up_those_in_time()
                 await trouble.away(error, stop)
+            except REFUSED as error:
+                await self._hang_up()
+                self._give_up_those_in_time()
+                await trouble.refused(error, stop)
             except Exception as error:  # whoever waits is answered at the end of his time, and a person sees the line
                 telemetry.broken("api", error, "waiting")
                 await self._hang_up()

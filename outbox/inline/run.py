@@ -13,7 +13,7 @@ from idem.outbox import clock, completion, reports, telemetry
 from idem.outbox.answers import Rendered, Renderer
 from idem.outbox.backoff import backoff
 from idem.outbox.daemon import Holds
-from idem.outbox.database import AWAY, Database, within
+from idem.outbox.database import AWAY, REFUSED, Database, within
 from idem.outbox.durations import text
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.inline.begin import Begun
@@ -191,7 +191,7 @@ class Run:
         while True:
             try:
                 return await within(max(1.0, min(TRY, until - loop.time())), self._write(report))
-            except AWAY as error:
+            except (*AWAY, *reports.WAITING) as error:
                 failures += 1
                 pause = backoff(failures, base=0.2, cap=2.0)
                 if loop.time() + pause > until:
@@ -216,7 +216,7 @@ class Run:
             await asyncio.sleep(max(0.0, beat - loop.time()))
             try:
                 await within(self._every, self.renew())
-            except AWAY:
+            except (*AWAY, *REFUSED):
                 continue
             except Exception as error:  # a lease that is not renewed ends by itself, and the run hears of it
                 telemetry.broken("inline", error, f"renewing the lease of {self.intent_id}")

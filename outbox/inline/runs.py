@@ -17,7 +17,7 @@ from idem.outbox.backoff import backoff
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Row
 from idem.outbox.daemon import Holds, Life, wait
-from idem.outbox.database import AWAY, Database, within
+from idem.outbox.database import AWAY, REFUSED, Database, within
 from idem.outbox.decisions import Decision
 from idem.outbox.durations import text
 from idem.outbox.errors import AcceptPaused, ConfigError, StoreUnavailable
@@ -126,7 +126,7 @@ class InlineRuns:
             known = len(sent)
             try:
                 return await within(max(1.0, until - loop.time()), self._once(prepared, token, sent))
-            except AWAY as error:
+            except (*AWAY, *REFUSED) as error:
                 if len(sent) > known and loop.time() < until:
                     # It may still commit. Once it has ended, the same token finds what it has claimed, or is new.
                     await self._find(prepared, token, sent[-1], until - loop.time())
@@ -175,7 +175,7 @@ class InlineRuns:
                             connection, [Report(row, NotExecuted("given_back"), note, terms) for row in rows]
                         )
                     break
-                except AWAY:
+                except (*AWAY, *reports.WAITING):
                     failed += 1
                     await wait(self._stop, backoff(failed, base=0.2, cap=5.0))
         except Exception as error:  # its lease ends by itself

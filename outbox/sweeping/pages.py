@@ -15,8 +15,9 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from idem.outbox import moves, telemetry
+from idem.outbox import daemon_events, moves, telemetry
 from idem.outbox.change import Change, Row
+from idem.outbox.database import REFUSED
 from idem.outbox.rows import Found, read_locked
 from idem.outbox.settle import write
 
@@ -120,5 +121,8 @@ async def _change_one_by_one(
         place.refused = refused[-1][1]
         return done
     for row_id, reason in refused:
+        if isinstance(reason, REFUSED):
+            daemon_events.left_locked(f"outbox row {row_id}")
+            continue
         telemetry.broken(daemon, reason, f"changing outbox row {row_id}; it is left as it is")
     return done

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from idem.outbox import moves, telemetry
+from idem.outbox import daemon_events, moves, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import AWAY, Database, records
+from idem.outbox.database import AWAY, REFUSED, Database, records
 from idem.outbox.webhook import Event
 from idem.reconciler.webhooks import applying, unmatched, waiting
 from idem.reconciler.webhooks.delivery import Delivery
@@ -53,6 +53,8 @@ async def look_again(database: Database, catalogue: Catalogue, renderer: Rendere
                 done += await _try(database, catalogue, renderer, taken)
             except AWAY:
                 raise
+            except REFUSED:  # no failure of the event's: it is taken again when this take is over
+                daemon_events.left_locked(f"event {taken.id}")
             except Exception as error:  # one event must never stop the others
                 telemetry.broken("reconciler", error, f"looking again at event {taken.id}")
                 said = f"{type(error).__name__}: {error}"[:500]

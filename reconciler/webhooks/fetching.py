@@ -13,7 +13,7 @@ from idem.outbox import clock, moves, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Evidence, Letter
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
@@ -86,14 +86,14 @@ class Hints:
         try:
             await self._settle(hint)
         except Exception as error:  # one event must never stop the others: it is taken again when its lease is over
-            if isinstance(error, AWAY):
+            if isinstance(error, (*AWAY, *REFUSED)):
                 return
             telemetry.broken("reconciler", error, f"asking about event {hint.waiting.id}")
             said = f"{type(error).__name__}: {error}"[:500]
             try:
                 async with self._database.connection() as connection:
                     await waiting.failed(connection, hint.waiting, said, again=pause(hint.waiting.tries))
-            except AWAY:
+            except (*AWAY, *REFUSED):
                 return
 
     async def _settle(self, hint: Hint) -> None:

@@ -186,7 +186,7 @@ def test_idem_s_own_settlements_are_decoded_with_what_a_consumer_needs(decoding:
         )  # fmt: skip
         made = connection.execute(
             settle.WRITE,
-            {"changes": json.dumps([settle.parameters(done)]), "ids": [row]},
+            {"changes": json.dumps([change.parameters(done)]), "ids": [row], "folds": []},
         )
         assert len(made.fetchall()) == 1
     (found,) = read(decoding)

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from schema import backlog
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
 from idem.migrations import runner
@@ -60,6 +61,14 @@ def installed(server: str, installed_once: Installed) -> Iterator[Installed]:
         with psycopg.connect(url, autocommit=True) as own:
             own.execute("UPDATE idem.installation SET database_name = current_database()")
         yield replace(installed_once, superuser_url=url)
+
+
+@pytest.fixture(scope="session")
+def loaded(server: str, installed_once: Installed) -> Iterator[str]:
+    """The backlog of 100,000 rows; a template that nobody connects to, or that tests roll back in."""
+    with new_database(server, template=urlsplit(installed_once.superuser_url).path[1:]) as url:
+        backlog.load(url)
+        yield url
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ import psycopg
 from schema.backlog import TOKEN
 
 from idem.outbox import accept
-from idem.outbox.change import Change, Evidence, Letter
+from idem.outbox.change import Change, Evidence, Letter, parameters
 from idem.outbox.operation import Answer
-from idem.outbox.settle import parameters
 from idem.outbox.states import KeyState, OutboxStatus, Reason
 
 PACKAGES = ("outbox", "reconciler", "sweeper")
@@ -180,13 +179,14 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "claim.OWN_CLAIMS": {"token": TOKEN, **LANE},
         "begin.BEGIN": asked | {"token": uuid4(), "holder": "inline-1", "lease": 60.0},
         "renewal.RENEW": {"id": claimed[0], "token": TOKEN, "attempt": 1, "lease": 60.0, "renew_for": 900.0},
-        "settle.WRITE": {"changes": json.dumps(changes(claimed, proof)), "ids": claimed},
+        "settle.WRITE": {"changes": json.dumps(changes(claimed, proof)), "ids": claimed, "folds": [proof]},
         "rows.LOCK": {"id": row}, "rows.LOCK_OR_SKIP": {"id": row}, "rows.IS_GONE": {"id": row},
         "rows.READ": {"ids": claimed}, "rows.STORED": {"ids": claimed},
         "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.BURY": proven,
         "proofs.CORRECT": proven, "proofs.DROP": {"id": proof}, "proofs.NOTE": proven,
         "proofs.LATER": {**proven, "intent": old[0]},
         "reports.REMEMBER_ERROR": {"id": row},
+        "reports.STANDS": {**proven, "row": row},
         "reports.IS_WRITTEN": {**proven, "row": row, "intent": intent},
         "unfrozen.PICK": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                            "origins": ["https://bank.test"], "environment": "test", "limit": BATCH},
@@ -238,7 +238,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "pages.LOCK": {"ids": claimed},
         "unattended.NOT_ASKED": page | {"unasked": 86400.0}, "unattended.NOT_REDRIVEN": page,
         "schedules.USED_UP": {**LANE, **page, "length": 3},
-        "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0},
+        "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0, "busy": []},
         "retention.DELETE_TOMBSTONES": {"intents": tombs},
         "history.OLD_INTENTS": {"after": UUID(int=0), "batch": BATCH},
         "history.DELETE_EVENTS": {"intents": old}, "history.DELETE_REQUESTS": {"intents": old},
@@ -262,7 +262,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "tokens.CREATE": {"digest": b"h" * 32, "tenant": "t1", "label": "l", "by": "anna"},
         "tokens.TOKENS": {"tenant": "t1", "id": uuid4(), "revoked": False, "limit": BATCH},
         "work.REGISTER": {"names": ["mail", "new"], "operations": ["pay", "pay"], "first": [False, True]},
-        "work.WALK_AFTER": {"names": ["mail", "new"]}, "work.WALK": {"names": ["walks"], "limit": BATCH},
+        "work.WALK_AFTER": {"names": ["mail", "walks"]}, "work.WALK": {"names": ["walks"], "limit": BATCH},
         "work.EXPAND": {"limit": BATCH},
         "work.FIND": {"names": ["mail", "stopped", "walks"], "limits": [BATCH, BATCH, BATCH]},
         "failures.FAIL": told | {"attempts": 8, "final": True, "kind": "ValueError", "message": "x", "cap": 600.0,
@@ -271,11 +271,12 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "stopped.RESUME": {"letter": stopped}, "stopped.SKIP": {"letter": stopped},
         "tokens.REVOKE": {"id": uuid4(), "by": "anna", "reason": "left"},
         "tokens.LOOK_UP": {"digests": [b"h" * 32]}, "tokens.MARK_USED": {"ids": [uuid4()]},
-        "tenant_usage.ADD": {"counts": json.dumps([{"tenant_id": t, "requests": 1} for t in TENANTS])},
+        "tenant_usage.ADD": {"counts": json.dumps([{"tenant_id": t, "requests": 1} for t in TENANTS]),
+                              "tenants": TENANTS},
         "tenant_usage.TOP": {"since": LONG_AGO, "by": "misuse", "limit": 20},
         "tenant_keys.ACTIVE": {"tenants": TENANTS, "limits": [1000] * len(TENANTS)},
         "tenant_keys.WANT": {"tenants": TENANTS},
-        "tenants.LOCK_COUNTS": {"tenants": TENANTS}, "tenants.TAKE_OFF": {"tenants": TENANTS, "keys": [1] * 100},
+        "tenants.LOCK_COUNTS": {"intents": old}, "tenants.TAKE_OFF": {"tenants": TENANTS, "keys": [1] * 100},
         "tenants.DUE_MARKS": {"lag": 60.0, "batch": BATCH}, "tenants.MOVE_MARKS": {"lag": 60.0, "tenants": TENANTS},
         "tenants.DUE_COUNT": {"age": 3600.0}, "tenants.COUNT_KEYS": {"lag": 60.0, "tenant": "t1"},
         "tenants.FORGET_COUNTS": {"age": 86400.0, "batch": BATCH},

@@ -21,14 +21,6 @@ ROWS = 20 * hot_statements.BATCH
 KEY = "SELECT tenant_id, operation, idempotency_key FROM idem.idempotency_keys WHERE intent_id = %s"
 
 
-@pytest.fixture(scope="module")
-def loaded(server: str, installed_once: Installed) -> Iterator[str]:
-    """The backlog; a template that nobody connects to."""
-    with new_database(server, template=urlsplit(installed_once.superuser_url).path[1:]) as url:
-        backlog.load(url)
-        yield url
-
-
 @pytest.fixture(scope="module", params=["idle", "none", "fresh"])
 def planned(request: pytest.FixtureRequest, server: str, loaded: str) -> Iterator[str]:
     """The backlog under one kind of statistics."""

@@ -1,0 +1,106 @@
+"""Whatever row another session holds, no statement about a batch waits for it: only that row is left for later.
+
+Every statement of the daemons runs over the backlog; the rows that it touches are found by their `xmax`; then another
+session holds one of them (the first, and the last, of each table), and the statement runs again. A statement that is
+added to the code is tried without being named here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from schema import foreign_locks, hot_statements
+from schema.databases import new_database
+
+ONE: Final = "is about one row, intent, event or entry: whoever runs it leaves that one, and goes on with the next"
+AFTER: Final = "runs in a transaction that holds these rows by an earlier statement, which skips what is locked"
+PERSON: Final = "is a person's command about one thing: it says that this is locked, and changes nothing"
+OWNER: Final = "can be held by the schema's owner alone, and what waits then is only the deletion of old history"
+ALL: Final = "must see every row before anything is sent, or a second send would follow (Recovery)"
+WAITS: Final = {
+    "attempts.BEGIN_CANCEL": ONE, "attempts.BEGIN_REPLAY": ONE, "claim.MARK_START": ONE, "renewal.RENEW": ONE,
+    "proofs.BURY": ONE, "proofs.CORRECT": ONE, "proofs.DONE": ONE, "proofs.DROP": ONE, "proofs.LATER": ONE,
+    "proofs.NOTE": ONE, "proofs.STORE": ONE, "reports.REMEMBER_ERROR": ONE, "rows.LOCK": ONE,
+    "failures.DROP": ONE, "failures.FAIL": ONE, "hints.DROP": ONE, "hints.KEEP": ONE, "later.TELL": ONE,
+    "asked.HINT_ENDED": ONE, "asked.HINT_IS_EARLY": ONE, "asked.PUT_OFF": ONE, "ingest.DECIDE": ONE,
+    "waiting.BURY_EVENT": ONE, "waiting.FAILED": ONE, "unmatched.BURY_UNMATCHED": ONE, "unmatched.CLOSE": ONE,
+    "discrepancies.OPEN": ONE, "discrepancies.STATE": ONE,
+    "generations.REKEY": AFTER, "rendering.FREEZE": AFTER, "generations.FREEZE": AFTER, "tenants.COUNT_KEYS": AFTER,
+    "tenants.MOVE_MARKS": AFTER, "tenants.TAKE_OFF": AFTER,
+    "letters.EVIDENCE": PERSON, "letters.LOCK_EVENT": PERSON, "letters.LOCK_INTENT": PERSON,
+    "letters.NOTE_TRY": PERSON, "letters.RESOLVE": PERSON, "letters.TRY_EVENT": PERSON, "stopped.RESUME": PERSON,
+    "stopped.SKIP": PERSON,
+    "history.DELETE_EVENTS": OWNER, "recovery.QUEUED": ALL, "recovery.QUARANTINED": ALL,
+}  # fmt: skip
+"""Statements that may wait for a row of another session, and why that keeps nothing else waiting."""
+
+DUE_LATER = """
+UPDATE idem.outbox SET available_at = statement_timestamp() + interval '1 hour', misses = 1
+ WHERE id IN (SELECT id FROM idem.outbox WHERE status = 'unknown' AND claim_token IS NULL
+               ORDER BY id DESC LIMIT 300)
+"""
+
+
+@pytest.fixture(scope="module")
+def sessions(server: str, loaded: str) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
+    """Two sessions, planned as the daemons' are; some rows are made such as only a hastening touches."""
+    with new_database(server, template=urlsplit(loaded).path[1:]) as url:
+        with psycopg.connect(url, autocommit=True) as own:
+            own.execute(DUE_LATER)
+        with psycopg.connect(url) as own, psycopg.connect(url) as other:
+            own.execute("SET enable_seqscan = off")
+            own.execute("SET plan_cache_mode = force_generic_plan")
+            own.commit()
+            yield own, other
+
+
+@pytest.mark.parametrize("name", hot_statements.statements())
+def test_a_row_that_another_session_holds_keeps_no_other_waiting(
+    sessions: tuple[psycopg.Connection[Any], psycopg.Connection[Any]], name: str
+) -> None:
+    own, other = sessions
+    statement, values = hot_statements.statements()[name], hot_statements.values(own)(name)
+    own.rollback()
+    touched = foreign_locks.touched(own, other, statement, values)
+    waited = {
+        table: places
+        for table, rows in touched.items()
+        if (places := [row for row in rows if foreign_locks.waits(own, other, statement, values, table, row)])
+    }
+    assert not waited or name in WAITS, (
+        f"{name} waits for a row of {', '.join(waited)} that another session holds: skip what is locked and leave it "
+        "for later, or say in WAITS why nothing else waits with it"
+    )
+
+
+def test_what_may_wait_is_there() -> None:
+    assert WAITS.keys() <= hot_statements.statements().keys()
+
+
+def test_statements_of_batches_do_touch_rows_here(
+    sessions: tuple[psycopg.Connection[Any], psycopg.Connection[Any]],
+) -> None:
+    """Else nothing was tried above: a batch that finds no row in the backlog waits for none."""
+    own, other = sessions
+    batches = [
+        name for name, text in hot_statements.statements().items()
+        if re.search(r"SKIP LOCKED", text) and name not in FINDS_NOTHING
+    ]  # fmt: skip
+    values = hot_statements.values(own)
+    statements = hot_statements.statements()
+    idle = {name for name in batches if not foreign_locks.touched(own, other, statements[name], values(name))}
+    assert not idle, " ".join(sorted(idle))
+
+
+FINDS_NOTHING: Final = frozenset(
+    {
+        "due.HASTEN", "history.DELETE_DAEMONS", "later.LOCK_ROWS", "recovery.QUARANTINED", "tenants.FORGET_COUNTS",
+        "tokens.MARK_USED", "work.WALK_AFTER",
+    }
+)  # fmt: skip
+"""The backlog has nothing for these; their statements are written as their neighbours' are, which are tried."""

@@ -255,6 +255,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "letters.RESOLVE": {"letter": letter, "how": "discarded", "by": "anna", "note": "seen"},
         "unmasking.NOTE_UNMASKED": {"intent": intent, "details": "{}"},
         "letters.EVIDENCE": {"intent": intent, "kind": "letter_closed", "details": "{}"},
+        "confirming.CALL": {"intent": intent}, "confirming.OTHERS": {"intent": intent, "reference": "pay_1"},
         "holding.FACTS": {"id": row}, "holding.ROW_OF_INTENT": {"intent": intent},
         "holding.STATE": {"intent": intent}, "operator.OPERATION": {"intent": intent},
         "history.DELETE_ANSWERS": {"batch": BATCH, "age": 86400.0 * 200},

@@ -35,7 +35,7 @@ WAITS: Final = {
     "letters.EVIDENCE": PERSON, "letters.LOCK_EVENT": PERSON, "letters.LOCK_INTENT": PERSON,
     "letters.NOTE_TRY": PERSON, "letters.RESOLVE": PERSON, "letters.TRY_EVENT": PERSON, "stopped.RESUME": PERSON,
     "stopped.SKIP": PERSON,
-    "history.DELETE_EVENTS": OWNER, "recovery.QUEUED": ALL, "recovery.QUARANTINED": ALL,
+    "history.DELETE_EVENTS": OWNER, "quarantine.QUEUED": ALL, "quarantine.DOUBT_OPEN": ALL, "release.QUARANTINED": ALL,
 }  # fmt: skip
 """Statements that may wait for a row of another session, and why that keeps nothing else waiting."""
 
@@ -99,7 +99,7 @@ def test_statements_of_batches_do_touch_rows_here(
 
 FINDS_NOTHING: Final = frozenset(
     {
-        "due.HASTEN", "history.DELETE_DAEMONS", "later.LOCK_ROWS", "recovery.QUARANTINED", "tenants.FORGET_COUNTS",
+        "due.HASTEN", "history.DELETE_DAEMONS", "later.LOCK_ROWS", "release.QUARANTINED", "tenant_usage.ADD", "tenants.FORGET_COUNTS",
         "tokens.MARK_USED", "work.WALK_AFTER",
     }
 )  # fmt: skip

@@ -7,13 +7,16 @@ redirects, no authentication flow, no proxy from the environment, no retries, no
 from __future__ import annotations
 
 import functools
+import os
 import re
 import ssl
+import sys
 import time
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import certifi
 import httpcore
 import httpx
 
@@ -56,11 +59,36 @@ class Origin:
     authority: str
 
 
+def ssl_context(authorities: str | None = None) -> ssl.SSLContext:
+    """The TLS settings of a lane: who may sign the provider's certificate, and nothing else of the environment.
+
+    `authorities` is a file of PEM certificates, and they alone are trusted then; else the file or folder that
+    SSL_CERT_FILE or SSL_CERT_DIR names, as of every program; else certifi's roots. The session keys are written
+    nowhere, SSLKEYLOGFILE or not. Raises ConfigError where the file has no certificate.
+    """
+    if authorities is not None:
+        return _context(authorities, None, "ca_file")
+    file, folder = os.environ.get("SSL_CERT_FILE") or None, os.environ.get("SSL_CERT_DIR") or None
+    if file or folder:
+        return _context(file, folder, "SSL_CERT_FILE" if file else "SSL_CERT_DIR")
+    return _context(certifi.where(), None, "certifi")
+
+
 @functools.cache
-def ssl_context() -> ssl.SSLContext:
-    """The TLS settings of every lane of this process: certifi's roots, environment ignored. Loading them is slow, and
-    a process may have a lane for each of many accounts."""
-    return httpx.create_ssl_context(trust_env=False)
+def _context(file: str | None, folder: str | None, named: str) -> ssl.SSLContext:
+    # Not `ssl.create_default_context`, which obeys SSLKEYLOGFILE. Cached: loading is slow, and a process may have a
+    # lane for each of many accounts.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(file, folder)
+    except OSError as error:
+        why = "it holds no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(
+            f"{named}: {file or folder} cannot be used: {why}. Name the file of the authorities"
+        ) from None
+    if sys.version_info >= (3, 13):
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
+    return context
 
 
 def stock_client(context: ssl.SSLContext, contract: Contract) -> httpx.AsyncClient:

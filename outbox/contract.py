@@ -170,12 +170,14 @@ class Account:
     """One configured credential of a provider. `origin` is scheme, host and port; both are frozen into each row.
 
     `credentials` are headers that are added when sending and never stored; `signer` makes more of them then.
+    `authorities`: file of the PEM certificates whose holders may sign the provider's; None: the usual ones.
     """
 
     name: str
     origin: str
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     signer: Signer | None = field(default=None, repr=False)
+    authorities: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def transport(
     if isinstance(provider, SendProvider):
         return FunctionTransport(provider, slots, margin)
     check_account(account)
-    return HttpTransport(provider, margin, resolver or Resolver(), tls or ssl_context())
+    return HttpTransport(provider, margin, resolver or Resolver(), tls or ssl_context(account.authorities))
 
 
 class HttpTransport:

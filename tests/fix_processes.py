@@ -107,4 +107,5 @@ async def started(
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+        # Its pipes too: one that is left open is closed by nobody when the loop has gone.
+        await process.communicate()

@@ -104,7 +104,18 @@ class SignatureSettings(Section):
 class AccountSettings(Section):
     """One credential of a provider; keys, looks and webhooks are scoped to it."""
 
-    origin: str = Field(description="Scheme, host and port of the provider, as https://api.bank.example; no default.")
+    origin: str = Field(
+        description="Scheme, host and port of the provider, as https://api.bank.example; no default. There is no "
+        "setting for an egress proxy: what a proxy has done after CONNECT cannot be seen, and so no call through one "
+        "could be proven not sent. Let the network route the calls."
+    )
+    ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="File of PEM certificates of the authorities that may sign this provider's certificate, as of a "
+        "bank's own; a relative path is beside idem.toml. They alone are trusted then. Default: those of "
+        "SSL_CERT_FILE or SSL_CERT_DIR, else the public ones (certifi).",
+    )
     authorization: Secret | None = Field(
         default=None,
         description="Where the value of the Authorization header is; default none. Resolved at start, not stored.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,10 +27,14 @@ Loc: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What an account proves itself with: headers that stay, and what is computed for each request."""
+    """What an account proves itself with: headers that stay, and what is computed for each request.
+
+    `authorities`: the file of those that are believed about who the provider is.
+    """
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     signer: Signer | None = field(default=None, repr=False)
+    authorities: str | None = None
 
 
 class Vault:
@@ -76,6 +81,18 @@ class Vault:
     def path(self, secret: Secret) -> Path:
         """Where the file of a secret is."""
         return self._beside / (secret.file or "")
+
+    def certificates(self, name: str, loc: Loc) -> str | None:
+        """Where a file of certificates is; None, with a finding, where none can be read from it."""
+        file = str((self._beside / name).absolute())
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+        except OSError as error:
+            if self._needed:
+                why = "it holds no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
+                self.error(loc, f"the file {name} cannot be used: {why}", "Name the file of the authorities, in PEM")
+            return None
+        return file
 
     def _from_env(self, name: str, loc: Loc) -> str | None:
         value = self._env.get(name)
@@ -125,7 +142,8 @@ def _resolve(vault: Vault, loc: Loc, settings: AccountSettings) -> Credentials:
         if secret is not None:
             signed = settings.signature.build((settings.signature.secret.prefix + secret).encode())
             signer = signed if signer is None else Signers((signer, signed))
-    return Credentials({header: value for header, value in values.items() if value is not None}, signer)
+    authorities = None if settings.ca_file is None else vault.certificates(settings.ca_file, (*loc, "ca_file"))
+    return Credentials({header: value for header, value in values.items() if value is not None}, signer, authorities)
 
 
 def _basic(vault: Vault, loc: Loc, settings: BasicSettings) -> str | None:

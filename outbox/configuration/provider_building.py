@@ -45,7 +45,7 @@ def build_http(
     return HttpProvider(
         contract=replace(settings.contract(name), deployment=None if settings.mark is None else environment),
         accounts={
-            account: Account(account, each.origin, found.headers, found.signer)
+            account: Account(account, each.origin, found.headers, found.signer, found.authorities)
             for account, each in settings.accounts.items()
             for found in [credentials.get(account, nothing)]
         },

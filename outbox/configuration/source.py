@@ -24,8 +24,10 @@ BESIDE: Final = (FILE_VARIABLE, "IDEM_OPERATOR", "IDEM_PG_BIN", "IDEM_KILL_RUNS"
 """Variables of idem's own that are no setting: of the command line, the embedded server and the tests."""
 OF_TESTS: Final = "IDEM_TEST_"
 
-ORCHESTRATOR: Final = re.compile(r"IDEM_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP)(_.*)?)?)")
-"""What Kubernetes sets for every Service whose name begins with idem."""
+ORCHESTRATOR: Final = re.compile(r"IDEM_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?)")
+"""What Kubernetes sets in every pod for every Service whose name begins with idem."""
+LINK: Final = re.compile(r"(?:tcp|udp|sctp)://\S+:[0-9]+")
+"""The address of such a Service: `IDEM_API_PORT` of a Service `idem-api` has it, and is not the setting `api.port`."""
 
 HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
 ASSIGNMENT: Final = re.compile(
@@ -78,14 +80,15 @@ def variables() -> dict[str, Loc]:
 def overlay(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dict[str, Any], dict[Loc, str]]:
     """The tables with the variables laid over them, and which variable each of these settings is from.
 
-    An empty variable is one that is not set: compose files pass them on so. The database's URL becomes a reference
-    to its variable, because it may hold a password and settings are shown to people.
+    An empty variable is one that is not set: compose files pass them on so. The address of a Service, which an
+    orchestrator sets, is none either. The database's URL becomes a reference to its variable, because it may hold a
+    password and settings are shown to people.
     """
     merged = {name: dict(value) if isinstance(value, dict) else value for name, value in raw.items()}
     origins: dict[Loc, str] = {}
     for variable, loc in variables().items():
         value = env.get(variable, "")
-        if not value:
+        if not value or LINK.fullmatch(value):
             continue
         if len(loc) == 1:
             merged[str(loc[0])] = value

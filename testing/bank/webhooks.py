@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from idem.outbox.client import ssl_context
 from idem.testing.bank.answers import encoded
 from idem.testing.bank.book import Book
 from idem.testing.bank.clock import Clock
@@ -83,7 +84,7 @@ class Webhooks:
         self._open = True
         if any(account.webhook_url for account in self._accounts.values()):
             # To load the certificates takes longer than some tests have.
-            self._client = httpx.AsyncClient(timeout=10, trust_env=False)
+            self._client = httpx.AsyncClient(timeout=10, trust_env=False, verify=ssl_context())
         self._catch_up(set(self._accounts))
 
     async def stop(self) -> None:
@@ -181,7 +182,7 @@ class Webhooks:
         account = self._accounts[event.account]
         assert account.webhook_url is not None
         if self._client is None:
-            self._client = httpx.AsyncClient(timeout=10, trust_env=False)
+            self._client = httpx.AsyncClient(timeout=10, trust_env=False, verify=ssl_context())
         # Of the real clock, whatever the bank pretends: the receiver compares it with its own.
         signed = headers(account, event.id, math.floor(time.time()), body)
         try:

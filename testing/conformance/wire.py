@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import h11
+
+from idem.outbox.client import ssl_context
 
 READ: Final = 65536
 LARGEST_HEAD: Final = 256 * 1024
@@ -65,7 +66,7 @@ class Client:
             raise ValueError(f"{url} is no http(s) URL")
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = ssl_context() if parts.scheme == "https" else None
         self._authority = parts.netloc.rpartition("@")[2]
         self._prefix = parts.path.rstrip("/")
         self._timeout = timeout

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
+from idem import Idem
 from idem.outbox.configuration import database_address, explain, load
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
@@ -123,6 +124,31 @@ def test_an_unknown_variable_is_a_warning_with_the_nearest(write: Path) -> None:
     )
     write.write_text(PROVIDER % '{ env = "IDEM_BANK_TOKEN" }')
     assert load(write, {"IDEM_BANK_TOKEN": "t"}).warnings == ()
+
+
+def links(service: str, port: int) -> dict[str, str]:
+    """What Kubernetes sets in each pod for a Service, and Docker for a link."""
+    address = f"tcp://10.0.0.9:{port}"
+    return {
+        f"{service}_SERVICE_HOST": "10.0.0.9", f"{service}_SERVICE_PORT": str(port),
+        f"{service}_SERVICE_PORT_HTTP": str(port), f"{service}_PORT": address, f"{service}_PORT_{port}_TCP": address,
+        f"{service}_PORT_{port}_TCP_PROTO": "tcp", f"{service}_PORT_{port}_TCP_PORT": str(port),
+        f"{service}_PORT_{port}_TCP_ADDR": "10.0.0.9", f"{service}_PORT_{port}_SCTP": f"sctp://10.0.0.9:{port}",
+    }  # fmt: skip
+
+
+def test_ib_184_what_an_orchestrator_sets_is_no_setting(write: Path) -> None:
+    """For every Service whose name, with the ending of such a variable, may be a setting's; in an application too."""
+    services = {"IDEM", "IDEM_API", "IDEM_IDEM"} | {
+        variable.rpartition("_")[0] for variable in variables() if variable.count("_") > 1
+    }
+    env = {"BANK_TOKEN": "t"} | {name: value for each in services for name, value in links(each, 80).items()}
+    assert "IDEM_API_PORT" in env
+    found = load(write, env)
+    assert found.warnings == ()
+    assert found.settings == load(write, {"BANK_TOKEN": "t"}).settings
+    assert Idem(write, env=env).configuration().settings == found.settings
+    assert load(write, env | {"IDEM_API_PORT": "8181"}).settings.api.port == 8181
 
 
 def test_variables_of_our_own_that_are_no_settings_are_known(write: Path) -> None:

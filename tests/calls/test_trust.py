@@ -1,0 +1,169 @@
+"""Who may sign a provider's certificate: the public authorities, or those that an account or SSL_CERT_FILE names."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import datetime
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from idem.outbox import clock
+from idem.outbox.client import ssl_context
+from idem.outbox.configuration import explain, load
+from idem.outbox.contract import FrozenRequest
+from idem.outbox.errors import ConfigError
+from idem.outbox.lane import Lane
+from idem.outbox.outcomes import NotExecuted, Outcome, Succeeded
+
+ROOT = Path(__file__).parents[2]
+
+CONFIGURATION = """
+[providers.bank]
+key = { carrier = "header", name = "Idempotency-Key", replay = "stored", retention = "24h" }
+errors = { shape = "/error/code" }
+object = { reference = "/id" }
+outcome = [{ says = "final" }]
+accounts.main = { origin = "https://localhost:PORT", authorization = { env = "BANK_TOKEN" } CA }
+[operations.pay]
+provider = "bank"
+path = "/payments"
+params = { type = "object" }
+"""
+
+
+def certificate(
+    name: str, signer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """A certificate and its key: an authority's own, or one that `signer` has signed for localhost."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    by, by_key = (subject, key) if signer is None else (signer[0].subject, signer[1])
+    today = datetime.datetime.now(datetime.UTC)
+    built = (
+        x509.CertificateBuilder().subject_name(subject).issuer_name(by).public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(days=1)).not_valid_after(today + datetime.timedelta(days=30))
+        .add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by_key.public_key()), critical=False)
+    )  # fmt: skip
+    if signer is None:
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        built = built.add_extension(usage, critical=True)
+    else:
+        built = built.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        built = built.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    return built.sign(by_key, hashes.SHA256()), key
+
+
+def pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.fixture
+async def port(tmp_path: Path) -> AsyncIterator[int]:
+    """A provider behind a certificate that only `own.pem` has signed; its answers are payments."""
+    own = certificate("an authority of the bank's own")
+    leaf, key = certificate("localhost", own)
+    tmp_path.joinpath("own.pem").write_bytes(pem(own[0]))
+    tmp_path.joinpath("other.pem").write_bytes(pem(certificate("another authority")[0]))
+    tmp_path.joinpath("leaf.pem").write_bytes(
+        pem(leaf)
+        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(tmp_path / "leaf.pem")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b'{"id": "pay_1"}'
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "localhost", 0, ssl=serving)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+def configured(folder: Path, port: int, ca: str = "") -> Path:
+    file = folder / "idem.toml"
+    file.write_text(CONFIGURATION.replace("PORT", str(port)).replace("CA", f', ca_file = "{ca}"' if ca else ""))
+    return file
+
+
+async def called(file: Path) -> Outcome:
+    """What a call of this configuration comes to."""
+    provider = load(file, {"BANK_TOKEN": "t"}).providers["bank"]
+    lane = Lane(provider, provider.accounts["main"], slots=1, margin=1)
+    try:
+        request = FrozenRequest("POST", "/payments", {"content-type": "application/json"}, b"{}")
+        outcome, _ = await lane.send("row", request, lease_ends=clock.boottime() + 60, start=lambda: True)
+    finally:
+        await lane.close()
+    return outcome
+
+
+async def test_ib_187_an_authority_that_the_account_names_is_trusted(port: int, tmp_path: Path) -> None:
+    assert isinstance(await called(configured(tmp_path, port)), NotExecuted), "proven not sent: nobody has signed it"
+    assert isinstance(await called(configured(tmp_path, port, "own.pem")), Succeeded)
+    assert isinstance(await called(configured(tmp_path, port, str(tmp_path / "own.pem"))), Succeeded)
+    assert isinstance(await called(configured(tmp_path, port, "other.pem")), NotExecuted)
+
+
+async def test_ib_187_one_that_the_environment_names_is_trusted(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "own.pem"))
+    assert isinstance(await called(configured(tmp_path, port)), Succeeded)
+    assert isinstance(await called(configured(tmp_path, port, "other.pem")), NotExecuted), "the account's own word"
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
+    with pytest.raises(ConfigError, match=r"SSL_CERT_FILE.*No such file"):
+        ssl_context()
+    monkeypatch.setenv("SSL_CERT_FILE", "")
+    assert isinstance(await called(configured(tmp_path, port)), NotExecuted)
+
+
+def test_a_file_without_certificates_is_a_mistake(tmp_path: Path) -> None:
+    for name, content in (("absent.pem", None), ("empty.pem", b""), ("other.pem", b"no certificate")):
+        if content is not None:
+            tmp_path.joinpath(name).write_bytes(content)
+        (finding,) = [f for f in explain(configured(tmp_path, 1, name), {"BANK_TOKEN": "t"}) if f.level == "error"]
+        assert finding.where == "providers.bank.accounts.main.ca_file"
+        assert name in finding.what
+
+
+async def test_session_keys_are_written_nowhere(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SSLKEYLOGFILE is for who debugs his own browser: here it would be the keys of everybody's payments."""
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+    tmp_path.joinpath("fresh.pem").write_bytes(tmp_path.joinpath("own.pem").read_bytes())
+    assert isinstance(await called(configured(tmp_path, port, "fresh.pem")), Succeeded)
+    assert not tmp_path.joinpath("keys").exists()
+
+
+CLIENTS = {"httpx.Client", "httpx.AsyncClient"}
+OBEYING = {"ssl.create_default_context", "httpx.create_ssl_context", "ssl._create_unverified_context"}
+
+
+def test_every_tls_setting_of_ours_is_made_in_one_place() -> None:
+    """So that no other one obeys the environment: not by the library's default, which a client without `verify` has."""
+    for folder in ("outbox", "reconciler", "sweeper", "cli", "testing", "idem"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not isinstance(node, ast.Call):
+                    continue
+                name = ast.unparse(node.func)
+                assert name not in OBEYING, file
+                given = {keyword.arg for keyword in node.keywords}
+                assert name not in CLIENTS or given & {"verify", "transport"}, (file, node.lineno)
+                assert name != "httpx.AsyncHTTPTransport" or "verify" in given, (file, node.lineno)

@@ -11,6 +11,7 @@ from idem.cli.failures import USAGE
 PACKAGES: Final = (
     "alembic",
     "apscheduler",
+    "certifi",
     "cryptography",
     "h11",
     "httpx",

@@ -28,6 +28,25 @@ demo: $(STAMP) ## the main job, on an embedded PostgreSQL, with a proof at its e
 test: $(STAMP) ## the whole test suite; ARGS="-k accept" for a part
 	@exec $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+# The same with the lowest versions that pyproject.toml allows, in an environment of its own (Python 3.11 to 3.13:
+# newer ones have no wheels of those versions). The core of the suite alone, in two or three minutes.
+LOWEST       := .venv-lowest
+LOWEST_STAMP := $(LOWEST)/.installed
+LOWEST_PIP   := $(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet
+CORE         := tests/core tests/attacks/test_service_a.py::test_the_query_is_read_whatever_the_host_says \
+                tests/cli/test_help.py::test_help_has_an_example_that_begins_with_the_command
+
+$(LOWEST_STAMP): requirements-lowest.txt pyproject.toml
+	@echo "setting up $(LOWEST) (once) ..." >&2
+	@rm -rf $(LOWEST)
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(LOWEST_PIP) --require-hashes --only-binary :all: -r requirements-lowest.txt
+	@$(LOWEST_PIP) --no-deps --no-build-isolation --editable .
+	@touch $(LOWEST_STAMP)
+
+test-lowest: $(LOWEST_STAMP) ## the core of the suite with the lowest versions that pyproject.toml allows
+	@exec $(LOWEST)/bin/python -m pytest -q -k "plain or not core" $(CORE) $(ARGS)
+
 check: $(STAMP) ## ruff, mypy strict, import-linter, docs and help up to date
 	@$(PY) .ci/check.py
 
@@ -36,4 +55,9 @@ lock: ## write requirements-dev.txt anew (needs uv)
 	    --python-version 3.11 --upgrade requirements-dev.in -o requirements-dev.txt
 	@! grep -n '://' requirements-dev.txt
 
-.PHONY: help setup demo test check lock
+lock-lowest: ## write requirements-lowest.txt anew, after a change of a lower bound (needs uv)
+	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --no-annotate --python-version 3.11 \
+	    --resolution lowest-direct --extra daemon --extra fastapi --extra embedded pyproject.toml requirements-lowest.in -o requirements-lowest.txt
+	@! grep -n '://' requirements-lowest.txt
+
+.PHONY: help setup demo test test-lowest check lock lock-lowest

@@ -63,9 +63,10 @@ def sizes() -> bool:
 
 def no_addresses() -> bool:
     """The requirements hold versions and hashes, and no address of an index."""
-    found = re.findall(r".*://.*", (ROOT / "requirements-dev.txt").read_text())
-    for line in found:
-        sys.stdout.write(f"FAIL requirements-dev.txt names an address: {line}\n")
+    names = ("requirements-dev.txt", "requirements-lowest.txt")
+    found = [(name, line) for name in names for line in re.findall(r".*://.*", (ROOT / name).read_text())]
+    for name, line in found:
+        sys.stdout.write(f"FAIL {name} names an address: {line}\n")
     return not found
 
 

@@ -25,6 +25,12 @@ TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """traceparent of W3C Trace Context, version 00 and what stays compatible with it."""
 
 
+def query(request: Request) -> str | None:
+    """The query as it was sent; None where there is none. A URL of the framework's would hang on what `Host` says."""
+    raw: bytes = request.scope.get("query_string", b"")
+    return raw.decode("latin-1") or None
+
+
 def key(request: Request, *, strict: bool, least: int) -> str:
     """The idempotency key. Raises ProblemError (`key_missing`, `key_invalid`)."""
     found = request.headers.getlist("idempotency-key")

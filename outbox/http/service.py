@@ -152,7 +152,7 @@ class Service:
             return prepare(
                 self._catalogue.operations, self._catalogue.providers, await self._store.secret(),
                 tenant=caller.tenant, operation=operation.name, key=key, params=params,
-                query=request.url.query or None, traceparent=reading.trace(request),
+                query=reading.query(request), traceparent=reading.trace(request),
             )  # fmt: skip
         except ProblemError as error:
             if misuse := MISUSES.get(error.problem.code):

@@ -73,8 +73,8 @@ def _conclude(seen: Checked) -> None:
         say(f"{seen.discrepancies} discrepancies: `idem dlq list --reason-code discrepancy`, then `idem dlq show`")
     if not seen.complete:
         say("NOT COMPLETE: what was not compared may differ; run it again when the cause above is gone")
-    elif not any(lane.walked == "complete" for lane in seen.lanes):
-        say("nothing was compared: no provider here can be listed")
+    elif not seen.compared:
+        say("NOT COMPARED: no provider here can be listed: write [providers.<name>.list] where one has such a list")
     elif seen.clean:
         say("clean: both sides say the same")
 

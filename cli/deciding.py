@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.operation import Answer
     from idem.outbox.operators.confirming import Confirmed
+    from idem.outbox.operators.prefixes import Prefix
     from idem.outbox.outcomes import Refused, Succeeded
     from idem.outbox.standing import Standing
 
@@ -64,12 +65,13 @@ class Case:
 
 
 async def read(
-    connection: AsyncConnection[Any], letter_id: UUID, *, params: bool = False, unmask: str | None = None
+    connection: AsyncConnection[Any], letter_id: Prefix | UUID, *, params: bool = False, unmask: str | None = None
 ) -> Case:
     """Everything about a dead letter; `unmask`: who is shown what is masked. Raises Refusal where there is none."""
     from idem.outbox import listing, operator
-    from idem.outbox.operators import unmasking
+    from idem.outbox.operators import prefixes, unmasking
 
+    letter_id = await prefixes.letter(connection, letter_id)
     letter = await listing.letter(connection, letter_id)
     if letter is None:
         raise Refusal(f"there is no dead letter {letter_id} in this database: `idem dlq list` shows the open ones")
@@ -91,7 +93,7 @@ def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False)
     return prospects(case.intent, case.held, catalogue, open_letter, sure=sure)
 
 
-async def resolve(config: Path | None, letter: UUID, wish: Wish, *, yes: bool, as_data: bool) -> None:
+async def resolve(config: Path | None, letter: Prefix | UUID, wish: Wish, *, yes: bool, as_data: bool) -> None:
     """Show what the wish would do, ask, and do it. Raises Refusal."""
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
@@ -103,7 +105,7 @@ async def resolve(config: Path | None, letter: UUID, wish: Wish, *, yes: bool, a
         confirm("Do it?", yes=yes)
         done = await _do(connection, catalogue, case, wish)
     if as_data:
-        as_json({"dead_letter": letter, "intent": case.letter["intent_id"], **done})
+        as_json({"dead_letter": case.letter["id"], "intent": case.letter["intent_id"], **done})
     else:
         more = ", ".join(f"{k} {v}" for k, v in done.items() if k != "action" and v)
         typer.echo(f"{done['action']}: {more}" if more else done["action"])

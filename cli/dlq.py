@@ -5,13 +5,27 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 import typer
 
 from idem.cli import opening
 from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Limit, Params, Since, Sure, Unmask, Why, Yes, examples, moment, who
+from idem.cli.options import (
+    By,
+    Config,
+    Json,
+    Limit,
+    Params,
+    Since,
+    Sure,
+    Unmask,
+    Why,
+    Yes,
+    an_id,
+    examples,
+    moment,
+    who,
+)
 from idem.cli.output import age, as_json, fields, say, table
 
 app = typer.Typer(
@@ -22,7 +36,9 @@ app = typer.Typer(
 
 ID = "0193b6a0-0000-7000-8000-000000000000"
 
-Letter = Annotated[UUID, typer.Argument(help="The dead letter's id.", show_default=False)]
+Letter = Annotated[
+    Any, typer.Argument(parser=an_id, metavar="ID", help="The dead letter's id, or its beginning.", show_default=False)
+]
 ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only with this reason, as too_late.")]
 Provider = Annotated[str | None, typer.Option("--provider", help="Only of this provider.")]
 
@@ -34,7 +50,9 @@ def list_(
     provider: Provider = None,
     since: Since = None,
     all_: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
-    after: Annotated[UUID | None, typer.Option(help="Only after this entry: the last one of the page before.")] = None,
+    after: Annotated[
+        Any, typer.Option(parser=an_id, metavar="ID", help="Only after this entry: the last one of the page before.")
+    ] = None,
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:
@@ -52,6 +70,7 @@ def list_(
             for d in found
         ],
         empty="no dead letter matches" if all_ else "no open dead letter matches",
+        drop=("seen", "operation", "state", "resolved as", "provider", "intent", "age"),
     )  # fmt: skip
     if following is not None:
         say(f"more: --after {following}")
@@ -59,15 +78,17 @@ def list_(
 
 async def _list(
     config: Path | None, reason: str | None, provider: str | None, since: str | None, resolved: bool,
-    after: UUID | None, limit: int,
+    after: Any, limit: int,
 ) -> list[dict[str, Any]]:  # fmt: skip
     from idem.outbox import listing
+    from idem.outbox.operators import prefixes
 
     start = moment(since)
     async with opening.connected(config) as connection:
+        last = None if after is None else await prefixes.letter(connection, after)
         return await listing.letters(
             connection, reason=reason, provider=provider, since=await opening.time_of(connection, start),
-            resolved=resolved, after=after, limit=limit,
+            resolved=resolved, after=last, limit=limit,
         )  # fmt: skip
 
 
@@ -194,7 +215,12 @@ def resolve(
     )
 )
 def redrive(
-    letter: Annotated[UUID | None, typer.Argument(help="The dead letter's id; none for many at once.")] = None,
+    letter: Annotated[
+        Any,
+        typer.Argument(
+            parser=an_id, metavar="[ID]", help="The dead letter's id, or its beginning; none for many at once."
+        ),
+    ] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence.")] = None,
     config: Config = None,
     app: App = None,

@@ -12,7 +12,7 @@ import typer
 
 from idem.cli import opening
 from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Limit, Params, Sure, Unmask, Why, Yes, confirm, examples, who
+from idem.cli.options import By, Config, Json, Limit, Params, Sure, Unmask, Why, Yes, an_id, confirm, examples, who
 from idem.cli.output import age, as_json, say, table
 from idem.outbox.errors import Refusal
 
@@ -22,7 +22,9 @@ app = typer.Typer(
     epilog=examples("idem intents list --state unknown", "idem intents show 0193b6a0-0000-7000-8000-000000000000"),
 )
 
-Intent = Annotated[UUID, typer.Argument(help="The intent's id.", show_default=False)]
+Intent = Annotated[
+    Any, typer.Argument(parser=an_id, metavar="ID", help="The intent's id, or its beginning.", show_default=False)
+]
 State = Annotated[
     Literal["in_progress", "completed", "failed_retryable", "unknown"] | None,
     typer.Option("--state", help="Only in this state."),
@@ -41,7 +43,7 @@ def list_(
     provider: Annotated[str | None, typer.Option(help="Only of this provider.")] = None,
     key: Annotated[str | None, typer.Option(help="Only with this idempotency key.")] = None,
     before: Annotated[
-        UUID | None, typer.Option(help="Only older than this intent: the last one of the page before.")
+        Any, typer.Option(parser=an_id, metavar="ID", help="Only older than this: the last one of the page before.")
     ] = None,
     limit: Limit = 100,
     as_data: Json = False,
@@ -65,16 +67,19 @@ def list_(
             for n in found
         ],
         empty="no intent matches",
+        drop=("label", "row", "operation", "age", "tenant", "reference", "key"),
     )  # fmt: skip
     if following is not None:
         say(f"more: --before {following}")
 
 
-async def _list(config: Path | None, **filters: Any) -> list[dict[str, Any]]:
+async def _list(config: Path | None, *, before: Any, **filters: Any) -> list[dict[str, Any]]:
     from idem.outbox import listing
+    from idem.outbox.operators import prefixes
 
     async with opening.connected(config) as connection:
-        return await listing.intents(connection, **filters)
+        last = None if before is None else await prefixes.intent(connection, before)
+        return await listing.intents(connection, before=last, **filters)
 
 
 @app.command(epilog=examples("idem intents show 0193b6a0-0000-7000-8000-000000000000 --json"))
@@ -96,11 +101,12 @@ def show(
         show_intent(found)
 
 
-async def _show(config: Path | None, intent: UUID, params: bool, unmask: str | None) -> dict[str, Any]:
+async def _show(config: Path | None, prefix: Any, params: bool, unmask: str | None) -> dict[str, Any]:
     from idem.outbox import listing
-    from idem.outbox.operators import unmasking
+    from idem.outbox.operators import prefixes, unmasking
 
     async with opening.connected(config) as connection:
+        intent = await prefixes.intent(connection, prefix)
         if unmask is not None:
             await unmasking.note(connection, intent, by=unmask)
         return known(await listing.intent(connection, intent, params=params, unmask=unmask is not None), intent)
@@ -130,15 +136,15 @@ def cancel(
     asyncio.run(_cancel(config, intent, who(by), reason, sure, yes, as_data))
 
 
-async def _cancel(
-    config: Path | None, intent: UUID, by: str, reason: str, sure: bool, yes: bool, as_data: bool
-) -> None:
+async def _cancel(config: Path | None, prefix: Any, by: str, reason: str, sure: bool, yes: bool, as_data: bool) -> None:
     from idem.cli.prospects import CANCEL, prospects
     from idem.outbox import listing, operator
+    from idem.outbox.operators import prefixes
 
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
     async with opening.deciding(config, configuration) as connection:
+        intent = await prefixes.intent(connection, prefix)
         found = known(await listing.intent(connection, intent), intent)
         held = await operator.stand(connection, intent)
         for each in prospects(found, held, catalogue, sure=sure):

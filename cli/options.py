@@ -9,9 +9,12 @@ import socket
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+
+if TYPE_CHECKING:
+    from idem.outbox.operators.prefixes import Prefix
 
 Config: TypeAlias = Annotated[
     Path | None,
@@ -47,6 +50,17 @@ Limit: TypeAlias = Annotated[int, typer.Option("--limit", min=1, max=10_000, hel
 Params: TypeAlias = Annotated[
     bool, typer.Option("--params", help="The client's params too; they may be personal data.")
 ]
+
+
+def an_id(text: str) -> Prefix:
+    """An id, or its beginning. Raises a usage error."""
+    from idem.outbox.operators.prefixes import Prefix
+
+    try:
+        return Prefix.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
 
 Unmask: TypeAlias = Annotated[
     bool,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import codecs
 import contextlib
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -42,31 +43,29 @@ def _plain(value: object) -> Any:
             raise TypeError(f"{type(value).__name__} has no JSON form here")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Print rows: a table on a terminal, else columns that are cut nowhere; `empty` where there is none."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, drop: Sequence[str] = ()) -> None:
+    """Print rows; `empty` where there is none. On a terminal the table fits into its width: ids are short, and columns
+    go away in the order of `drop`. Elsewhere nothing is cut."""
     if not rows:
-        typer.echo(empty)
+        labelled("", empty)
+        return
+    if (width := terminal()) is not None:
+        from idem.cli.tables import lines
+
+        for line in lines(columns, rows, width, drop=drop):
+            typer.echo(line)
         return
     cells = [[text(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-
-        grid = Table(box=None, pad_edge=False, header_style="bold")
-        # An id is there to be copied: it is never broken, and a terminal that is too narrow wraps the whole line.
-        ids = [any(isinstance(row[i], UUID) for row in rows) for i in range(len(columns))]
-        for column, whole in zip(columns, ids, strict=True):
-            grid.add_column(column, overflow="fold", no_wrap=whole)
-        for row in cells:
-            grid.add_row(*(escape(cell) for cell in row))
-        console = Console(highlight=False)
-        console.width = max(console.width, sum(38 if whole else 10 for whole in ids))
-        console.print(grid)
-        return
     widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
     for row in [list(columns), *cells]:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def terminal() -> int | None:
+    """The width of the terminal that is written to; None where it is none."""
+    if not sys.stdout.isatty():
+        return None
+    return max(shutil.get_terminal_size().columns, 20)
 
 
 def fields(pairs: Sequence[tuple[str, object]]) -> None:
@@ -74,7 +73,19 @@ def fields(pairs: Sequence[tuple[str, object]]) -> None:
     shown = [(name, value) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        typer.echo(f"{name.ljust(width)}  {text(value)}")
+        labelled(f"{name.ljust(width)}  ", text(value))
+
+
+def labelled(label: str, value: str) -> None:
+    """Print a text behind its label; on a terminal it wraps between words, under itself."""
+    width = terminal()
+    if width is None or len(label) + len(value) <= width:
+        typer.echo(f"{label}{value}")
+        return
+    from idem.cli.tables import paragraph
+
+    for line in paragraph(label, value, width):
+        typer.echo(line)
 
 
 def text(value: object) -> str:

@@ -35,7 +35,7 @@ What --since counts, of each account whose provider has a `list`:
   decided       a discrepancy that somebody has decided before
   not compared  not on the list, and the question about it failed
 Exit code 0: both sides say the same. 3: discrepancies, each with a dead letter. 4: none was found, but a list
-could not be read to its end, or a doubt could not be cleared; run it again."""
+could not be read to its end, a doubt could not be cleared (run it again), or no provider here has a list."""
 )
 
 

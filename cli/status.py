@@ -15,7 +15,7 @@ import typer
 from idem.cli import opening
 from idem.cli.failures import explain
 from idem.cli.options import Config, Json, examples
-from idem.cli.output import age, as_json, fields, table, text
+from idem.cli.output import age, as_json, fields, table, terminal, text
 from idem.outbox.errors import ConfigError, Refusal
 from idem.outbox.installation import NOT_INSTALLED
 
@@ -157,9 +157,9 @@ def _away(found: dict[str, Any]) -> str:
 
 def _picture(found: dict[str, Any]) -> RenderableType:
     from rich.console import Group
-    from rich.markup import escape
-    from rich.table import Table
     from rich.text import Text
+
+    from idem.cli.tables import lines
 
     if "error" in found:
         return Text(_away(found), style="bold red")
@@ -170,13 +170,8 @@ def _picture(found: dict[str, Any]) -> RenderableType:
     ]  # fmt: skip
     for columns, rows, empty in _tables(found):
         parts.append(Text(""))
-        if not rows:
-            parts.append(Text(empty))
-            continue
-        grid = Table(*columns, box=None, pad_edge=False, header_style="bold")
-        for row in rows:
-            grid.add_row(*(escape(text(cell)) for cell in row))
-        parts.append(grid)
+        shown = lines(columns, rows, terminal() or 120) if rows else [empty]
+        parts += [Text(line, style="bold" if number == 0 and rows else "") for number, line in enumerate(shown)]
     return Group(*parts)
 
 
@@ -194,8 +189,7 @@ def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object
             row["status"] + (" (paused)" if row["paused"] else ""),
             row["rows"],
             age(row["oldest"]),
-            # What is at rest is due for nobody.
-            age(None if row["status"] == "held" else row["overdue"]),
+            age(row["overdue"]),
             age(row["replay_window_left"]),
         ]
         for row in found["outbox"]

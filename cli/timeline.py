@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from idem.cli.output import age, fields, table, text
+from idem.cli.output import age, fields, labelled, table, text
 from idem.cli.prospects import Prospect
 
 
@@ -38,32 +38,31 @@ def show_intent(intent: dict[str, Any]) -> None:
         typer.echo()
         _show_row(row)
     for request in intent["requests"]:
-        typer.echo(f"request    {request['method']} {text(request['path'])}  (provider key {request['provider_key']})")
+        labelled("request  ", f"{request['method']} {text(request['path'])} (provider key {request['provider_key']})")
         if request["body"]:
-            typer.echo(f"           {text(request['body'])}")
+            labelled("         ", text(request["body"]))
     for answer in intent["answers"]:
         times = f", {answer['times']} times" if answer["times"] > 1 else ""
         said = f": {text(answer['message'])}" if answer["message"] else ""
         attempt = f"attempt {answer['attempt']}{times}"
-        typer.echo(f"provider said  HTTP {text(answer['http_status'])} ({answer['outcome']}, {attempt}){said}")
-
+        how = f"HTTP {text(answer['http_status'])} ({answer['outcome']}, {attempt})"
+        labelled("provider said  ", f"{how}{said}")
         if answer["body"]:
-            typer.echo(f"           {text(answer['body'])}")
+            labelled("         ", text(answer["body"]))
     for proof in intent["proofs"]:
-        typer.echo(
-            f"unapplied proof  {proof['outcome']} of {text(proof['source'])}, reference {text(proof['reference'])}, "
-            f"{age(proof['age'])} old"
-        )
+        said = f"{proof['outcome']} of {text(proof['source'])}, reference {text(proof['reference'])}"
+        labelled("unapplied proof  ", f"{said}, {age(proof['age'])} old")
     for letter in intent["dead_letters"]:
         end = "open"
         if letter["resolved_at"]:
             end = f"resolved as {letter['resolution']} by {text(letter['resolved_by'])}: {text(letter['note'])}"
-        typer.echo(f"dead letter {letter['id']}  {letter['reason']}, {end}")
+        labelled("dead letter  ", f"{letter['id']} {letter['reason']}, {end}")
     typer.echo()
     table(
         ["at", "source", "kind", "outcome", "attempt", "http", "reference", "state", "row", "details"],
         [_line(entry) for entry in intent["timeline"]],
         empty="no evidence",
+        drop=("reference", "http", "attempt", "row", "outcome", "state", "source"),
     )
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import typer
 
 from idem.cli import opening
-from idem.cli.options import By, Config, Json, Limit, Yes, confirm, examples, who
+from idem.cli.options import By, Config, Json, Limit, Yes, an_id, confirm, examples, who
 from idem.cli.output import as_json, fields, say, table
 
 if TYPE_CHECKING:
@@ -89,7 +89,12 @@ async def _list(config: Path | None, tenant: str | None, revoked: bool, limit: i
 
 @app.command(epilog=examples('idem token revoke 0193b6a0-0000-7000-8000-000000000000 --reason "left the company"'))
 def revoke(
-    token: Annotated[UUID, typer.Argument(help="The token's id: `idem token list`.", show_default=False)],
+    token: Annotated[
+        Any,
+        typer.Argument(
+            parser=an_id, metavar="ID", help="The token's id, or its beginning: `idem token list`.", show_default=False
+        ),
+    ],
     reason: Annotated[str, typer.Option("--reason", help="Why: kept with the token.", show_default=False)],
     config: Config = None,
     by: By = None,
@@ -104,10 +109,12 @@ def revoke(
         typer.echo(f"revoked: {done.label} of {done.tenant_id}")
 
 
-async def _revoke(config: Path | None, token_id: UUID, reason: str, by: str, *, yes: bool) -> Token:
+async def _revoke(config: Path | None, prefix: Any, reason: str, by: str, *, yes: bool) -> Token:
     from idem.outbox import tokens
+    from idem.outbox.operators import prefixes
 
     async with opening.writing(config, opening.environment(config)[0]) as connection:
+        token_id = await prefixes.token(connection, prefix)
         found = await tokens.token(connection, token_id)
         used = f"last used on {found.last_used_at:%Y-%m-%d}" if found.last_used_at else "never used"
         say(f"token {found.id}: {found.label} of tenant {found.tenant_id}, {used}")

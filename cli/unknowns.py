@@ -50,6 +50,7 @@ def list_(
             for u in found
         ],
         empty="nothing is unknown",
+        drop=("looks", "attempts", "account", "dead letters", "next look in", "provider", "status"),
     )  # fmt: skip
 
 

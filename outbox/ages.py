@@ -20,14 +20,17 @@ SELECT i.environment, current_database()::text AS database, i.created_at, statem
 OUTBOX = """
 SELECT w.status, w.paused, sum(w.rows)::bigint AS rows,
        extract(epoch FROM statement_timestamp() - min(w.since))::float8 AS oldest,
-       greatest(0, extract(epoch FROM statement_timestamp() - min(w.due)))::float8 AS overdue,
+       CASE WHEN min(w.due) IS NOT NULL
+            THEN greatest(0, extract(epoch FROM statement_timestamp() - min(w.due)))::float8 END AS overdue,
        min(w.replay_window_left) AS replay_window_left
   FROM (SELECT g.*, EXISTS (SELECT FROM idem.lanes l
                              WHERE l.provider = g.provider AND l.account IN (g.account, '')
                                AND CASE WHEN g.status IN ('unknown', 'awaiting') THEN l.looks_paused
                                         ELSE l.paused END) AS paused
           FROM (SELECT o.status, o.provider, o.account, count(*) AS rows, min(o.status_since) AS since,
-                       min(o.available_at) AS due,
+                       -- A claim or a take is late when its lease is over; what waits or rests is due for nobody.
+                       min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
+                                WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
                        min(extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window)
                            FILTER (WHERE o.status = 'unknown' AND o.replay_window > 0 AND NOT o.key_burned)
                            AS replay_window_left

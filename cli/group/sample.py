@@ -49,6 +49,14 @@ agree = 2
 by_key = {{ path = "/payments?key={{idem.key}}", object = "/data/0", match = "/idempotency_key", empty = "/data" }}
 by_id = {{ path = "/payments/{{idem.reference}}" }}
 
+# For `idem reconcile --since 24h`, which holds the bank's own list against the ledger.
+[providers.bank.list]
+path = "/payments?limit=50&since={{idem.since}}&until={{idem.until}}"
+items = "/data"
+key = "/idempotency_key"
+created = "/created"
+page = {{ style = "after_id", parameter = "after", more = "/has_more" }}
+
 [providers.bank.errors]
 shape = "/error/code"
 code = "/error/code"

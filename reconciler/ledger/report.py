@@ -87,15 +87,21 @@ class Checked:
         return all(lane.walked != "incomplete" for lane in self.lanes)
 
     @property
+    def compared(self) -> bool:
+        """Whether any list was read: where no provider has one, nothing is known."""
+        return any(lane.walked == "complete" for lane in self.lanes)
+
+    @property
     def clean(self) -> bool:
         """Whether both sides are known to say the same."""
-        return self.complete and not self.discrepancies
+        return self.complete and self.compared and not self.discrepancies
 
     def as_data(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "clean": self.clean,
             "complete": self.complete,
+            "compared": self.compared,
             "dry_run": self.dry_run,
             "lanes": [lane.as_data() for lane in self.lanes],
         }

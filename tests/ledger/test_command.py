@@ -179,3 +179,12 @@ async def test_a_provider_that_cannot_be_listed_is_named(desk: Desk) -> None:
     assert result.code == 0
     assert "cannot be listed" in result.out
     assert "nothing was compared" in result.err
+
+
+async def test_what_compares_nothing_is_not_clean(desk: Desk) -> None:
+    """No provider of this configuration has a list: whoever runs it from cron hears so."""
+    result = await idem(desk, "reconcile", "--since", "24h", "--json")
+    assert result.code == 4, result.err
+    ledger = json.loads(result.out)["ledger"]
+    assert (ledger["clean"], ledger["complete"], ledger["compared"]) == (False, True, False)
+    assert "NOT COMPARED" in (await idem(desk, "reconcile", "--since", "24h")).err

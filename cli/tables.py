@@ -1,0 +1,125 @@
+"""Tables for a terminal of any width: no line is longer, no id and no word is cut.
+
+Columns without a value go first, then the least important ones, until the rest fits; the last text wraps between words.
+On less than `NARROW` columns each item is one line, without columns.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from idem.cli.output import text
+
+NARROW: Final = 80
+GAP: Final = "  "
+PROSE: Final = 24
+"""Characters beyond which a column is text that may be wrapped, and its least width then."""
+
+
+def lines(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], width: int, *, drop: Sequence[str] = ()
+) -> list[str]:
+    """The lines of a table. `drop`: columns in the order in which they go away; the others go from the right, but never
+    the first."""
+    short = _short(rows)
+    cells = [[_cell(cell, short) for cell in row] for row in rows]
+    shown = [i for i in range(len(columns)) if i == 0 or any(row[i] != "-" for row in cells)]
+    rank = [*(columns.index(name) for name in drop if name in columns)]
+    rank += [i for i in reversed(range(1, len(columns))) if i not in rank]
+    if width < NARROW:
+        return _items(cells, shown, rank, width)
+    for gone in [*rank, None]:
+        if (widths := _fit(columns, cells, shown, width)) is not None:
+            return _grid(columns, cells, shown, widths, width)
+        if gone is not None and gone in shown and len(shown) > 1:
+            shown.remove(gone)
+    return _items(cells, shown, rank, width)
+
+
+def _short(rows: Sequence[Sequence[object]]) -> dict[UUID, str]:
+    """The shortest beginnings, at a dash, that tell the ids of a table apart."""
+    ids = {cell for row in rows for cell in row if isinstance(cell, UUID)}
+    for length in (13, 18, 23):
+        named = {each: str(each)[:length] for each in ids}
+        if len(set(named.values())) == len(ids):
+            return named
+    return {each: str(each) for each in ids}
+
+
+def _cell(cell: object, short: dict[UUID, str]) -> str:
+    return short[cell] if isinstance(cell, UUID) else text(cell)
+
+
+def _fit(columns: Sequence[str], cells: list[list[str]], shown: list[int], width: int) -> list[int] | None:
+    """The widths of the columns, if the table fits: texts give way, all else has the width that it needs."""
+    natural = [max(len(columns[i]), *(len(row[i]) for row in cells)) for i in shown]
+    least = [max(len(columns[i]), *(_longest_word(row[i]) for row in cells)) for i in shown]
+    room = width - len(GAP) * (len(shown) - 1)
+    if sum(natural) <= room:
+        return natural
+    # Only a text of several words may wrap, and not into a column of one word a line.
+    wraps = [n > PROSE and small < n for n, small in zip(natural, least, strict=True)]
+    fixed = sum(n for n, may in zip(natural, wraps, strict=True) if not may)
+    floor = [max(small, PROSE) for small, may in zip(least, wraps, strict=True) if may]
+    left = room - fixed
+    if not floor or left < sum(floor):
+        return None
+    found = []
+    texts = len(floor)
+    for n, small, may in zip(natural, least, wraps, strict=True):
+        if not may:
+            found.append(n)
+            continue
+        texts -= 1
+        others = sum(sorted(floor)[:texts])
+        found.append(min(n, max(small, PROSE, left - others if texts == 0 else left // (texts + 1))))
+        left -= found[-1]
+    return found if sum(found) <= room else None
+
+
+def _longest_word(cell: str) -> int:
+    return max((len(word) for word in cell.split(" ")), default=0)
+
+
+def _grid(columns: Sequence[str], cells: list[list[str]], shown: list[int], widths: list[int], width: int) -> list[str]:
+    made = []
+    for row in [list(columns), *cells]:
+        parts = [_wrapped(row[i], size) for i, size in zip(shown, widths, strict=True)]
+        for number in range(max(len(part) for part in parts)):
+            line = GAP.join(
+                (part[number] if number < len(part) else "").ljust(size)
+                for part, size in zip(parts, widths, strict=True)
+            )
+            made.append(line.rstrip())
+    return made
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    if len(cell) <= width:
+        return [cell]
+    return textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _items(cells: list[list[str]], shown: list[int], rank: list[int], width: int) -> list[str]:
+    """One line an item: what fits of it, in the order of the columns. A first text that is too long wraps."""
+    made: list[str] = []
+    for row in cells:
+        kept = [i for i in shown if i == shown[0] or row[i] != "-"]
+        for gone in rank:
+            if len(GAP.join(row[i] for i in kept)) <= width:
+                break
+            if gone in kept and len(kept) > 1:
+                kept.remove(gone)
+        line = GAP.join(row[i] for i in kept)
+        made += [line] if len(line) <= width else textwrap.wrap(line, max(width, 10), subsequent_indent="  ")
+    return made
+
+
+def paragraph(label: str, value: str, width: int) -> list[str]:
+    """A label and its text, wrapped between words under each other; a word that is longer than the line is broken."""
+    room = max(width - len(label), 20)
+    parts = textwrap.wrap(value, room, break_on_hyphens=False) or [""]
+    return [(label if number == 0 else " " * len(label)) + part for number, part in enumerate(parts)]

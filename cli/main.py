@@ -15,6 +15,7 @@ from idem.cli import (
     daemons,
     db,
     dlq,
+    importing,
     intents,
     pause,
     reconcile,
@@ -61,6 +62,7 @@ app.command("pause", epilog=pause.PAUSE_EXAMPLES)(pause.pause)
 app.command("resume", epilog=pause.RESUME_EXAMPLES)(pause.resume)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("import", epilog=importing.EXAMPLES)(importing.take_over)
 app.command("recover", epilog=recover.EXAMPLES)(recover.recover)
 app.add_typer(config.app, name="config")
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)

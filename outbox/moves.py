@@ -20,7 +20,9 @@ from idem.outbox.change import Row
 from idem.outbox.logs import key_hash, log
 from idem.outbox.states import KeyState, OutboxStatus
 
-SOURCES = frozenset({"accept", "worker", "sweeper", "reconciler", "webhook", "operator", "client", "recovery"})
+SOURCES = frozenset(
+    {"accept", "worker", "sweeper", "reconciler", "webhook", "operator", "client", "recovery", "import"}
+)
 """Who changes states; a name that is not here is counted as `other`."""
 ASKED = frozenset({OutboxStatus.UNKNOWN, OutboxStatus.AWAITING})
 

@@ -1,0 +1,89 @@
+"""`idem import`: take over the queue, the calls in flight and the answers of a system that was there before."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from idem.cli import opening
+from idem.cli.application import App
+from idem.cli.options import By, Config, Json, Why, Yes, confirm, examples, who
+from idem.cli.output import as_json, say
+
+if TYPE_CHECKING:
+    from idem.outbox.importing.taking import Found
+
+EXAMPLES = examples(
+    "idem import outbox.jsonl --dry-run",
+    'idem import outbox.jsonl --reason "moved from the payments table"',
+)
+
+SHOWN = 20
+"""Wrong lines that are shown; the JSON has more."""
+
+
+def take_over(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="JSON lines, one a wish.")],
+    reason: Why = "",
+    config: Config = None,
+    app: App = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every line, and write nothing.")] = False,
+    by: By = None,
+    yes: Yes = False,
+    as_data: Json = False,
+) -> None:
+    """Take over a live outbox: one line of JSON a wish, as docs/adopt/live-system.md says.
+
+    Every line is checked first; if one is wrong, nothing is written and the exit code is 1. Run again, it writes what
+    is new and leaves alone what it has taken over before.
+    """
+    if not dry_run and not reason.strip():
+        raise typer.BadParameter("say why with --reason, or look first with --dry-run")
+    found = asyncio.run(_import(file, config, reason=reason, by=who(by), yes=yes, dry_run=dry_run))
+    if as_data:
+        as_json(
+            {
+                "lines": found.lines,
+                "new": dict(found.new),
+                "already": found.already,
+                "expired": found.expired,
+                "wrong": found.wrong,
+                "errors": [{"line": error.number, "error": error.why} for error in found.errors],
+                "written": not dry_run and not found.wrong,
+            }
+        )
+    else:
+        _tell(found, dry_run)
+    if found.wrong:
+        raise typer.Exit(1)
+
+
+async def _import(file: Path, config: Path | None, *, reason: str, by: str, yes: bool, dry_run: bool) -> Found:
+    from idem.outbox.importing import taking
+
+    known = opening.configuration(config)
+    catalogue = opening.catalogue(known)
+    async with opening.deciding(config, known) as connection:
+        with file.open("rb") as lines:
+            found = await taking.check(connection, catalogue, lines)
+        if dry_run or found.wrong or not found.new:
+            return found
+        confirm(f"Take over {sum(found.new.values())} of {found.lines} lines?", yes=yes)
+        with file.open("rb") as lines:
+            return await taking.take(connection, catalogue, lines, by=by, reason=reason)
+
+
+def _tell(found: Found, dry_run: bool) -> None:
+    for error in found.errors[:SHOWN]:
+        say(str(error))
+    if found.wrong:
+        say(f"nothing was written: {found.wrong} of {found.lines} lines are wrong")
+        return
+    new = ", ".join(f"{count} {state}" for state, count in sorted(found.new.items())) or "nothing new"
+    more = [f"{found.already} taken over before"] if found.already else []
+    more += [f"{found.expired} expired, left out"] if found.expired else []
+    done = "would be taken over" if dry_run else "taken over"
+    say("; ".join([f"{done}: {new}", *more]))

@@ -1,0 +1,227 @@
+"""Lines of another outbox against the database: what is new, what was taken over before, what stands in the way.
+
+Each new line goes through accept, so that the same client's retry meets its key, and through the one gate, with
+evidence of source `import`. Nothing is told to handlers: the system before has told its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, BinaryIO
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox import accept, decide, installation, moves
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.change import Change, Evidence, Row
+from idem.outbox.database import records
+from idem.outbox.decisions import Accepted
+from idem.outbox.endings import unknown
+from idem.outbox.errors import Refusal
+from idem.outbox.importing.lines import Item, LineError, read
+from idem.outbox.rows import read_locked
+from idem.outbox.settle import write
+from idem.outbox.states import KeyState
+from idem.outbox.terms import Terms
+
+BATCH = 200
+"""Lines of one transaction."""
+ERRORS = 100
+"""How many wrong lines are told; the others are counted."""
+
+
+@dataclass
+class Found:
+    """What a file came to. `new`: lines by their state; `already`: taken over before; `expired`: their keys are past
+    `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells."""
+
+    lines: int = 0
+    new: Counter[str] = field(default_factory=Counter)
+    already: int = 0
+    expired: int = 0
+    wrong: int = 0
+    errors: list[LineError] = field(default_factory=list)
+
+    def err(self, error: LineError) -> None:
+        self.wrong += 1
+        if len(self.errors) < ERRORS:
+            self.errors.append(error)
+
+
+async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO) -> Found:
+    """Read every line and compare it with the database; nothing is written."""
+    secret = await installation.secret(connection)
+    found = Found()
+    seen: dict[tuple[str, str, str], int] = {}
+    sent: dict[tuple[str, str, UUID], int] = {}
+    for batch in _batches(file):
+        items: list[Item] = []
+        for number, text in batch:
+            found.lines += 1
+            try:
+                item = read(number, text, catalogue, secret)
+                _only_once(item, seen, sent)
+                items.append(item)
+            except LineError as error:
+                found.err(error)
+        async for _ in _new(connection, items, found):
+            pass
+    return found
+
+
+async def take(
+    connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO, *, by: str, reason: str
+) -> Found:
+    """Take over every line that is new, in transactions of `BATCH` lines; run again, it goes on where it ended.
+
+    Raises Refusal for the first line that cannot be taken over (`check` finds them before), AcceptPaused, and what an
+    unreachable database raises; what was committed before stays.
+    """
+    secret = await installation.secret(connection)
+    found = Found()
+    for batch in _batches(file):
+        async with moves.transaction(connection):
+            items = []
+            for number, text in batch:
+                found.lines += 1
+                items.append(read(number, text, catalogue, secret))
+            async for item in _new(connection, items, found):
+                await _take(connection, catalogue, item, by, reason)
+            if found.errors:
+                raise Refusal(str(found.errors[0]))
+    return found
+
+
+def _batches(file: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
+    lines: Iterable[tuple[int, bytes]] = ((n, text) for n, text in enumerate(file, 1) if text.strip())
+    numbered = iter(lines)
+    while batch := list(islice(numbered, BATCH)):
+        yield batch
+
+
+def _only_once(item: Item, seen: dict[tuple[str, str, str], int], sent: dict[tuple[str, str, UUID], int]) -> None:
+    if (first := seen.setdefault(item.scope, item.number)) != item.number:
+        raise LineError(item.number, f"key: the same tenant, operation and key stand in line {first}")
+    operation = item.prepared.operation
+    under = (operation.provider, operation.account, item.prepared.provider_key)
+    if (first := sent.setdefault(under, item.number)) != item.number:
+        raise LineError(item.number, f"provider_key: line {first} has the same one, and it can name one call only")
+
+
+COMPARED = """
+SELECT w.number, k.intent_id IS NOT NULL AS known, k.state,
+       (SELECT e.details ->> 'line_digest' FROM idem.evidence e
+         WHERE e.intent_id = k.intent_id AND e.source = 'import' AND e.kind = 'imported' LIMIT 1) AS digest,
+       (SELECT r.intent_id FROM idem.requests r
+         WHERE r.provider = w.provider AND r.account = w.account AND r.provider_key = w.provider_key
+           AND r.intent_id IS DISTINCT FROM k.intent_id LIMIT 1) AS other
+  FROM unnest(%(numbers)s::integer[], %(tenants)s::text[], %(operations)s::text[], %(keys)s::text[],
+              %(providers)s::text[], %(accounts)s::text[], %(provider_keys)s::uuid[])
+       AS w (number, tenant_id, operation, idempotency_key, provider, account, provider_key)
+  LEFT JOIN idem.idempotency_keys k ON k.tenant_id = w.tenant_id AND k.operation = w.operation
+                                   AND k.idempotency_key = w.idempotency_key
+"""
+
+
+async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: Found) -> Any:
+    """The items that are new; the others are counted."""
+    if not items:
+        return
+    wanted = {
+        "numbers": [item.number for item in items],
+        "tenants": [item.scope[0] for item in items],
+        "operations": [item.scope[1] for item in items],
+        "keys": [item.scope[2] for item in items],
+        "providers": [item.prepared.operation.provider for item in items],
+        "accounts": [item.prepared.operation.account for item in items],
+        "provider_keys": [item.prepared.provider_key for item in items],
+    }
+    known = {r.number: r for r in await (await records(connection).execute(COMPARED, wanted)).fetchall()}
+    now = datetime.now(UTC)
+    for item in items:
+        record = known[item.number]
+        if record.known and record.digest == item.digest:
+            found.already += 1
+        elif record.known:
+            found.err(LineError(item.number, _in_the_way(record)))
+        elif record.other is not None:
+            found.err(LineError(item.number, f"provider_key: intent {record.other} has the same one already"))
+        elif item.shape.expires_at is not None and item.shape.expires_at <= now:
+            found.expired += 1
+        else:
+            found.new[item.shape.state] += 1
+            yield item
+
+
+def _in_the_way(record: Any) -> str:
+    if record.digest is None:
+        return f"key: idem has it already ({record.state}), and not from an import: its own record stands"
+    return (
+        f"key: it was taken over from another line, and is {record.state} now. idem settles it by itself, or you do, "
+        "with `idem dlq resolve`"
+    )
+
+
+OWN_ROW = "SELECT id FROM idem.outbox WHERE intent_id = %(intent)s"
+# The replay guard counts from here, and a later doubt does (Recovery).
+SENT = "UPDATE idem.outbox SET first_sent_at = %(at)s WHERE id = %(id)s"
+
+
+async def _take(connection: AsyncConnection[Any], catalogue: Catalogue, item: Item, by: str, reason: str) -> None:
+    terms = catalogue.require(item.prepared.operation.name)
+    parameters = accept.parameters(item.prepared)
+    if item.shape.expires_at is not None:
+        parameters["key_ttl"] = _left(item)
+    if item.shape.state == "in_flight" and item.shape.request is None:
+        # What the operation renders now need not be what was sent then: without the bytes nothing is sent again.
+        parameters["replay_window"] = 0
+    row = await (await records(connection).execute(accept.pyformat(accept.ACCEPT.text), parameters)).fetchone()
+    assert row is not None
+    decided = accept.decision(row)
+    if not isinstance(decided, Accepted):
+        raise Refusal(f"line {item.number}: its key came into use at this moment; run the import again")
+    own = await (await connection.execute(OWN_ROW, {"intent": decided.intent_id})).fetchone()
+    assert own is not None
+    (found,) = await read_locked(connection, [own[0]])
+    details = {"line": item.number, "line_digest": item.digest, "by": by, "reason": reason, "as": item.shape.state}
+    if not await write(connection, [_change(found.row, item, terms, details)]):
+        raise Refusal(f"line {item.number}: its row was changed at this moment; run the import again")
+    if item.shape.state == "in_flight":
+        await connection.execute(SENT, {"id": found.row.id, "at": item.shape.first_sent_at})
+
+
+def _change(row: Row, item: Item, terms: Terms, details: dict[str, Any]) -> Change:
+    shape, contract = item.shape, terms.contract
+    evidence = Evidence("import", "imported", reference=shape.reference, details=details)
+    change = Change(row.id, row.token, row.attempt, row.status, row.state, evidence, reference=shape.reference)
+    match shape.state:
+        case "queued":
+            return dataclasses.replace(change, reference=None)
+        case "in_flight":
+            # The system before may have sent it just now.
+            quiet = contract.flight_limit + contract.pause_allowance
+            return unknown(dataclasses.replace(change, quiet_for=quiet), terms)
+        case "failed":
+            return dataclasses.replace(decide.verdict(row, evidence, terms, redrive=False), event=None)
+        case "completed" | "refused" as ended:
+            outcome = "succeeded" if ended == "completed" else "refused"
+            return dataclasses.replace(
+                change,
+                evidence=dataclasses.replace(evidence, outcome=outcome),
+                status=None,
+                state=KeyState.COMPLETED,
+                ended="succeeded" if ended == "completed" else "refused",
+                answer=item.answer,
+                answer_ttl=terms.operation.answer_ttl if shape.expires_at is None else _left(item),
+            )
+
+
+def _left(item: Item) -> float:
+    assert item.shape.expires_at is not None
+    return max(1.0, (item.shape.expires_at - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,108 @@
+"""docs/adopt/live-system.md, followed word by word: changed are only the address of the provider and the databases."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+from fix_database import on
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+from tutorial.page import FENCE, missing
+
+from idem.outbox import configuration
+from idem.outbox.accept import Acceptor
+from idem.outbox.decisions import Decision, Mismatch, Replay, Retrying
+from idem.testing.bank import Account, Bank, BankSettings
+
+PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "live-system.md"
+IN_FLIGHT = "a7a1c5de-0f0e-4c53-9a5b-2b4a9f3f0019"
+
+
+@pytest.fixture
+def databases(server: str) -> Iterator[tuple[str, str]]:
+    """The old one and idem's, both empty."""
+    names = [f"idem_live_{uuid4().hex[:8]}" for _ in range(2)]
+    with psycopg.connect(server, autocommit=True) as admin:
+        for name in names:
+            admin.execute(f"CREATE DATABASE {name}")
+        yield on(server, names[0]), on(server, names[1])
+        for name in names:
+            admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def test_the_page_is_followed_word_by_word(
+    databases: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = databases
+    settings = BankSettings(log=None, durable=False, accounts=(Account("main", "secret"),))
+    monkeypatch.setenv("LEDGER_TOKEN", "secret")
+    with Bank(settings).in_thread() as bank:
+        called_before(bank.url)
+        follow(tmp_path, old, new, bank.url)
+        assert len(bank.log.payments()) == 1, "what was in flight was paid once"
+        retry = client(tmp_path, new)
+        first, second, third = retry("order-17", 4200), retry("order-18", 990), retry("order-19", 1900)
+        assert isinstance(first, Replay) and isinstance(second, Replay) and isinstance(third, Replay)
+        assert (first.answer.status, first.answer.body) == (201, b'{"payment":"pay_17"}')
+        assert (second.answer.status, second.answer.body) == (402, b'{"declined":true}')
+        assert bank.log.payments()[0].id in third.answer.body.decode()
+        assert isinstance(retry("order-17", 1), Mismatch)
+        assert isinstance(retry("order-20", 50), Retrying)
+
+
+def called_before(url: str) -> None:
+    """The old worker has sent this one, and died before the answer came."""
+    headers = {"authorization": "Bearer secret", "idempotency-key": IN_FLIGHT, "content-type": "application/json"}
+    sent = httpx.post(f"{url}/payments", content=b'{"amount":1900,"currency":"eur"}', headers=headers)
+    assert sent.status_code == 201
+
+
+def follow(folder: Path, old: str, new: str, url: str) -> None:
+    paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    mine = {k: v for k, v in os.environ.items() if not k.startswith("IDEM_")}
+    environment = {**mine, "PATH": paths, "OLD_DATABASE_URL": old, "IDEM_DATABASE_URL": new}
+    seen, output = 0, ""
+    for language, text in FENCE.findall(PAGE.read_text()):
+        text = text.replace("http://localhost:8600", url)
+        match language:
+            case "sql":
+                with psycopg.connect(old, autocommit=True) as database:
+                    database.execute(text)
+            case "toml" | "python":
+                name = re.match(r"# (\S+)\n", text)
+                assert name is not None
+                (folder / name[1]).write_text(text)
+            case "sh":
+                ran = subprocess.run(
+                    ["bash", "-c", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
+                    check=False,
+                )  # fmt: skip
+                output = ran.stdout + ran.stderr
+                assert ran.returncode == (1 if "wrong.jsonl" in text else 0), output
+            case "text":
+                assert missing(text, output) is None, f"{text}\nwas not seen in\n{output}"
+                seen += 1
+    assert seen >= 5
+
+
+def client(folder: Path, url: str):  # type: ignore[no-untyped-def]
+    """What the new endpoint decides about an old client's retry."""
+    environment = {"IDEM_DATABASE_URL": url, "LEDGER_TOKEN": "secret"}
+    found = configuration.load(folder / "idem.toml", environment)
+    acceptor = Acceptor(found.operations, found.providers)
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+
+    def retry(key: str, amount: int) -> Decision:
+        with engine.begin() as connection:
+            return acceptor.accept(connection, "acme", "payments.create", key, {"amount": amount})
+
+    return retry

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,6 +78,10 @@ async def _serve(
     from idem.reconciler.webhooks import endpoint
 
     settings = found.settings.api
+    # What reads a large body in a thread lets the loop go on five times as often, and the collector of garbage, which
+    # stops all threads, no longer looks at what was loaded at the start.
+    sys.setswitchinterval(0.001)
+    gc.freeze()
     nudge = Nudge(database.address)
     events = endpoint.routes(database, catalogue, found.settings.webhooks)
     api = Api(database, catalogue, settings, nudge=nudge, more=events)

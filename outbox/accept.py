@@ -183,7 +183,7 @@ def wanted(prepared: Prepared) -> dict[str, Any]:
         "operation": operation.name,
         "key": prepared.key,
         "fingerprint": prepared.fingerprint,
-        "params": json.dumps(prepared.params, ensure_ascii=False, allow_nan=False),
+        "params": prepared.written,
         "label": prepared.label,
         "provider": operation.provider,
         "account": operation.account,

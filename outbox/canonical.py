@@ -56,7 +56,7 @@ def parse(body: bytes, *, limit: int = MAX_BYTES, depth: int = MAX_DEPTH, values
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BodyInvalid(f"the body is not UTF-8 (byte {error.start})") from None
-    _check_structure(text, depth, values)
+    check_structure(text, depth, values)
     try:
         value = json.loads(
             text,
@@ -133,8 +133,8 @@ def _check_text(text: str, path: tuple[str | int, ...]) -> None:
         raise BodyInvalid(f"{what} cannot be stored", pointer.render(path))
 
 
-def _check_structure(text: str, depth: int, values: int) -> None:
-    """Refuse what is too deep or has too many values before the parser sees it.
+def check_structure(text: str, depth: int, values: int) -> None:
+    """Refuse what is too deep or has too many values before the parser sees it. Raises BodyInvalid.
 
     json.loads recurses in C, as deep as the interpreter lets it, and lets no other thread run meanwhile. What is looked
     at here is looked at once, by functions that go through the text from its beginning to its end: a text that is no

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 from idem.outbox import pointer
@@ -20,9 +21,13 @@ NUMBER: Final = re.compile(r"[2-6][0-9]{3}(?:[ -]?[0-9]){9,15}")
 """13 to 19 digits that begin as the big networks' do, together or in groups."""
 
 
+MOST: Final = 20
+"""Findings that are told: a body of nothing else would make an answer that is larger than it."""
+
+
 def find(params: Any) -> list[tuple[str, str]]:
-    """What looks like card data: JSON pointers, each with what it looks like. The values are never quoted."""
-    return [(pointer.render(path), what) for path, what in _walk(params, ())]
+    """What looks like card data, the first 20: JSON pointers, each with what it looks like. No value is quoted."""
+    return [(pointer.render(path), what) for path, what in islice(_walk(params, ()), MOST)]
 
 
 def _walk(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ class Prepared:
     key: str
     fingerprint: str
     params: Any
+    written: str
+    """The params as JSON: written once, where the body was read, and not in the loop that sends it to the database."""
     label: str | None
     provider: Provider
     provider_key: UUID
@@ -68,6 +71,7 @@ def prepare(
         key=key,
         fingerprint=keys.fingerprint(operation, without(params, known.fingerprint_without), query=query),
         params=params,
+        written=json.dumps(params, ensure_ascii=False, allow_nan=False),
         label=known.label(params),
         provider=provider,
         provider_key=provider_key,

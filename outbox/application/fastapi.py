@@ -19,6 +19,7 @@ from idem.outbox.application.misuse import Misuse
 from idem.outbox.application.replies import Reply
 from idem.outbox.application.wishes import NATURAL, Wish
 from idem.outbox.http import reading
+from idem.outbox.http.heavy import HEAVY, LIGHT
 from idem.outbox.http.problems import ProblemError
 
 if TYPE_CHECKING:
@@ -82,12 +83,15 @@ async def read(effect: Effect[Any], request: Request, tenant: str) -> Wish | Rep
     if not found and request.method not in NATURAL:
         # Before the body is read: who sends no key is told so at once.
         return effect.wish_or_problem(key=None, tenant=tenant, body=None, method="POST", path=None, query=None)
-    return effect.wish_or_problem(
-        key=found[0] if found else None, tenant=tenant, body=await _body(request), method=request.method,
+    body = await _body(request)
+    # A form that was read already cannot be told from its size.
+    size = len(body) if isinstance(body, bytes) else LIGHT + 1
+    return await HEAVY.run(tenant, size, lambda: effect.wish_or_problem(
+        key=found[0] if found else None, tenant=tenant, body=body, method=request.method,
         path=quote(request.scope["path"], safe=PATH), query=request.scope["query_string"].decode("latin-1") or None,
         traceparent=reading.trace(request),
         wait=reading.wait(request, LONGEST_WAIT),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 async def _body(request: Request) -> Any:

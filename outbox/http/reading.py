@@ -99,10 +99,10 @@ async def body(request: Request, limit: int, seconds: float, late: ProblemError)
     return b"".join(parts)
 
 
-def params(raw: bytes) -> Any:
+def params(raw: bytes, values: int) -> Any:
     """The value of a body. Raises ProblemError (`body_invalid`) with the pointer of the culprit."""
     try:
-        return canonical.parse(raw)
+        return canonical.parse(raw, values=values)
     except BodyInvalid as error:
         raise body_problem(error) from None
 

@@ -20,6 +20,7 @@ from idem.outbox.http.answers import Asked
 from idem.outbox.http.callers import Caller, Callers
 from idem.outbox.http.connections import ENDED
 from idem.outbox.http.deciding import Store
+from idem.outbox.http.heavy import HEAVY
 from idem.outbox.http.limits import Limits, Misuse
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
@@ -148,12 +149,12 @@ class Service:
             if kind := suspicious.kind(key):
                 telemetry.suspicious_key(kind)
                 self._limits.count(caller.tenant, Misuse.SUSPICIOUS_KEY)
-            params = reading.params(await self._body(request))
-            return prepare(
-                self._catalogue.operations, self._catalogue.providers, await self._store.secret(),
-                tenant=caller.tenant, operation=operation.name, key=key, params=params,
-                query=reading.query(request), traceparent=reading.trace(request),
-            )  # fmt: skip
+            raw, secret, values = await self._body(request), await self._store.secret(), self._settings.max_values
+            query, trace = reading.query(request), reading.trace(request)
+            return await HEAVY.run(caller.tenant, len(raw), lambda: prepare(
+                self._catalogue.operations, self._catalogue.providers, secret, tenant=caller.tenant,
+                operation=operation.name, key=key, params=reading.params(raw, values), query=query, traceparent=trace,
+            ))  # fmt: skip
         except ProblemError as error:
             if misuse := MISUSES.get(error.problem.code):
                 self._limits.count(caller.tenant, misuse)

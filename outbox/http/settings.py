@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from idem.outbox.canonical import MAX_BYTES, MAX_VALUES
 from idem.outbox.section import Duration, Section
 
 
@@ -65,7 +66,17 @@ class ApiSettings(Section):
         "waiters.",
     )
     max_body: int = Field(
-        default=1_048_576, ge=1, le=1_048_576, description="Largest body of a request in bytes; default 1 MiB."
+        default=65_536,
+        ge=1,
+        le=MAX_BYTES,
+        description="Largest body of a request in bytes; default 64 kB, at most 1 MiB. A larger one gets 413.",
+    )
+    max_values: int = Field(
+        default=10_000,
+        ge=1,
+        le=MAX_VALUES,
+        description="Most values of a body, the names of members counted too; default 10000, at most 100000. What a "
+        "body costs is their number.",
     )
     strict_keys: bool = Field(
         default=False,

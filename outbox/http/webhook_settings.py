@@ -30,6 +30,6 @@ class EndpointSettings(Section):
     max_body: int = Field(
         default=1_048_576,
         ge=1024,
-        le=16_777_216,
-        description="Largest body of an event in bytes; default 1 MiB: ten times what providers send.",
+        le=2_097_152,
+        description="Largest body of an event in bytes; default 1 MiB, ten times what providers send; at most 2 MiB.",
     )

@@ -15,13 +15,16 @@ from enum import Enum
 from typing import Any, Final
 
 from idem.outbox import pointer
+from idem.outbox.canonical import MAX_VALUES, check_structure
 from idem.outbox.contract import Response
+from idem.outbox.errors import BodyInvalid
 from idem.outbox.pointer import MISSING, Tokens
 
 MAX_REFERENCE: Final = 255
 """Characters. A longer reference is none: cut short it would name something else."""
 
 MAX_INTEGER_DIGITS: Final = 400
+MAX_NESTING: Final = 500
 
 VISIBLE: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 
@@ -83,7 +86,7 @@ def read_event(body: bytes) -> Any:
     """The JSON value of an event, or `UNREADABLE`. Never raises.
 
     A member that appears twice is as good as unsaid, and spoils nothing beside it: whoever signed these bytes will
-    send no others.
+    send no others. What is nested deeper than 500 or has more than 100,000 values is not read.
     """
     return _json(body, _doubtful_members)
 
@@ -104,14 +107,17 @@ def _doubtful_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _json(body: bytes, members: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None) -> Any:
     try:
+        text = body.decode("utf-8-sig")
+        if members is not None:
+            check_structure(text, MAX_NESTING, MAX_VALUES)
         return json.loads(
-            body.decode("utf-8-sig"),
+            text,
             object_pairs_hook=members or _members,
             parse_int=_integer,
             parse_float=_number,
             parse_constant=lambda name: None,
         )
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, BodyInvalid):
         return UNREADABLE
 
 

@@ -26,6 +26,7 @@ from idem.outbox.http import reading
 from idem.outbox.http.answers import JSON
 from idem.outbox.http.app import alive, route
 from idem.outbox.http.deciding import Store
+from idem.outbox.http.heavy import HEAVY
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
 from idem.outbox.http.webhook_settings import EndpointSettings
@@ -79,7 +80,10 @@ class _Desk:
         try:
             endpoint(self._catalogue, provider, account)
             body = await self._body(request)
-            deliveries = verified(self._catalogue, provider, account, request.headers.raw, body, received)
+            headers = request.headers.raw
+            deliveries = await HEAVY.run(f"webhooks {provider}/{account}", len(body), lambda: verified(
+                self._catalogue, provider, account, headers, body, received
+            ))  # fmt: skip
         except NotTaken as error:
             telemetry.webhook_refused(named, error.reason)
             raise _problem(error) from None

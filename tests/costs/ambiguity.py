@@ -122,7 +122,8 @@ class Automaton:
             self.doubled |= sum(each[0] for each in found) > 1
             return (any(each[0] for each in found), [state for each in found for state in each[1]],
                     [state for each in found for state in each[2]])  # fmt: skip
-        self.bounded |= name in ("AT", "ASSERT", "ASSERT_NOT", "GROUPREF")
+        # What looks back at the beginning lets no match fail at its end.
+        self.bounded |= name in ("AT", "GROUPREF") or (name in ("ASSERT", "ASSERT_NOT") and given[0] > 0)
         assert name in ("AT", "ASSERT", "ASSERT_NOT", "GROUPREF"), name
         return True, [], []
 

@@ -1,0 +1,59 @@
+"""Bodies that cost more than a moment are read in a thread, so that the loop goes on; one at a time for each tenant.
+
+A thread frees the loop only between two steps of Python: json.loads reads a text in one. So a body has a greatest size
+and a greatest number of values (`outbox.canonical`), and no single step takes long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+LIGHT: Final = 4096
+"""Bytes of a body that is read at once: fewer than a change of threads is worth."""
+
+Made = TypeVar("Made")
+
+
+@dataclass(slots=True)
+class _Turn:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wanted: int = 0
+
+
+class Heavy:
+    """One thread for the heavy bodies of a process. A tenant that sends many waits behind itself alone."""
+
+    def __init__(self) -> None:
+        self._executor: tuple[int, ThreadPoolExecutor] | None = None
+        self._turns: dict[tuple[int, str], _Turn] = {}
+
+    async def run(self, tenant: str, size: int, work: Callable[[], Made]) -> Made:
+        """What `work` makes of a body of `size` bytes; raises what it raises."""
+        if size <= LIGHT:
+            return work()
+        loop = asyncio.get_running_loop()
+        name = id(loop), tenant
+        turn = self._turns.setdefault(name, _Turn())
+        turn.wanted += 1
+        try:
+            async with turn.lock:
+                return await loop.run_in_executor(self._thread(), work)
+        finally:
+            turn.wanted -= 1
+            if not turn.wanted:
+                del self._turns[name]
+
+    def _thread(self) -> ThreadPoolExecutor:
+        # A process that was forked has the object, but not its thread.
+        if self._executor is None or self._executor[0] != os.getpid():
+            self._executor = os.getpid(), ThreadPoolExecutor(1, "idem body")
+        return self._executor[1]
+
+
+HEAVY: Final = Heavy()
+"""Of this process: two APIs in it share the one interpreter too."""

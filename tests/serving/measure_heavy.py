@@ -1,0 +1,170 @@
+"""How much a process of the API is held up by the costliest bodies that its settings can allow.
+
+pytest tests/serving/measure_heavy.py -s       # IDEM_SECONDS=10 for each shape, IDEM_CONNECTIONS=20 that send it
+
+For each shape: how late a heartbeat of 1 ms on the API's loop was, and what `GET /readyz` took meanwhile. Then what a
+replay takes on a kept connection, against the first request of a connection. The clients are a process of their own.
+Figures for reading, on a machine that does nothing else; no test asserts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from fix_api import client
+from fix_spine import Spine
+
+from idem.outbox import telemetry
+from idem.outbox.http.settings import ApiSettings
+
+SECONDS = float(os.environ.get("IDEM_SECONDS", "10"))
+CONNECTIONS = int(os.environ.get("IDEM_CONNECTIONS", "20"))
+SIZE = 1_048_576
+VALUES = 100_000
+
+
+def filled(piece: bytes, most: int, begin: bytes = b"[", end: bytes = b"]") -> bytes:
+    """As many pieces as fit, with commas between them."""
+    count = min(most, (SIZE - 64) // (len(piece) + 1))
+    return begin + b",".join([piece] * count) + end
+
+
+SHAPES: dict[str, Callable[[], bytes]] = {
+    "deep": lambda: filled(b"[" * 60 + b"]" * 60, VALUES // 61),
+    "many members": lambda: b"{" + b",".join(b'"%d":%d' % (n, n) for n in range(VALUES // 2 - 1)) + b"}",
+    "many numbers": lambda: filled(b"1.5", VALUES - 2),
+    "long digits": lambda: b"[" + b"1" * (SIZE - 64) + b"]",
+    "long fractions": lambda: filled(b"1." + b"0" * 990 + b"5", VALUES // 2),
+    "escapes": lambda: b'{"amount":1,"note":"' + b"\\n" * ((SIZE - 64) // 2) + b'"}',
+    "an unclosed string": lambda: b"[]" * 70 + b'"' + b'\\"' * ((SIZE - 300) // 2),
+    "empty strings": lambda: filled(b'""', VALUES // 2),
+    "empty lists": lambda: filled(b"[]", VALUES // 2 - 2),
+    "one long string": lambda: b'{"amount":1,"note":"' + b"n" * (SIZE - 64) + b'"}',
+    "groups of digits": lambda: filled(b'"4444 4444 4444 4448"', VALUES // 2),
+}
+
+
+async def answer(reader: asyncio.StreamReader) -> int:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+    await reader.readexactly(length)
+    return int(head.split(b" ")[1])
+
+
+def post(token: str, body: bytes, key: str) -> bytes:
+    return (
+        f"POST /v1/intents/pay.keyed HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nIdempotency-Key: {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+def quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1000
+
+
+async def clients(url: str, token: str, shape: str, seconds: float, count: int) -> None:
+    """The load of one shape, and a probe of /readyz; prints figures as JSON."""
+    at, until = urlsplit(url), time.monotonic() + seconds
+    body, codes, ready = SHAPES[shape](), Counter[int](), []
+
+    async def load() -> None:
+        reader, writer = await asyncio.open_connection(at.hostname, at.port)
+        while time.monotonic() < until:
+            writer.write(post(token, body, uuid.uuid4().hex))
+            codes[await answer(reader)] += 1
+        writer.close()
+
+    async def probe() -> None:
+        while time.monotonic() < until:
+            began = time.monotonic()
+            reader, writer = await asyncio.open_connection(at.hostname, at.port)
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            await answer(reader)
+            ready.append(time.monotonic() - began)
+            writer.close()
+            await asyncio.sleep(0.05)
+
+    await asyncio.gather(probe(), *(load() for _ in range(count)))
+    figures = {"p50": quantile(ready, 0.5), "p99": quantile(ready, 0.99), "max": quantile(ready, 1.0)}
+    sys.stdout.write(json.dumps({"bytes": len(body), "codes": codes, "probes": len(ready)} | figures))
+
+
+async def replays(url: str, token: str) -> None:
+    """What a replay takes on a kept connection, and as the first request of one; prints figures as JSON."""
+    at, message = urlsplit(url), post(token, b'{"amount":100}', "replayed")
+
+    async def timed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
+        began = time.perf_counter()
+        writer.write(message)
+        await answer(reader)
+        return time.perf_counter() - began
+
+    kept_on = await asyncio.open_connection(at.hostname, at.port)
+    await timed(*kept_on)
+    kept = [await timed(*kept_on) for _ in range(300)]
+    first = []
+    for _ in range(300):
+        line = await asyncio.open_connection(at.hostname, at.port)
+        first.append(await timed(*line))
+        line[1].close()
+    sys.stdout.write(json.dumps({"kept": statistics.median(kept) * 1000, "kept_p99": quantile(kept, 0.99),
+                      "first": statistics.median(first) * 1000}))  # fmt: skip
+
+
+async def beats(late: list[float]) -> None:
+    while True:
+        began = time.perf_counter()
+        await asyncio.sleep(0.001)
+        late.append(time.perf_counter() - began - 0.001)
+
+
+async def other(*arguments: str) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(sys.executable, __file__, *arguments, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+@pytest.mark.timeout(1800)
+async def test_what_heavy_bodies_cost_the_others(spine: Spine) -> None:
+    telemetry.set_up(json=True, level="error")
+    sys.setswitchinterval(0.001)  # as `idem api run` has it
+    gc.freeze()
+    settings = ApiSettings(port=0, max_body=SIZE, max_values=VALUES, pool=10)
+    async with client(spine, settings=settings) as api:
+        figures = await other("replays", api.url, api.token)
+        say(f"replay: {figures}, kept to first: {figures['kept'] / figures['first']:.2f}")
+        for shape in SHAPES:
+            late: list[float] = []
+            beating = asyncio.create_task(beats(late))
+            figures = await other("clients", api.url, api.token, shape)
+            beating.cancel()
+            say(f"{shape:20} heartbeat late p50 {quantile(late, 0.5):.1f} p99 {quantile(late, 0.99):.1f} "
+                f"max {quantile(late, 1.0):.1f} ms; /readyz {figures}")  # fmt: skip
+
+
+def say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "clients":
+        asyncio.run(clients(*sys.argv[2:5], SECONDS, CONNECTIONS))
+    else:
+        asyncio.run(replays(*sys.argv[2:4]))

@@ -19,9 +19,11 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT", "alembic_version"),
     ("SELECT, UPDATE (system_identifier, timeline, database_name, changed_at, recovered_at, lost_at)", "installation"),
     ("SELECT, INSERT, UPDATE", "operations"),
-    ("SELECT, INSERT, UPDATE", "intents"),
-    ("SELECT, INSERT, UPDATE, DELETE", "idempotency_keys"),
-    ("SELECT, INSERT, UPDATE, DELETE", "outbox"),
+    # New keys, intents and rows of the outbox are written by functions of the owner alone (accept, reserve, submit,
+    # complete, begin_inline): nobody inserts what no accept has decided.
+    ("SELECT, UPDATE", "intents"),
+    ("SELECT, UPDATE, DELETE", "idempotency_keys"),
+    ("SELECT, UPDATE, DELETE", "outbox"),
     # Retention locks the rows that it deletes, and a row lock needs the right to UPDATE some column: the triggers
     # refuse every UPDATE of these three tables, this one too.
     ("SELECT, INSERT, UPDATE (intent_id), DELETE", "requests"),
@@ -45,18 +47,15 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT", "producers"),
 )
 
-# What changes a key at rest, or completes one, are functions of the owner (take_up_again, complete): a producer may
-# add, and take the mark off a key that it has reserved in the same transaction.
+# It writes by functions of the owner alone. It reads keys, answers and rows of every tenant, and the secret from which
+# provider keys are derived: it is trusted with what its tenants wish, not with what became of it.
 PRODUCER: tuple[tuple[str, str], ...] = (
     ("SELECT", "installation"),
-    ("SELECT, INSERT", "intents"),
-    ("SELECT, INSERT, UPDATE (reserved)", "idempotency_keys"),
-    ("SELECT, INSERT", "outbox"),
-    ("SELECT (outbox_id), INSERT", "requests"),
-    ("INSERT", "evidence"),
+    ("SELECT", "intents"),
+    ("SELECT", "idempotency_keys"),
+    ("SELECT", "outbox"),
     ("SELECT", "dead_letters"),
 )
-
 
 ACCEPT_BY_SQL = "accept(text, text, text, json, boolean)"
 ACCEPT = (
@@ -75,10 +74,7 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "reserve",
         "submit",
         "complete",
-        "take_up_again",
         "decide",
-        "refuse_unreserved",
-        "uuid7",
     ),
     "daemon": (
         ACCEPT,
@@ -87,12 +83,9 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "reserve",
         "submit",
         "complete",
-        "take_up_again",
         "decide",
-        "refuse_unreserved",
-        "uuid7",
         "begin_inline",
-        "take_up_inline",
+        "uuid7",
         "lane_room",
         "first_uuid7",
         "forget_handler",

@@ -48,13 +48,23 @@ BEGIN
     RETURN d;
 END $$;
 
+-- The advisory lock of a key that is being made. Its number needs the installation's secret, so that no role can hold
+-- the lock of another's key by knowing that.
+CREATE FUNCTION idem.key_lock(p_tenant text, p_operation text, p_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT hashtextextended(
+               p_tenant || chr(31) || p_operation || chr(31) || p_key,
+               coalesce((SELECT hashtextextended(encode(i.secret, 'hex'), 0) FROM idem.installation i), 0))
+$$;
+
+-- As the owner, like every function that writes a key, an intent or a row of the outbox: no role of a program may insert
+-- into these tables, so none can write what no accept has decided.
 CREATE FUNCTION idem.accept(
     p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
     p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
     p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text,
     p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false
-) RETURNS idem.decision LANGUAGE plpgsql AS $$
+) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k        idem.idempotency_keys;
     d        idem.decision;
@@ -82,8 +92,7 @@ BEGIN
         END IF;
         IF NOT ours THEN
             -- A committed winner is read above; this lock keeps us from waiting for one that has not committed.
-            ours := pg_try_advisory_xact_lock(
-                hashtextextended(p_tenant || chr(31) || p_operation || chr(31) || p_key, 0));
+            ours := pg_try_advisory_xact_lock(idem.key_lock(p_tenant, p_operation, p_key));
             IF NOT ours THEN
                 SELECT * INTO k FROM idem.idempotency_keys
                  WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;

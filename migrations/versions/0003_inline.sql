@@ -5,12 +5,13 @@
 -- the row (a proof, another retry, a transaction), or no caller may make this call; nothing was written.
 CREATE FUNCTION idem.take_up_inline(
     k idem.idempotency_keys, p_patience interval, p_token uuid, p_holder text, p_lease interval
-) RETURNS uuid LANGUAGE plpgsql AS $$
+) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     row_id uuid;
 BEGIN
     SELECT o.id INTO row_id FROM idem.outbox o
      WHERE o.intent_id = k.intent_id AND o.inline AND o.status = 'held'
+       AND NOT idem.needs_operator(k.intent_id)
        AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
        AND o.doubted_since IS NULL
        FOR UPDATE SKIP LOCKED;
@@ -38,7 +39,7 @@ BEGIN
     UPDATE idem.intents SET state = 'in_progress', version = version + 1, wanted_at = statement_timestamp()
      WHERE id = k.intent_id;
     UPDATE idem.dead_letters SET resolved_at = statement_timestamp(), resolution = 'client_retry',
-           resolved_by = current_user, note = 'the client sent its request again'
+           resolved_by = session_user, note = 'the client sent its request again'
      WHERE intent_id = k.intent_id AND resolved_at IS NULL AND reason IN ('too_late', 'unrenderable');
     INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, from_state, to_state,
                                from_status, to_status, holder, claimed_at, claimed_until)
@@ -56,7 +57,7 @@ CREATE FUNCTION idem.begin_inline(
     p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_traceparent text,
     p_token uuid, p_holder text, p_lease interval,
     OUT decided idem.decision, OUT row_id uuid, OUT row_attempt integer, OUT row_key uuid, OUT lease_left double precision
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k  idem.idempotency_keys;
     o  idem.outbox;

@@ -50,6 +50,13 @@ CREATE TRIGGER nobody_sends_nothing BEFORE INSERT ON idem.outbox FOR EACH ROW
     WHEN (NEW.provider = 'nobody' AND NOT NEW.inline)
     EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
 
+-- Whether a person must decide first. A client's retry waits for that, whoever calls what takes it up.
+CREATE FUNCTION idem.needs_operator(p_intent uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM idem.dead_letters l
+                    WHERE l.intent_id = p_intent AND l.resolved_at IS NULL
+                      AND l.reason IN ('rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial'))
+$$;
+
 -- The client's own retry of a key at rest: its frozen request goes back to work, one winner; what was never rendered
 -- goes back to be rendered. NULL: somebody else has the row (a redrive, a proof, another retry), or it is inline and
 -- waits for its own caller, so nothing was written.
@@ -98,7 +105,7 @@ ALTER TABLE idem.evidence ALTER COLUMN database_role SET DEFAULT session_user;
 CREATE FUNCTION idem.reserve(
     p_tenant text, p_operation text, p_key text, p_fingerprint text,
     p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean
-) RETURNS idem.decision LANGUAGE plpgsql AS $$
+) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k        idem.idempotency_keys;
     d        idem.decision;
@@ -124,8 +131,7 @@ BEGIN
         END IF;
         IF NOT ours THEN
             -- A committed winner is read above; this lock keeps us from waiting for one that has not committed.
-            ours := pg_try_advisory_xact_lock(
-                hashtextextended(p_tenant || chr(31) || p_operation || chr(31) || p_key, 0));
+            ours := pg_try_advisory_xact_lock(idem.key_lock(p_tenant, p_operation, p_key));
             IF NOT ours THEN
                 SELECT * INTO k FROM idem.idempotency_keys
                  WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;
@@ -177,7 +183,7 @@ CREATE FUNCTION idem.submit(
     p_provider text, p_account text, p_origin text, p_provider_key uuid,
     p_method text, p_path text, p_headers jsonb, p_body bytea,
     p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     row_id  uuid := idem.uuid7();
 BEGIN

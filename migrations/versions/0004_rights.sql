@@ -1,5 +1,18 @@
 -- Only the owner may call a function of idem or build on its types. `idem db grant` gives each role the functions of its
 -- kind by name. Triggers need no grant to fire. Every revision that adds a function or a type ends with this.
+DO $$
+DECLARE
+    each  record;
+BEGIN
+    -- Triggers run in whatever session writes, and these are called in it.
+    FOR each IN
+        SELECT p.oid::regprocedure AS name FROM pg_proc p
+         WHERE p.pronamespace = 'idem'::regnamespace
+           AND (p.prorettype = 'trigger'::regtype OR p.proname IN ('decide', 'lane_room', 'forget_handler'))
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp', each.name);
+    END LOOP;
+END $$;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC;
 DO $$
 DECLARE

@@ -36,6 +36,7 @@ DECLARE
 BEGIN
     SELECT o.id INTO row_id FROM idem.outbox o
      WHERE o.intent_id = k.intent_id AND o.status = 'held' AND NOT o.inline
+       AND NOT idem.needs_operator(k.intent_id)
        AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
        -- Lost commits may have sent it, and the provider may have forgotten that: the sweeper makes it unknown.
        AND (o.doubted_since IS NULL

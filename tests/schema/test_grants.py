@@ -183,6 +183,7 @@ def test_a_role_of_sql_accepts_for_its_tenants_and_sees_nothing(
         for statement in (
             *MORE,
             *(f"SELECT FROM idem.{name}" for name in names),
+            "SELECT idem.take_up_again(NULL, '1 h')",
             "SELECT idem.reserve('acme', 'pay.keyed', 'k2', 'v1:x', '1 h', '1 h', false)",
             "SELECT idem.submit(idem.uuid7(), 'acme', 'pay.keyed', 'k2', '{}', NULL, 'keyed', 'keyed', 'o',"
             " idem.uuid7(), 'POST', '/', '{}', '', '1 h', 0, false, NULL)",

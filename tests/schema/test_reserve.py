@@ -245,7 +245,7 @@ def test_what_is_final_is_answered_while_somebody_holds_the_keys_lock(bench: Ben
     with bench.open() as connection:
         complete(connection, reserve(connection).intent_id)
     with bench.open() as holder, bench.open() as retry:
-        holder.execute("SELECT pg_advisory_xact_lock(hashtextextended('t' || chr(31) || 'pay' || chr(31) || 'k', 0))")
+        holder.execute("SELECT pg_advisory_xact_lock(idem.key_lock('t', 'pay', 'k'))")
         answered = reserve(retry)
         assert (answered.decision, answered.response_status) == ("replay", 201)
         assert bytes(answered.response_body) == b"the answer"

@@ -86,6 +86,8 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "decide",
         "begin_inline",
         "uuid7",
+        "why_not_an_answer",
+        "refuse_answer",
         "lane_room",
         "first_uuid7",
         "forget_handler",

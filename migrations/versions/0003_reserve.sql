@@ -222,14 +222,6 @@ BEGIN
     IF p_outcome IS NULL OR p_outcome NOT IN ('local', 'refused') THEN
         RAISE EXCEPTION USING ERRCODE = 'check_violation',
             MESSAGE = format('idem: a key is completed by its caller as local or refused, not as %L', p_outcome);
-    ELSIF p_status IS NULL OR p_status NOT BETWEEN 200 AND 499 THEN
-        RAISE EXCEPTION USING ERRCODE = 'check_violation',
-            MESSAGE = format('idem: an answer of status %s is not stored for ever', coalesce(p_status::text, 'NULL')),
-            HINT    = 'Store a status from 200 to 499. Where your own code failed, raise: the transaction is rolled '
-                      'back, the key is free, and the client may send the same request again.';
-    ELSIF jsonb_typeof(p_headers) IS DISTINCT FROM 'object' OR p_body IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'check_violation',
-            MESSAGE = 'idem: an answer has headers, which are a JSON object of texts, and a body, which may be empty';
     END IF;
     INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, label, params, wanted_at,
                               settled_at)

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def upgrade() -> None:
-    for part in ("settling", "lanes", "shares", "webhooks", "ledger", "accounts", "durable", "inventory", "rights"):
+    for part in ("settling", "lanes", "shares", "webhooks", "ledger", "accounts", "answers", "inventory", "durable", "rights"):
         op.execute(HERE.joinpath(f"0004_{part}.sql").read_text())
 
 

@@ -61,6 +61,10 @@ CREATE INDEX intents_by_reference ON idem.intents (provider, account, provider_r
 CREATE INDEX intents_to_ask_about ON idem.intents (provider, account, id)
     WHERE state = 'completed' AND outcome = 'succeeded' AND provider_reference IS NOT NULL;
 CREATE INDEX intents_by_tenant ON idem.intents (tenant_id, id);
+-- One for each filter of a tenant's list: a page reads what it shows, whatever others, other states or other operations
+-- have. Each begins with another column, so that no statistics make the planner take one for another.
+CREATE INDEX intents_by_state ON idem.intents (state, tenant_id, id);
+CREATE INDEX intents_by_operation ON idem.intents (operation, tenant_id, state, id);
 
 CREATE TABLE idem.idempotency_keys (
     tenant_id                text        COLLATE "C" NOT NULL,

@@ -13,9 +13,12 @@ from psycopg.rows import dict_row
 
 from idem.outbox.http.answers import STEPS
 from idem.outbox.http.problems import encoded
+from idem.outbox.states import KeyState
 
 NEWEST: Final = UUID(int=2**128 - 1)
 """An id beyond every other: a page that begins here is the first."""
+STATES: Final = sorted(str(state) for state in KeyState if state is not KeyState.EXPIRED)
+"""What an intent can be: it outlives its key, so it is never expired."""
 
 INTENT = """
 SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
@@ -52,7 +55,8 @@ async def _timeline(connection: AsyncConnection[Any], intent_id: UUID) -> list[d
     return [row | {"at": _time(row["at"]), "status": STEPS.get(row["status"])} for row in rows]
 
 
-# A range over two columns, which is estimated as many rows: with any statistics the index gives the order.
+# Each filter has an index that begins with it and ends with the id. A range over all its columns is estimated as many
+# rows: with any statistics the index gives the order, and a page reads what it shows.
 INTENTS = """
 SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
        n.created_at, n.settled_at, k.expires_at
@@ -65,13 +69,10 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.lab
            SELECT m.id FROM idem.intents m
             WHERE (m.tenant_id, m.id) >= (%(tenant)s, '00000000-0000-0000-0000-000000000000'::uuid)
               AND (m.tenant_id, m.id) < (%(tenant)s, %(before)s)
-              AND CASE WHEN %(state)s::text IS NULL THEN true ELSE m.state = %(state)s END
-              AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE m.operation = %(operation)s END
             ORDER BY m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
 """
-# What is not completed has an open row: the few are found without a walk through the whole ledger.
-OPEN_INTENTS = """
+INTENTS_OF_STATE = """
 SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
        n.created_at, n.settled_at, k.expires_at
   FROM idem.intents n
@@ -80,12 +81,29 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.lab
     ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
    AND k.intent_id = n.id AND k.state <> 'expired'
  WHERE n.id = ANY (ARRAY(
-           SELECT w.intent_id FROM idem.outbox w
-            WHERE w.intent_id < %(before)s
-              AND (SELECT m.tenant_id = %(tenant)s AND m.state = %(state)s
-                          AND (%(operation)s::text IS NULL OR m.operation = %(operation)s)
-                     FROM idem.intents m WHERE m.id = w.intent_id)
-            ORDER BY w.intent_id DESC LIMIT %(limit)s))
+           SELECT m.id FROM idem.intents m
+            WHERE (m.state, m.tenant_id, m.id) >= (%(state)s, %(tenant)s, '00000000-0000-0000-0000-000000000000'::uuid)
+              AND (m.state, m.tenant_id, m.id) < (%(state)s, %(tenant)s, %(before)s)
+            ORDER BY m.state DESC, m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
+ ORDER BY n.id DESC
+"""
+# A page of each state that is asked for, and of those the newest.
+INTENTS_OF_OPERATION = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, k.expires_at
+  FROM idem.intents n
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id AND k.state <> 'expired'
+ WHERE n.id = ANY (ARRAY(
+           SELECT p.id FROM unnest(%(states)s::text[]) AS s (state) CROSS JOIN LATERAL (
+                  SELECT m.id FROM idem.intents m
+                   WHERE (m.operation, m.tenant_id, m.state, m.id)
+                         >= (%(operation)s, %(tenant)s, s.state, '00000000-0000-0000-0000-000000000000'::uuid)
+                     AND (m.operation, m.tenant_id, m.state, m.id) < (%(operation)s, %(tenant)s, s.state, %(before)s)
+                   ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
+            ORDER BY p.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
 """
 INTENT_OF_KEY = """
@@ -111,17 +129,18 @@ async def intents(
     limit: int = 100,
 ) -> list[dict[str, Any]]:
     """A tenant's intents, newest first; `before` is the last id of the page before. A `key` needs its operation."""
+    parameters: dict[str, Any] = {"tenant": tenant, "before": before or NEWEST, "limit": limit}
     if key is not None:
         query = INTENT_OF_KEY
-    elif state is not None and state != "completed":
-        query = OPEN_INTENTS
+        parameters |= {"key": key, "operation": operation, "state": state}
+    elif operation is not None:
+        query = INTENTS_OF_OPERATION
+        parameters |= {"operation": operation, "states": STATES if state is None else [state]}
+    elif state is not None:
+        query = INTENTS_OF_STATE
+        parameters["state"] = state
     else:
         query = INTENTS
-    parameters: dict[str, Any] = {
-        "tenant": tenant, "state": state, "operation": operation, "before": before or NEWEST, "limit": limit,
-    }  # fmt: skip
-    if key is not None:
-        parameters["key"] = key
     cursor = connection.cursor(row_factory=dict_row)
     return [_told(row) for row in await (await cursor.execute(query, parameters)).fetchall()]
 

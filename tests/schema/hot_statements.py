@@ -62,7 +62,6 @@ CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE"})
 """Calls of a function of 0003: what it does goes by primary keys, and is tested where it is defined."""
 WHOLE = frozenset(
     {
-        "OPEN_INTENTS",
         "HASTEN",
         "QUEUED",
         "QUARANTINED",
@@ -290,7 +289,8 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "deciding.ALONE": asked, "installation.SECRET": {},
         "reserving.STILL_OPEN": asked | {"intent": intent},
         "ledger.INTENT": {"intent": intent, "tenant": "t1"}, "ledger.TIMELINE": {"intent": intent},
-        "ledger.INTENTS": newest | {"state": None}, "ledger.OPEN_INTENTS": newest | {"state": "unknown"},
+        "ledger.INTENTS": newest, "ledger.INTENTS_OF_STATE": newest | {"state": "unknown"},
+        "ledger.INTENTS_OF_OPERATION": newest | {"operation": "pay", "states": ["completed", "in_progress"]},
         "ledger.INTENT_OF_KEY": newest | {"state": None, "key": "key 1", "operation": "pay"},
     }  # fmt: skip
     return by_name.__getitem__

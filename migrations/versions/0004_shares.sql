@@ -37,25 +37,22 @@ CREATE TRIGGER outbox_row_begins_without_a_past BEFORE INSERT ON idem.outbox FOR
           OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent)
     EXECUTE FUNCTION idem.refuse('an outbox row begins with nothing sent');
 
--- A completed intent has no row: it is completed by its caller, in the transaction that reserved its key.
-CREATE FUNCTION idem.refuse_unless_reserved() RETURNS trigger LANGUAGE plpgsql AS $$
+-- What has its end has no row, and gets none.
+CREATE FUNCTION idem.refuse_completed_with_row() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.outcome NOT IN ('local', 'refused')
-       OR EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = NEW.id)
-       OR NOT EXISTS (SELECT FROM idem.idempotency_keys k WHERE k.intent_id = NEW.id AND k.reserved) THEN
+    IF EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = NEW.id) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'intents',
             MESSAGE = format('idem refuses this INSERT of intents: %s begins completed', NEW.id),
-            DETAIL  = 'An intent begins in progress. Its caller may complete it as local or refused in the transaction '
-                      'that reserved its key.';
+            DETAIL  = 'An intent that begins completed has no row of the outbox: nothing is called for it.';
     END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER intent_begins_in_progress BEFORE INSERT ON idem.intents FOR EACH ROW
     WHEN (NEW.state NOT IN ('in_progress', 'completed'))
     EXECUTE FUNCTION idem.refuse('an intent begins in progress');
-CREATE TRIGGER completed_intent_was_reserved BEFORE INSERT ON idem.intents FOR EACH ROW
-    WHEN (NEW.state = 'completed') EXECUTE FUNCTION idem.refuse_unless_reserved();
+CREATE TRIGGER completed_intent_has_no_row BEFORE INSERT ON idem.intents FOR EACH ROW
+    WHEN (NEW.state = 'completed') EXECUTE FUNCTION idem.refuse_completed_with_row();
 
 -- Evidence says who wrote it: the role that logged in, which nobody chooses.
 CREATE TRIGGER evidence_names_its_writer BEFORE INSERT ON idem.evidence FOR EACH ROW

@@ -108,9 +108,21 @@ def test_an_outbox_row_begins_with_nothing_sent(rolled_back: Connection, past: d
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "cancelled", "local", "refused"])
-def test_no_intent_begins_completed_without_its_reservation(rolled_back: Connection, outcome: str) -> None:
-    with pytest.raises(psycopg.errors.CheckViolation, match="begins completed"):
-        shapes.insert(rolled_back, "intents", state="completed", outcome=outcome, settled_at=NOW)
+def test_no_intent_begins_completed_beside_a_call_for_it(rolled_back: Connection, outcome: str) -> None:
+    """In one statement too, whichever of its parts comes first."""
+    end = {"state": "completed", "outcome": outcome, "settled_at": NOW}
+    shapes.insert(rolled_back, "intents", **end)
+    with pytest.raises(psycopg.errors.CheckViolation, match="refuses this INSERT"), rolled_back.transaction():
+        shapes.insert(rolled_back, "outbox")
+    with pytest.raises(psycopg.errors.CheckViolation, match="refuses this INSERT"), rolled_back.transaction():
+        rolled_back.execute(
+            "WITH row AS (INSERT INTO idem.outbox (id, intent_id, available_at, start_before, status_since,"
+            " provider_key, status, operation, provider, account, origin)"
+            " VALUES (%(id)s, %(id)s, now(), now(), now(), %(id)s, 'pending', 'pay', 'p', 'a', 'o') RETURNING id)"
+            " INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, wanted_at, state, outcome,"
+            " settled_at) SELECT id, 't', 'pay', 'k', '{}', now(), 'completed', %(outcome)s, now() FROM row",
+            {"id": uuid4(), "outcome": outcome},
+        )
 
 
 @pytest.mark.parametrize("state", ["unknown", "failed_retryable"])

@@ -88,6 +88,7 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "uuid7",
         "why_not_an_answer",
         "refuse_answer",
+        "inventory",
         "lane_room",
         "first_uuid7",
         "forget_handler",

@@ -18,7 +18,12 @@ HERE = Path(__file__).parent
 
 
 def upgrade() -> None:
-    for part in ("settling", "lanes", "shares", "webhooks", "ledger", "accounts", "answers", "inventory", "durable", "rights"):
+    parts = (
+        *("settling", "lanes", "shares", "webhooks", "ledger", "accounts", "answers"),
+        # Of all that stands before them.
+        *("durable", "inventory", "rights"),
+    )
+    for part in parts:
         op.execute(HERE.joinpath(f"0004_{part}.sql").read_text())
 
 

@@ -89,6 +89,8 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "why_not_an_answer",
         "refuse_answer",
         "inventory",
+        "provider_key",
+        "hmac_sha256",
         "lane_room",
         "first_uuid7",
         "forget_handler",

@@ -5,7 +5,9 @@ Everything is taken from the catalogue: a function, a trigger or a grant that is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -120,6 +122,30 @@ def test_a_role_may_call_what_its_kind_names_and_no_trigger(
                 wanted |= {row[0] for row in look.execute(NAMED, [name])}
     assert may == wanted
     assert not may & {function.name for function in owners_functions(installed.superuser_url) if function.fires}
+
+
+HOME = Path(__file__).parent.parent.parent
+CALLED = re.compile(r"(?<!\w)idem\.([a-z_0-9]+)\(")
+
+
+def test_a_daemon_may_call_every_function_that_a_statement_names(installed: Installed, granted: dict[str, str]) -> None:
+    """And what those functions call themselves, where they run as their caller."""
+    with psycopg.connect(installed.superuser_url) as look:
+        found = look.execute(
+            "SELECT proname, prosecdef, prorettype = 'trigger'::regtype, prosrc FROM pg_proc"
+            " WHERE pronamespace = 'idem'::regnamespace"
+        ).fetchall()
+        may = {name.partition("(")[0].removeprefix("idem.") for (name,) in look.execute(MAY_CALL, [granted["daemon"]])}
+    known = {name for name, *_ in found}
+    wanted: set[str] = set()
+    for folder in ("outbox", "reconciler", "sweeper", "cli"):
+        for path in (HOME / folder).rglob("*.py"):
+            wanted |= set(CALLED.findall(path.read_text())) & known
+    assert len(wanted) >= 8
+    for name, as_owner, fires, body in found:
+        if not as_owner and (fires or name in wanted):
+            wanted |= set(CALLED.findall(body)) & known
+    assert wanted - may == set()
 
 
 COLUMNS = """

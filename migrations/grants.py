@@ -41,6 +41,8 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT, INSERT, UPDATE", "api_tokens"),
     ("SELECT, INSERT, UPDATE, DELETE", "tenant_usage"),
     ("SELECT, INSERT, UPDATE, DELETE", "tenant_keys"),
+    # Written by the functions that decide. A lock of what is added up needs the right to UPDATE some column.
+    ("SELECT, UPDATE (at), DELETE", "decisions_to_count"),
     ("SELECT, INSERT, DELETE", "handled_events"),
     ("SELECT, INSERT, UPDATE, DELETE", "event_handlers"),
     ("SELECT, INSERT, UPDATE, DELETE", "handler_work"),
@@ -60,7 +62,7 @@ PRODUCER: tuple[tuple[str, str], ...] = (
 ACCEPT_BY_SQL = "accept(text, text, text, json, boolean)"
 ACCEPT = (
     "accept(text, text, text, text, jsonb, text, text, text, text, uuid, text, text, jsonb, bytea, interval, interval, "
-    "integer, boolean, text, boolean, boolean)"
+    "integer, boolean, text, boolean, boolean, boolean)"
 )
 CANONICAL: tuple[str, ...] = ("jcs", "jcs_value", "jcs_number", "significant", "utf16_order", "refuse_params")
 """`idem.jcs`, which a program may call to see the canonical form, and what it calls itself. They read no table."""

@@ -146,7 +146,8 @@ SELECT {DECIDED}
            make_interval(secs => CAST(:key_ttl AS double precision)),
            make_interval(secs => CAST(:patience AS double precision)),
            CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text),
-           CAST(:may_create AS boolean), CAST(:refuse_after_expiry AS boolean)) AS d
+           CAST(:may_create AS boolean), CAST(:refuse_after_expiry AS boolean),
+           CAST(:count AS boolean)) AS d
 """)  # noqa: S608
 
 
@@ -156,8 +157,9 @@ def pyformat(statement: str) -> str:
     return re.sub(r"(?<![:\w]):([a-z_]+)\b", r"%(\1)s", statement)
 
 
-def parameters(prepared: Prepared, *, may_create: bool = True) -> dict[str, Any]:
-    """The parameters of `ACCEPT`. Without `may_create` a key that is new is refused, a known one is answered.
+def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = True) -> dict[str, Any]:
+    """The parameters of `ACCEPT`. Without `may_create` a key that is new is refused, a known one is answered; without
+    `count` the caller counts the decision itself.
 
     Raises ConfigError for an inline operation.
     """
@@ -172,6 +174,7 @@ def parameters(prepared: Prepared, *, may_create: bool = True) -> dict[str, Any]
         "replay_window": int(contract.replay_window),
         "marks_start": contract.start_mark,
         "may_create": may_create,
+        "count": count,
     }
 
 

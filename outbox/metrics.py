@@ -38,7 +38,11 @@ HTTP_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 
 SETTLE_BUCKETS = (1, 5, 15, 30, 60, 300, 900, 3600, 6 * 3600, 86400, 3 * 86400, 10 * 86400)
 
 # What clients ask for.
-ACCEPTS = Counter("idem_accepts_total", "Requests by what accept decided.", ["operation", "decision"])
+ACCEPTS = Counter(
+    "idem_accepts_total",
+    "Requests by what accept decided. The sweeper counts those of the library, inline calls and SQL.",
+    ["operation", "decision"],
+)
 REFUSED = Counter("idem_requests_refused_total", "HTTP requests answered with a problem, by its code.", ["code"])
 HTTP_ANSWERS = Counter(
     "idem_http_answers_total", "HTTP answers by route template and status.", ["route", "method", "status"]

@@ -106,7 +106,6 @@ def moved(what: Moved) -> None:
 
 def begun(tenant: str, key: str, row: Row, *, again: bool) -> None:
     """The beginning of an inline run, after its commit; `again`: its client took up a call that was at rest."""
-    metrics.ACCEPTS.labels(row.operation, "retrying" if again else "created").inc()
     state, status = (KeyState.FAILED_RETRYABLE, OutboxStatus.HELD) if again else (None, None)
     moved(
         Moved(

@@ -33,9 +33,17 @@ KINDS = (*OutboxStatus, "proof", "dead_letter")
 METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
 
 
-def accepted(tenant: str, operation: str, key: str, decision: Decision | Limited) -> None:
-    """What accept decided, after its commit."""
-    metrics.ACCEPTS.labels(operation, _decided(decision)).inc()
+def decisions_counted(operation: str, decision: str, number: int) -> None:
+    """What accept decided through the library, inline or by SQL, since it was counted last."""
+    metrics.ACCEPTS.labels(operation, decision).inc(number)
+    if decision == "expired":
+        metrics.KEYS_REUSED.labels(operation).inc(number)
+
+
+def accepted(tenant: str, operation: str, key: str, decision: Decision | Limited, *, counts: bool = True) -> None:
+    """What accept decided, after its commit. Without `counts` the database has counted it for the sweeper."""
+    if counts:
+        metrics.ACCEPTS.labels(operation, _decided(decision)).inc()
     match decision:
         case Accepted(intent_id=intent):
             to = (None, KeyState.IN_PROGRESS, None, OutboxStatus.PENDING)
@@ -43,7 +51,7 @@ def accepted(tenant: str, operation: str, key: str, decision: Decision | Limited
         case Retrying(intent_id=intent):
             to_work = (KeyState.FAILED_RETRYABLE, KeyState.IN_PROGRESS, OutboxStatus.HELD, OutboxStatus.PENDING)
             moved(Moved(tenant, operation, key, intent, None, "accept", "retried", *to_work))
-        case Expired():
+        case Expired() if counts:
             metrics.KEYS_REUSED.labels(operation).inc()
         case _:
             pass

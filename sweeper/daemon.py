@@ -195,6 +195,9 @@ class Sweeper:
             moved = await tenants.move_marks(connection, batch=batch)
             return not await tenants.count_keys(connection) and moved < batch
 
+        async def decisions(connection: AsyncConnection[Any]) -> bool:
+            return await tenants.add_decisions(connection, batch=10 * batch) < 10 * batch
+
         async def forget(connection: AsyncConnection[Any]) -> bool:
             return await tenants.forget_counts(connection, batch=batch) < batch
 
@@ -224,6 +227,7 @@ class Sweeper:
                 "daemons", lambda c: history.delete_daemons(c, batch=batch, age=settings.daemon_retention)
             ),
             "tenants": counts,
+            "tenants' decisions": decisions,
             "tenants' hours": delete("tenant_hours", lambda c: tenants.delete_usage(c, batch=batch)),
             "tenants' counts": forget,
         } | ({"history": prune} if walk else {})

@@ -12,6 +12,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from idem.outbox import telemetry
+
 COUNT_AGAIN: Final = 3600.0
 """Seconds after which a tenant's keys are counted anew: what a long transaction made late is in no other count."""
 
@@ -127,6 +129,40 @@ DELETE FROM idem.tenant_keys k
 async def forget_counts(connection: AsyncConnection[Any], *, batch: int) -> int:
     """Delete up to `batch` counts that nobody asks about any more; how many."""
     return (await connection.execute(FORGET_COUNTS, {"age": UNWANTED, "batch": batch})).rowcount
+
+
+# In the order of tenants, like the counts of the API. What another sweeper holds is its to add.
+ADD_DECISIONS = """
+WITH taken AS MATERIALIZED (
+    DELETE FROM idem.decisions_to_count d
+     WHERE d.id = ANY (ARRAY(
+               SELECT o.id FROM idem.decisions_to_count o ORDER BY o.id LIMIT %(batch)s FOR UPDATE SKIP LOCKED))
+    RETURNING d.tenant_id, d.operation, d.decision, d.at
+), added AS (
+    INSERT INTO idem.tenant_usage AS u (tenant_id, hour, requests, created, replayed, mismatch, expired_reuse)
+    SELECT t.tenant_id, date_trunc('hour', t.at, 'UTC'), count(*), count(*) FILTER (WHERE t.decision = 'created'),
+           count(*) FILTER (WHERE t.decision = 'replay'), count(*) FILTER (WHERE t.decision = 'mismatch'),
+           count(*) FILTER (WHERE t.decision = 'expired')
+      FROM taken t GROUP BY 1, 2 ORDER BY 1, 2
+        ON CONFLICT (tenant_id, hour) DO UPDATE
+       SET requests      = u.requests + excluded.requests,
+           created       = u.created + excluded.created,
+           replayed      = u.replayed + excluded.replayed,
+           mismatch      = u.mismatch + excluded.mismatch,
+           expired_reuse = u.expired_reuse + excluded.expired_reuse
+)
+SELECT t.operation, t.decision, count(*) FROM taken t GROUP BY 1, 2
+"""
+
+
+async def add_decisions(connection: AsyncConnection[Any], *, batch: int) -> int:
+    """Add up to `batch` decisions of the library and of SQL to what their tenants did; how many. Counted after the
+    commit, so that no decision is counted twice."""
+    async with connection.transaction():
+        found = await (await connection.execute(ADD_DECISIONS, {"batch": batch})).fetchall()
+    for operation, decision, number in found:
+        telemetry.decisions_counted(operation, decision, number)
+    return sum(number for _, _, number in found)
 
 
 DELETE_USAGE = """

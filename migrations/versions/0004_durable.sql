@@ -26,7 +26,8 @@ BEGIN
         SELECT c.relname AS name FROM pg_class c
          WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'r'
            -- Counts and signs of life, which are written again.
-           AND c.relname NOT IN ('alembic_version', 'tenant_usage', 'tenant_keys', 'daemons')
+           AND c.relname NOT IN ('alembic_version', 'tenant_usage', 'tenant_keys', 'daemons',
+                               'decisions_to_count')
     LOOP
         EXECUTE format($trigger$
             CREATE CONSTRAINT TRIGGER commit_is_durable AFTER INSERT OR UPDATE OR DELETE ON idem.%I

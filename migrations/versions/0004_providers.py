@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 def upgrade() -> None:
     parts = (
-        *("settling", "lanes", "shares", "webhooks", "ledger", "accounts", "answers"),
+        *("settling", "lanes", "shares", "webhooks", "ledger", "accounts", "answers", "usage"),
         # Of all that stands before them.
         *("durable", "inventory", "rights"),
     )

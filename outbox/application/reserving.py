@@ -82,7 +82,7 @@ SELECT idem.submit(
            make_interval(secs => CAST(:patience AS double precision)),
            CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text))
 """
-NOT_SUBMITTED: Final = frozenset({"fingerprint", "key_ttl", "may_create", "refuse_after_expiry"})
+NOT_SUBMITTED: Final = frozenset({"fingerprint", "key_ttl", "may_create", "refuse_after_expiry", "count"})
 
 
 def submit(line: Line, intent: UUID, prepared: Prepared) -> None:

@@ -112,7 +112,9 @@ def unavailable() -> ProblemError:
 async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_create: bool) -> Decision | Limited:
     """One round trip, committed by itself. Raises ProblemError (`paused`)."""
     try:
-        cursor = await records(connection).execute(ALONE, accept.parameters(prepared, may_create=may_create))
+        cursor = await records(connection).execute(
+            ALONE, accept.parameters(prepared, may_create=may_create, count=False)
+        )
     except DatabaseError as error:
         if failures.paused(error) is None:
             raise

@@ -90,7 +90,7 @@ class InlineRuns:
             raise
         if not isinstance(found, Begun):
             self._holds.let_go(token)
-            telemetry.accepted(prepared.tenant, operation.name, prepared.key, found)
+            telemetry.accepted(prepared.tenant, operation.name, prepared.key, found, counts=False)
             return found
         moves.begun(prepared.tenant, prepared.key, found.row, again=found.again)
         run = Run(self._desk, found, Terms(prepared.provider.contract, operation), every=every)

@@ -27,7 +27,7 @@ from idem.outbox.accept import Acceptor
 from idem.testing.embedded import acquire
 
 WAYS = pytest.mark.parametrize("way", [*SYNC, *ASYNC])
-WRITTEN_AGAIN = {"alembic_version", "tenant_usage", "tenant_keys", "daemons"}
+WRITTEN_AGAIN = {"alembic_version", "tenant_usage", "tenant_keys", "daemons", "decisions_to_count"}
 """Counts and signs of life: what is lost of them is written again."""
 
 GUARDED = """

@@ -318,7 +318,7 @@ def test_hazard_47_complete_is_the_end_in_the_same_transaction(
 def test_hazard_47_what_no_caller_may_store_for_ever(bench: Bench, outcome: str, status: int | None) -> None:
     with bench.open() as connection:
         decided = reserve(connection)
-        with pytest.raises(psycopg.errors.CheckViolation, match="^idem(: | refuses this answer: )"):
+        with pytest.raises(psycopg.errors.CheckViolation, match=r"^idem(: | refuses this answer: )"):
             complete(connection, decided.intent_id, outcome=outcome, status=status)
         connection.rollback()
     assert bench.counts() == NOTHING

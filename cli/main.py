@@ -32,13 +32,14 @@ from idem.cli import (
 from idem.cli.demo import command as demo
 from idem.cli.doctor import command as doctor
 from idem.cli.failures import EXIT_CODES, FAILED, explain
+from idem.cli.help import Grouped
 from idem.cli.options import examples
 from idem.cli.output import say
 
 app = typer.Typer(
     name="idem",
+    cls=Grouped,
     no_args_is_help=True,
-    add_completion=False,
     # Plain help loads nothing, and is the same in a terminal, a file and the docs.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 import typer.main
 from fix_desk import run
 
+from idem.cli.help import GROUPS, LINES
 from idem.cli.main import app
 from idem.cli.options import Config
 
@@ -68,3 +70,48 @@ def test_the_configuration_option_is_the_same_everywhere() -> None:
         path for path, command in ALL.items() if any(option.name == "config" for option in command.params)
     }
     assert {" ".join(path) for path in without} <= {"bank run", "demo"}
+
+
+def test_every_command_is_in_a_group_and_no_line_of_help_is_cut() -> None:
+    """At 80 columns, on every page that lists commands."""
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert len(grouped) == len(set(grouped))
+    assert {path[0] for path in ALL if path} <= set(grouped)
+    assert {" ".join(path) for path in ALL} >= LINES.keys(), "a line for a command that is not there"
+    for path, command in ALL.items():
+        if below := getattr(command, "commands", {}):
+            width = 80 - 2 - 6 - max(len(name) for name in below)
+            cut = [name for name, each in below.items() if each.get_short_help_str(width).endswith("...")]
+            assert cut == [], f"{' '.join(path)}: shorten the first sentence, or give it a line in cli/help.py"
+    first = run(["--help"], {}).out
+    for title, names in GROUPS.items():
+        section = first.partition(f"{title}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines()] == [name for name in names if (name,) in ALL]
+
+
+def complete(shell: str, **words: str) -> str:
+    """What the shell is told when a person asks for more of what was typed."""
+    program = "from idem.cli.entry import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "_IDEM_COMPLETE": f"complete_{shell}", **words},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_options(shell: str) -> None:
+    def asked(line: str) -> str:
+        typed = line.split(" ")
+        return complete(
+            shell, COMP_WORDS=line, COMP_CWORD=str(len(typed) - 1), _TYPER_COMPLETE_ARGS=line,
+            _TYPER_COMPLETE_FISH_ACTION="get-args", _TYPER_COMPLETE_WORD_TO_COMPLETE=typed[-1],
+        )  # fmt: skip
+
+    assert all(name in asked("idem d") for name in ("db", "dlq", "doctor"))
+    assert all(name in asked("idem dlq r") for name in ("resolve", "redrive"))
+    assert "--dry-run" in asked("idem reconcile --")
+    shown = run(["--show-completion", shell], {})
+    assert shown.code == 0
+    assert "_IDEM_COMPLETE" in shown.out

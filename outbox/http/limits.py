@@ -42,7 +42,7 @@ class Wait:
 
 
 class Bucket:
-    """A token bucket: `burst` at once, `rate` a second. It may run into debt by what was under way already."""
+    """A token bucket: `burst` at once, `rate` a second."""
 
     __slots__ = ("_at", "_burst", "_left", "_rate")
 
@@ -61,6 +61,11 @@ class Bucket:
         self.wait(now)
         self._left -= 1.0
 
+    def give_back(self, now: float) -> None:
+        """Give back one that was taken and not used."""
+        self.wait(now)
+        self._left = min(self._burst, self._left + 1.0)
+
     def full(self, now: float) -> bool:
         """Nothing of it is used, so it is as good as a new one."""
         self.wait(now)
@@ -69,12 +74,14 @@ class Bucket:
 
 @dataclass(slots=True)
 class Keys:
-    """The active keys of a tenant as last seen, those that this process made since, and whether anybody asked since."""
+    """The active keys of a tenant as last seen, those that this process made since, those that it may be making now,
+    and when a request last asked."""
 
     limit: int
     seen: int = 0
     seen_at: float | None = None
     made: int = 0
+    making: int = 0
     asked_at: float = 0.0
 
 
@@ -106,30 +113,40 @@ class Limits:
         return None
 
     def may_create(self, tenant: str) -> Wait | None:
-        """Whether a tenant may make a new key: None, or what hinders it. Takes nothing: see `created`."""
+        """Take a new key of a tenant's, or say what hinders it. What was taken ends with `created` or `not_created`.
+
+        It is taken before the key is known to be new: requests at once must not all see the same one left.
+        """
         limits, now = self._settings.limits_of(tenant), self._clock()
         bucket = self._new_keys.get(tenant)
+        if bucket is None and limits.new_keys is not None:
+            bucket = self._new_keys[tenant] = Bucket(limits.new_keys, limits.new_key_burst, now)
         if bucket is not None and (seconds := bucket.wait(now)) > 0:
             return Wait(seconds, "new_keys", KEYS_TEXT)
         if limits.active_keys is not None:
             keys = self._keys.setdefault(tenant, Keys(limits.active_keys))
             keys.asked_at = now
             known = keys.seen_at is not None and now - keys.seen_at <= BELIEVED
-            if known and keys.seen + keys.made >= keys.limit:
+            if known and keys.seen + keys.made + keys.making >= keys.limit:
                 text = f"Your account may have {keys.limit} keys that have not expired, and has as many."
                 return Wait(UNTIL_KEYS_EXPIRE, "active_keys", text)
+            keys.making += 1
+        if bucket is not None:
+            bucket.take(now)
         return None
 
     def created(self, tenant: str) -> None:
-        """A new key of a tenant's was accepted."""
-        limits, now = self._settings.limits_of(tenant), self._clock()
-        if limits.new_keys is not None:
-            bucket = self._new_keys.get(tenant)
-            if bucket is None:
-                bucket = self._new_keys[tenant] = Bucket(limits.new_keys, limits.new_key_burst, now)
-            bucket.take(now)
+        """A new key that was taken was accepted."""
         if (keys := self._keys.get(tenant)) is not None:
+            keys.making -= 1
             keys.made += 1
+
+    def not_created(self, tenant: str) -> None:
+        """A new key that was taken was a known one, or could not be written."""
+        if (keys := self._keys.get(tenant)) is not None:
+            keys.making -= 1
+        if (bucket := self._new_keys.get(tenant)) is not None:
+            bucket.give_back(self._clock())
 
     def count(self, tenant: str, what: Misuse) -> None:
         """Count something of a tenant's."""
@@ -203,5 +220,7 @@ class Limits:
         for buckets in (self._requests, self._new_keys):
             for tenant in [tenant for tenant, bucket in buckets.items() if bucket.full(now)]:
                 del buckets[tenant]
-        for tenant in [tenant for tenant, keys in self._keys.items() if now - keys.asked_at > BELIEVED]:
+        for tenant in [
+            tenant for tenant, keys in self._keys.items() if not keys.making and now - keys.asked_at > BELIEVED
+        ]:
             del self._keys[tenant]

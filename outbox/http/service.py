@@ -60,7 +60,12 @@ class Service:
         wish = await self._read(request, caller, operation)
         seconds = reading.wait(request, self._settings.wait_cap)
         may_create = self._limits.may_create(caller.tenant)
-        decided = await self._store.decide(wish, may_create=may_create is None)
+        decided: Decision | Limited | None = None
+        try:
+            decided = await self._store.decide(wish, may_create=may_create is None)
+        finally:
+            if may_create is None and not isinstance(decided, Accepted):
+                self._limits.not_created(caller.tenant)
         self._seen(caller, wish, decided)
         if isinstance(decided, Limited):
             assert may_create is not None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
+from fix_api import client
 from fix_spine import Spine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,9 +46,10 @@ async def ask(spine: Spine, limits: Limits, key: str, tenant: str = "t") -> Deci
             spine.catalogue.operations, spine.catalogue.providers, await deciding.secret(connection),
             tenant=tenant, operation="pay.keyed", key=key, params={"amount": 100},
         )  # fmt: skip
-        decided = await deciding.decide(connection, prepared, may_create=limits.may_create(tenant) is None)
-    if isinstance(decided, Accepted):
-        limits.created(tenant)
+        taken = limits.may_create(tenant) is None
+        decided = await deciding.decide(connection, prepared, may_create=taken)
+    if taken:
+        (limits.created if isinstance(decided, Accepted) else limits.not_created)(tenant)
     return decided
 
 
@@ -55,7 +58,6 @@ def test_without_limits_everything_is_allowed(database: Any) -> None:
     for _ in range(10_000):
         assert free.admit("t") is None
         assert free.may_create("t") is None
-        free.created("t")
 
 
 def test_a_burst_then_the_rate_and_each_tenant_for_itself(database: Any, clock: Clock) -> None:
@@ -99,22 +101,45 @@ def test_a_bucket_never_gives_more_than_burst_and_rate_and_tells_the_wait_truly(
             now += seconds + 1e-6
 
 
-def test_new_keys_are_taken_when_they_were_made_and_not_when_they_were_asked_for(database: Any, clock: Clock) -> None:
+def test_new_keys_are_taken_before_they_are_made_and_given_back_if_they_are_not(database: Any, clock: Clock) -> None:
     one = of(database, clock, new_keys=1, new_key_burst=2)
     for _ in range(10):
         assert one.may_create("t") is None
-    one.created("t")
-    one.created("t")
+        one.not_created("t")
+    assert [one.may_create("t") for _ in range(2)] == [None, None]  # at once, before either has been made
     refused = one.may_create("t")
     assert refused is not None
     assert (refused.limit, refused.seconds) == ("new_keys", pytest.approx(1.0))
     assert refused.text
-    one.created("t")  # was under way already
-    refused = one.may_create("t")
-    assert refused is not None and refused.seconds == pytest.approx(2.0)
-    assert one.may_create("u") is None
-    clock.now += 2.0
+    one.created("t")
+    one.not_created("t")
     assert one.may_create("t") is None
+    assert one.may_create("t") is not None
+    assert one.may_create("u") is None
+    clock.now += 1.0
+    assert one.may_create("t") is None
+
+
+async def test_what_comes_at_once_is_held_too(spine: Spine) -> None:
+    """Forty new keys at once over HTTP: as many as the burst are made, the others wait a second or two."""
+    limits = {"new_keys": 0.01, "new_key_burst": 5}
+    async with client(spine, settings=ApiSettings.model_validate({"port": 0, "limits": limits})) as one:
+        answers = await asyncio.gather(*(one.ask(f"at-once-{number}") for number in range(40)))
+        assert Counter(answer.status_code for answer in answers) == {202: 5, 429: 35}
+        assert max(int(answer.headers["Retry-After"]) for answer in answers if answer.status_code == 429) <= 101
+        known = next(number for number, answer in enumerate(answers) if answer.status_code == 202)
+        assert (await one.ask(f"at-once-{known}")).status_code == 409
+    [made] = await spine.all("SELECT count(*) AS made FROM idem.intents")
+    assert made["made"] == 5
+
+
+async def test_active_keys_at_once_are_held_too(spine: Spine, clock: Clock) -> None:
+    one = of(spine.database, clock, active_keys=3)
+    for _ in range(2):
+        one.may_create("t")
+        one.not_created("t")
+        await one.refresh()
+    assert [one.may_create("t") is None for _ in range(5)] == [True] * 3 + [False] * 2
 
 
 async def test_a_limit_never_refuses_a_known_key(spine: Spine, clock: Clock) -> None:
@@ -153,14 +178,17 @@ async def test_active_keys_are_limited_across_processes_and_freed_by_expiry(spin
     for process in (one, two):
         await process.refresh()
         assert process.may_create("t") is None
+        process.not_created("t")
     assert isinstance(await ask(spine, one, "k3"), Accepted)
 
 
 async def test_what_this_process_makes_counts_at_once(spine: Spine, clock: Clock) -> None:
     one = of(spine.database, clock, active_keys=5)
     one.may_create("t")
+    one.not_created("t")
     await one.refresh()
     one.may_create("t")
+    one.not_created("t")
     await one.refresh()
     decided = [await ask(spine, one, f"k{n}") for n in range(8)]
     assert [isinstance(each, Accepted) for each in decided] == [True] * 5 + [False] * 3
@@ -173,10 +201,12 @@ async def test_what_this_process_makes_counts_at_once(spine: Spine, clock: Clock
 async def test_keys_that_others_make_in_sql_count_too(spine: Spine, clock: Clock) -> None:
     one = of(spine.database, clock, active_keys=2)
     one.may_create("t")
+    one.not_created("t")
     await one.refresh()
     for key in ("a", "b"):
         await asyncio.to_thread(spine.accepted, key)
     one.may_create("t")
+    one.not_created("t")
     await one.refresh()
     assert one.may_create("t") is not None
 
@@ -184,9 +214,11 @@ async def test_keys_that_others_make_in_sql_count_too(spine: Spine, clock: Clock
 async def test_a_count_that_is_too_old_holds_nobody_up(spine: Spine, clock: Clock) -> None:
     one = of(spine.database, clock, active_keys=1)
     one.may_create("t")
+    one.not_created("t")
     await one.refresh()
     await asyncio.to_thread(spine.accepted, "a")
     one.may_create("t")
+    one.not_created("t")
     await one.refresh()
     assert one.may_create("t") is not None
     clock.now += limits.BELIEVED + 1

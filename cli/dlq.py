@@ -11,14 +11,18 @@ import typer
 from idem.cli import opening
 from idem.cli.application import App
 from idem.cli.options import (
+    Account,
     By,
     Config,
     Json,
+    Label,
     Limit,
     Params,
+    Reference,
     Since,
     Sure,
     Unmask,
+    Until,
     Why,
     Yes,
     an_id,
@@ -48,7 +52,11 @@ def list_(
     config: Config = None,
     reason_code: ReasonCode = None,
     provider: Provider = None,
+    account: Account = None,
+    label: Label = None,
+    reference: Reference = None,
     since: Since = None,
+    until: Until = None,
     all_: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
     after: Annotated[
         Any, typer.Option(parser=an_id, metavar="ID", help="Only after this entry: the last one of the page before.")
@@ -57,18 +65,17 @@ def list_(
     as_data: Json = False,
 ) -> None:
     """List dead letters, oldest first. `next` in the JSON is the --after of the next page."""
-    found = asyncio.run(_list(config, checked(reason_code), provider, since, all_, after, limit))
+    filters = {"reason": checked(reason_code), "provider": provider, "account": account, "label": label,
+               "reference": reference, "resolved": all_, "limit": limit}  # fmt: skip
+    found = asyncio.run(_list(config, since, until, after, filters))
     following = found[-1]["id"] if len(found) == limit else None
     if as_data:
         as_json({"dead_letters": found, "next": following})
         return
     table(
         ["dead letter", "reason", "age", "seen", "provider", "operation", "state", "intent", "resolved as"],
-        [
-            [d["id"], d["reason"], age(d["age"]), d["seen"], d["provider"], d["operation"], d["state"], d["intent_id"],
-             d["resolution"]]
-            for d in found
-        ],
+        [[d["id"], d["reason"], age(d["age"]), d["seen"], d["provider"], d["operation"], d["state"], d["intent_id"],
+          d["resolution"]] for d in found],
         empty="no dead letter matches" if all_ else "no open dead letter matches",
         drop=("seen", "operation", "state", "resolved as", "provider", "intent", "age"),
     )  # fmt: skip
@@ -77,19 +84,19 @@ def list_(
 
 
 async def _list(
-    config: Path | None, reason: str | None, provider: str | None, since: str | None, resolved: bool,
-    after: Any, limit: int,
-) -> list[dict[str, Any]]:  # fmt: skip
+    config: Path | None, since: str | None, until: str | None, after: Any, filters: dict[str, Any]
+) -> list[dict[str, Any]]:
     from idem.outbox import listing
     from idem.outbox.operators import prefixes
 
-    start = moment(since)
+    start, end = moment(since), moment(until)
     async with opening.connected(config) as connection:
         last = None if after is None else await prefixes.letter(connection, after)
-        return await listing.letters(
-            connection, reason=reason, provider=provider, since=await opening.time_of(connection, start),
-            resolved=resolved, after=last, limit=limit,
-        )  # fmt: skip
+        times: dict[str, Any] = {
+            "since": await opening.time_of(connection, start),
+            "until": await opening.time_of(connection, end),
+        }
+        return await listing.letters(connection, after=last, **times, **filters)
 
 
 def checked(reason_code: str | None) -> str | None:

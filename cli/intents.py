@@ -12,7 +12,27 @@ import typer
 
 from idem.cli import opening
 from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Limit, Params, Sure, Unmask, Why, Yes, an_id, confirm, examples, who
+from idem.cli.options import (
+    Account,
+    By,
+    Config,
+    Json,
+    Label,
+    Limit,
+    Params,
+    Reference,
+    Since,
+    Sure,
+    Unmask,
+    Until,
+    Why,
+    Yes,
+    an_id,
+    confirm,
+    examples,
+    moment,
+    who,
+)
 from idem.cli.output import age, as_json, say, table
 from idem.outbox.errors import Refusal
 
@@ -42,6 +62,11 @@ def list_(
     operation: Annotated[str | None, typer.Option(help="Only of this operation.")] = None,
     provider: Annotated[str | None, typer.Option(help="Only of this provider.")] = None,
     key: Annotated[str | None, typer.Option(help="Only with this idempotency key.")] = None,
+    account: Account = None,
+    label: Label = None,
+    reference: Reference = None,
+    since: Since = None,
+    until: Until = None,
     before: Annotated[
         Any, typer.Option(parser=an_id, metavar="ID", help="Only older than this: the last one of the page before.")
     ] = None,
@@ -51,8 +76,8 @@ def list_(
     """List intents, newest first. `next` in the JSON is the --before of the next page."""
     found = asyncio.run(
         _list(
-            config, tenant=tenant, state=state, operation=operation, provider=provider, key=key, before=before,
-            limit=limit,
+            config, tenant=tenant, state=state, operation=operation, provider=provider, key=key, account=account,
+            label=label, reference=reference, since=since, until=until, before=before, limit=limit,
         )
     )  # fmt: skip
     following = found[-1]["id"] if len(found) == limit else None
@@ -73,13 +98,20 @@ def list_(
         say(f"more: --before {following}")
 
 
-async def _list(config: Path | None, *, before: Any, **filters: Any) -> list[dict[str, Any]]:
+async def _list(
+    config: Path | None, *, since: str | None, until: str | None, before: Any, **filters: Any
+) -> list[dict[str, Any]]:
     from idem.outbox import listing
     from idem.outbox.operators import prefixes
 
+    start, end = moment(since), moment(until)
     async with opening.connected(config) as connection:
+        times: dict[str, Any] = {
+            "since": await opening.time_of(connection, start),
+            "until": await opening.time_of(connection, end),
+        }
         last = None if before is None else await prefixes.intent(connection, before)
-        return await listing.intents(connection, before=last, **filters)
+        return await listing.intents(connection, before=last, **times, **filters)
 
 
 @app.command(epilog=examples("idem intents show 0193b6a0-0000-7000-8000-000000000000 --json"))

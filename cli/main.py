@@ -15,6 +15,7 @@ from idem.cli import (
     daemons,
     db,
     dlq,
+    find,
     importing,
     intents,
     pause,
@@ -61,6 +62,7 @@ app.add_typer(tokens.app, name="token")
 app.add_typer(tenants.app, name="tenants")
 app.command("pause", epilog=pause.PAUSE_EXAMPLES)(pause.pause)
 app.command("resume", epilog=pause.RESUME_EXAMPLES)(pause.resume)
+app.command("find", epilog=find.EXAMPLES)(find.find)
 app.command("status", epilog=status.EXAMPLES)(status.status)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("import", epilog=importing.EXAMPLES)(importing.take_over)

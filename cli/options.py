@@ -45,6 +45,12 @@ Since: TypeAlias = Annotated[
     str | None,
     typer.Option("--since", help="From this time on: 2025-01-31T12:00:00Z, or how long ago, as 2h or 3d."),
 ]
+Until: TypeAlias = Annotated[str | None, typer.Option("--until", help="Before this time, written as --since is.")]
+Account: TypeAlias = Annotated[str | None, typer.Option("--account", help="Only of this account of a provider.")]
+Label: TypeAlias = Annotated[str | None, typer.Option("--label", help="Only with this label.")]
+Reference: TypeAlias = Annotated[
+    str | None, typer.Option("--reference", help="Only with this reference of the provider's.")
+]
 Limit: TypeAlias = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many to show.")]
 
 Params: TypeAlias = Annotated[

@@ -15,6 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from idem.outbox import redaction
+from idem.outbox.operators import finding
 
 Record: TypeAlias = dict[str, Any]
 
@@ -42,7 +43,11 @@ SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
    AND (%(letter)s::uuid IS NULL OR d.id = %(letter)s)
    AND (%(reason)s::text IS NULL OR d.reason = %(reason)s)
    AND (%(provider)s::text IS NULL OR coalesce(n.provider, w.provider, d.details ->> 'provider') = %(provider)s)
+   AND (%(account)s::text IS NULL OR coalesce(n.account, w.account, d.details ->> 'account') = %(account)s)
+   AND (%(label)s::text IS NULL OR n.label = %(label)s)
+   AND (%(reference)s::text IS NULL OR n.provider_reference = %(reference)s)
    AND (%(since)s::timestamptz IS NULL OR d.created_at >= %(since)s)
+   AND (%(until)s::timestamptz IS NULL OR d.created_at < %(until)s)
    AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
  ORDER BY d.id LIMIT %(limit)s
 """
@@ -53,7 +58,11 @@ async def letters(
     *,
     reason: str | None = None,
     provider: str | None = None,
+    account: str | None = None,
+    label: str | None = None,
+    reference: str | None = None,
     since: datetime | None = None,
+    until: datetime | None = None,
     resolved: bool = False,
     after: UUID | None = None,
     limit: int = 100,
@@ -61,7 +70,8 @@ async def letters(
     """Dead letters, oldest first; `resolved` shows those too, `after` is the last id of the page before."""
     return await _all(
         connection, LETTERS,
-        letter=None, reason=reason, provider=provider, since=since, resolved=resolved, after=after, limit=limit,
+        letter=None, reason=reason, provider=provider, account=account, label=label, reference=reference, since=since,
+        until=until, resolved=resolved, after=after, limit=limit,
     )  # fmt: skip
 
 
@@ -69,7 +79,8 @@ async def letter(connection: AsyncConnection[Any], letter_id: UUID) -> Record | 
     """One dead letter, open or resolved."""
     return await _one(
         connection, LETTERS,
-        letter=letter_id, reason=None, provider=None, since=None, resolved=True, after=None, limit=1,
+        letter=letter_id, reason=None, provider=None, account=None, label=None, reference=None, since=None, until=None,
+        resolved=True, after=None, limit=1,
     )  # fmt: skip
 
 
@@ -96,6 +107,11 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.
    AND (%(operation)s::text IS NULL OR n.operation = %(operation)s)
    AND (%(provider)s::text IS NULL OR n.provider = %(provider)s)
    AND (%(key)s::text IS NULL OR n.idempotency_key = %(key)s)
+   AND (%(account)s::text IS NULL OR n.account = %(account)s)
+   AND (%(label)s::text IS NULL OR left(n.label, 200) = left(%(label)s, 200) AND n.label = %(label)s)
+   AND (%(reference)s::text IS NULL OR n.provider_reference = %(reference)s)
+   AND (%(since)s::timestamptz IS NULL OR n.created_at >= %(since)s AND n.id >= %(low)s)
+   AND (%(until)s::timestamptz IS NULL OR n.created_at < %(until)s AND n.id <= %(high)s)
    AND (%(before)s::uuid IS NULL OR n.id < %(before)s)
    -- What is not completed has an open row: the few are found without walking through the whole ledger.
    AND (%(state)s::text IS NULL OR %(state)s = 'completed' OR n.id IN (SELECT w.intent_id FROM idem.outbox w))
@@ -111,13 +127,19 @@ async def intents(
     operation: str | None = None,
     provider: str | None = None,
     key: str | None = None,
+    account: str | None = None,
+    label: str | None = None,
+    reference: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
     before: UUID | None = None,
     limit: int = 100,
 ) -> list[Record]:
     """Intents, newest first; `before` is the last id of the page before. Ids are in the order of time."""
     return await _all(
         connection, INTENTS,
-        tenant=tenant, state=state, operation=operation, provider=provider, key=key, before=before, limit=limit,
+        tenant=tenant, state=state, operation=operation, provider=provider, key=key, account=account, label=label,
+        reference=reference, before=before, limit=limit, **finding.bounds(since, until),
     )  # fmt: skip
 
 

@@ -23,3 +23,11 @@ CREATE TABLE idem.provider_answers (
 );
 CREATE INDEX provider_answers_by_intent ON idem.provider_answers (intent_id);
 CREATE INDEX provider_answers_by_age ON idem.provider_answers (at);
+
+-- `idem find`, and the same over HTTP for one tenant: by label (its beginning, because an index row has a limit), by the
+-- client's key, by the provider's reference, by a provider key of any generation.
+CREATE INDEX intents_by_label ON idem.intents (left(label, 200), tenant_id, id) WHERE label IS NOT NULL;
+CREATE INDEX intents_by_key ON idem.intents (idempotency_key, id);
+CREATE INDEX intents_by_any_reference ON idem.intents (provider_reference, tenant_id, id)
+    WHERE provider_reference IS NOT NULL;
+CREATE INDEX requests_by_provider_key ON idem.requests (provider_key);

@@ -39,7 +39,7 @@ async def intent(connection: AsyncConnection[Any], tenant: str, intent_id: UUID)
     if found is None:
         return None
     answers = {"answer": _answer(found), "interim": found["interim"]}
-    return _told(found) | answers | {"timeline": await _timeline(connection, intent_id)}
+    return told(found) | answers | {"timeline": await _timeline(connection, intent_id)}
 
 
 # What is ours alone stays here: holders, tokens, roles, and the words of operators.
@@ -142,10 +142,11 @@ async def intents(
     else:
         query = INTENTS
     cursor = connection.cursor(row_factory=dict_row)
-    return [_told(row) for row in await (await cursor.execute(query, parameters)).fetchall()]
+    return [told(row) for row in await (await cursor.execute(query, parameters)).fetchall()]
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the tenant sees it."""
     return {
         "id": str(row["id"]),
         "operation": row["operation"],

@@ -173,6 +173,10 @@ def _list(catalogue: Catalogue) -> dict[str, Any]:
         ("state", {"type": "string", "enum": states}, "Only in this state."),
         ("operation", {"type": "string", "enum": sorted(catalogue.operations)}, "Only of this operation."),
         ("key", {"type": "string"}, "Only with this idempotency key; needs `operation`."),
+        ("reference", {"type": "string"}, "Only with this reference of the provider's."),
+        ("label", {"type": "string"}, "Only with this label."),
+        ("since", {"type": "string", "format": "date-time"}, "Only asked for at this time or later."),
+        ("until", {"type": "string", "format": "date-time"}, "Only asked for before this time."),
         ("before", {"type": "string", "format": "uuid"}, "Only older than this: `next` of the page before."),
         ("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "At most so many."),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,8 @@ from idem.outbox.http import reading
 from idem.outbox.http.problems import ProblemError
 from idem.outbox.keys import parse_key
 
+LISTED = ("state", "operation", "key", "reference", "label", "since", "until", "before", "limit")
+LONGEST = 1000
 PAGE = 100
 LARGEST_PAGE = 1000
 
@@ -53,6 +56,32 @@ def intent(name: str, value: str | None) -> UUID | None:
         return None if value is None else UUID(value)
     except ValueError:
         raise ProblemError("query_invalid", f"{name} is the id of an intent.") from None
+
+
+def search(query: dict[str, str]) -> dict[str, Any]:
+    """What is searched for: all four of `reference`, `label`, `since` and `until`, or nothing. Raises ProblemError."""
+    if not {"reference", "label", "since", "until"} & set(query):
+        return {}
+    if "key" in query:
+        raise ProblemError("query_invalid", "key names one intent: leave reference, label, since and until out.")
+    texts = {name: _text(name, query.get(name)) for name in ("reference", "label")}
+    return texts | {name: _moment(name, query.get(name)) for name in ("since", "until")}
+
+
+def _text(name: str, value: str | None) -> str | None:
+    if value is not None and not (0 < len(value) <= LONGEST and "\0" not in value):
+        raise ProblemError("query_invalid", f"{name} is a text of 1 to {LONGEST} characters.")
+    return value
+
+
+def _moment(name: str, value: str | None) -> datetime | None:
+    try:
+        found = None if value is None else datetime.fromisoformat(value)
+        if found is None or found.utcoffset() is not None:
+            return None if found is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ProblemError("query_invalid", f"{name} is a time with its offset, as 2026-01-31T12:00:00Z.")
 
 
 def limit(value: str | None) -> int:

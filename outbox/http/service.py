@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.decisions import Accepted, Decision, Expired, InProgress, Limited, Mismatch, Replay, Retrying, Unknown
 from idem.outbox.ends import End
 from idem.outbox.errors import BodyInvalid, ParamsInvalid, Refusal, Unrenderable
-from idem.outbox.http import answers, ledger, queries, reading, suspicious
+from idem.outbox.http import answers, ledger, queries, reading, searching, suspicious
 from idem.outbox.http.answers import Asked
 from idem.outbox.http.callers import Caller, Callers
 from idem.outbox.http.connections import ENDED
@@ -89,16 +90,20 @@ class Service:
     async def list(self, request: Request) -> Response:
         """`GET /v1/intents`"""
         caller = await self._caller(request)
-        query = queries.parameters(request, ("state", "operation", "key", "before", "limit"))
+        query = queries.parameters(request, queries.LISTED)
         limit = queries.limit(query.get("limit"))
         state = queries.one_of("state", query.get("state"), [each for each in KeyState if each != KeyState.EXPIRED])
         operation = queries.one_of("operation", query.get("operation"), sorted(self._catalogue.operations))
         key, before = queries.key(query.get("key"), operation), queries.intent("before", query.get("before"))
-        found = await self._store.run(
-            lambda connection: ledger.intents(
-                connection, caller.tenant, state=state, operation=operation, key=key, before=before, limit=limit
-            )
-        )
+        wanted = queries.search(query)
+
+        async def work(connection: AsyncConnection[Any]) -> Sequence[dict[str, Any]]:
+            more: dict[str, Any] = {"state": state, "operation": operation, "before": before, "limit": limit}
+            if wanted:
+                return await searching.intents(connection, caller.tenant, **wanted, **more)
+            return await ledger.intents(connection, caller.tenant, key=key, **more)
+
+        found = await self._store.run(work)
         following = found[-1]["id"] if len(found) == limit else None
         return Response(encoded({"intents": found, "next": following}), media_type=answers.JSON)
 

@@ -121,6 +121,6 @@ WHOLE: Final = {
     "what they were; every other row stays as it is",
     "pause, resume": "no row changes; while calls are paused no first send, replay or cancel begins",
     "token revoke": "no row changes; the token's next request is 401",
-    "unknowns, list, show, status": "read only",
+    "unknowns, list, show, find, status": "read only",
 }
 """The commands about all rows, and what they do to one."""

@@ -291,6 +291,26 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "ledger.INTENT": {"intent": intent, "tenant": "t1"}, "ledger.TIMELINE": {"intent": intent},
         "ledger.INTENTS": newest, "ledger.INTENTS_OF_STATE": newest | {"state": "unknown"},
         "ledger.INTENTS_OF_OPERATION": newest | {"operation": "pay", "states": ["completed", "in_progress"]},
+        **{
+            f"searching.{name}": newest
+            | {"state": None, "operation": None, "since": None, "until": None, "low": UUID(int=0), "label": "label 7",
+               "reference": "pay_110001"}
+            for name in ("BY_REFERENCE", "BY_LABEL", "BY_TIME")
+        },
+        "searching.FOUND": {"ids": [intent]}, "finding.FOUND": {"ids": [intent]},
+        "finding.BY_ID": {"low": intent, "high": intent, "limit": BATCH},
+        "finding.BY_LETTER": {"low": intent, "high": intent, "limit": BATCH},
+        "finding.BY_PROVIDER_KEY": {"key": intent, "limit": BATCH},
+        "finding.BY_REFERENCE": {"text": "pay_110001", "limit": BATCH},
+        "finding.BY_LABEL": {"text": "label 7", "limit": BATCH},
+        "finding.BY_CLIENT_KEY": {"text": "key 7", "limit": BATCH},
+        "finding.BY_TIME": {
+            "low": UUID(int=0), "high": UUID(int=2**128 - 1), "since": datetime.now(UTC) - timedelta(days=900),
+            "until": datetime.now(UTC), "limit": BATCH,
+        },
+        "prefixes.LETTER_IDS": {"low": intent, "high": intent, "limit": 6},
+        "prefixes.INTENT_IDS": {"low": intent, "high": intent, "limit": 6},
+        "prefixes.TOKEN_IDS": {"low": intent, "high": intent, "limit": 6},
         "ledger.INTENT_OF_KEY": newest | {"state": None, "key": "key 1", "operation": "pay"},
     }  # fmt: skip
     return by_name.__getitem__

@@ -1,0 +1,67 @@
+"""`idem find`: intents by whatever somebody has in hand."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from idem.cli import opening
+from idem.cli.failures import FINDINGS
+from idem.cli.options import Config, Json, examples
+from idem.cli.output import age, as_json, say, table
+
+EXAMPLES = examples(
+    "idem find order-4711",
+    "idem find pi_3QK2",
+    "idem find 01a224bf-6573",
+    "idem find 2026-11-28",
+    "idem find KEY --json",
+)
+
+
+def find(
+    anything: Annotated[
+        str,
+        typer.Argument(
+            help="A label, the provider's reference, a provider key (earlier ones too), the client's key, an id or its "
+            "beginning, a day or a minute (UTC).",
+            show_default=False,
+        ),
+    ],
+    config: Config = None,
+    as_data: Json = False,
+) -> None:
+    """Find intents by anything that names them. Exit code 3: there is none.
+
+    Texts are compared whole, and small and large letters differ. Of each meaning the newest 50 are shown.
+    """
+    found = asyncio.run(_find(config, anything))
+    if as_data:
+        as_json({"intents": found})
+    else:
+        table(
+            ["intent", "found by", "state", "row", "age", "tenant", "operation", "provider", "reference", "label",
+             "dead letters"],
+            [
+                [n["id"], ", ".join(n["found_by"]), n["outcome"] or n["state"], n["status"], age(n["age"]),
+                 n["tenant_id"], n["operation"], n["provider"], n["provider_reference"], n["label"],
+                 len(n["dead_letters"]) or None]
+                for n in found
+            ],
+            empty="nothing is known by that",
+            drop=("provider", "operation", "tenant", "row", "age", "label", "reference"),
+        )  # fmt: skip
+        if len(found) == 1:
+            say(f"more: `idem intents show {found[0]['id']}`")
+    if not found:
+        raise typer.Exit(FINDINGS)
+
+
+async def _find(config: Path | None, text: str) -> list[dict[str, Any]]:
+    from idem.outbox.operators import finding
+
+    async with opening.connected(config) as connection:
+        return await finding.find(connection, text)

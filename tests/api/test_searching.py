@@ -1,0 +1,55 @@
+"""GET /v1/intents by reference, label and time: of the caller's tenant alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fix_api import Client
+from fix_spine import Spine
+
+
+async def labelled(spine: Spine) -> None:
+    async with spine.database.connection() as connection, connection.transaction():
+        await connection.execute("SET LOCAL session_replication_role = replica")
+        await connection.execute("UPDATE idem.intents SET label = 'order 1', provider_reference = 'pay_1'")
+
+
+async def ids(api: Client, **query: Any) -> list[str]:
+    response = await api.http.get("/v1/intents", params=query)
+    assert response.status_code == 200, response.text
+    return [each["id"] for each in response.json()["intents"]]
+
+
+async def test_a_tenant_finds_its_own_and_nobody_elses(api: Client, spine: Spine) -> None:
+    first = str(api.intent(await api.ask(key="a")))
+    second = str(api.intent(await api.ask(key="b")))
+    spine.accept("c", tenant="somebody-else")
+    await labelled(spine)
+    now = datetime.now(UTC)
+    both = [second, first]
+    assert await ids(api, reference="pay_1") == both
+    assert await ids(api, label="order 1") == both
+    assert await ids(api, since=(now - timedelta(minutes=5)).isoformat()) == both
+    assert await ids(api, reference="pay_1", label="order 1", state="in_progress", operation="pay.keyed") == both
+    assert await ids(api, reference="pay_1", before=second) == [first]
+    assert await ids(api, reference="pay_1", limit=1) == [second]
+    assert await ids(api, since="0001-01-01T00:00:00Z", until="9999-12-31T23:59:59Z") == both
+    for nothing in (
+        {"reference": "pay_2"}, {"label": "order"}, {"reference": "pay_1", "label": "order 2"},
+        {"until": (now - timedelta(days=1)).isoformat()}, {"since": (now + timedelta(days=1)).isoformat()},
+        {"reference": "pay_1", "state": "completed"},
+    ):  # fmt: skip
+        assert await ids(api, **nothing) == [], nothing
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"since": "yesterday"}, {"since": "2026-01-01T00:00:00"}, {"label": ""}, {"label": "x" * 2000},
+     {"reference": "a\0"}, {"until": "9999-12-31T23:59:59-14:00"},
+     {"key": "a", "operation": "pay.keyed", "label": "x"}],
+)  # fmt: skip
+async def test_what_cannot_be_searched_for_is_a_400(api: Client, query: dict[str, str]) -> None:
+    response = await api.http.get("/v1/intents", params=query)
+    assert (response.status_code, response.json()["code"]) == (400, "query_invalid")

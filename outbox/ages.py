@@ -31,8 +31,11 @@ SELECT w.status, w.paused, sum(w.rows)::bigint AS rows,
                        -- A claim or a take is late when its lease is over; what waits or rests is due for nobody.
                        min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
                                 WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
-                       min(extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window)
-                           FILTER (WHERE o.status = 'unknown' AND o.replay_window > 0 AND NOT o.key_burned)
+                       -- What lost commits may have sent may be sent itself for as long (Recovery).
+                       min(extract(epoch FROM coalesce(o.first_sent_at, o.doubted_since)
+                                              - statement_timestamp())::float8 + o.replay_window)
+                           FILTER (WHERE o.status NOT IN ('claimed', 'awaiting') AND o.replay_window > 0
+                                     AND NOT o.key_burned)
                            AS replay_window_left
                   FROM idem.outbox o GROUP BY o.status, o.provider, o.account) AS g) AS w
  GROUP BY w.status, w.paused ORDER BY w.status, w.paused

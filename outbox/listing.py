@@ -163,7 +163,9 @@ SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.pro
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in,
        extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
        extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
-       extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window AS replay_window_left
+       extract(epoch FROM coalesce(o.first_sent_at, o.doubted_since) - statement_timestamp())::float8 + o.replay_window
+           AS replay_window_left,
+       o.doubted_since
   FROM idem.outbox o WHERE o.intent_id = %(intent)s
 """
 REQUESTS = """

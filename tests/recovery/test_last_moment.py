@@ -9,7 +9,7 @@ import pytest
 from fix_restore import MEMORY, Restorable
 from fix_spine import Spine
 
-from idem.outbox import operator
+from idem.outbox import ages, operator
 from idem.outbox.decisions import Accepted, Decision, InProgress, Replay, Retrying, Unknown
 from idem.outbox.errors import Refusal
 from idem.outbox.operation import Operation
@@ -74,6 +74,10 @@ async def test_hazard_5_a_queued_row_is_sent_within_the_providers_memory_only(
     assert (found.unknown, found.left) == (0, 1)
     assert found.left_for is not None and WINDOW - 60 < found.left_for <= WINDOW
     assert await status(spine, intent) == "pending"
+    async with spine.database.connection() as connection:
+        told = await ages.ages(connection)
+    (pending,) = (each for each in told["outbox"] if each["status"] == "pending")
+    assert WINDOW - 60 < pending["replay_window_left"] <= WINDOW, "the time that is left is a metric (P5)"
     sends = len(spine.bank.log.sends())
     await restorable.pass_time(later)
     await spine.work()

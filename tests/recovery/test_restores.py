@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 from fix_restore import MEMORY, Restorable
+from producers.application import Application, synced
 from settling import shop
 
 from idem.outbox import keys, operator
@@ -26,6 +27,10 @@ STORIES = int(os.environ.get("IDEM_TEST_RESTORES", "2"))
 FAULTS = ["act_then_drop", "act_then_500", "drop_before_acting", "500_before_acting", "503", "429", "422_before_acting",
           "401", "decline", "pending", "broken_body"]  # fmt: skip
 DAY = 86400.0
+PAUSE = """
+INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', 'keyed', %(paused)s)
+    ON CONFLICT (provider, account) DO UPDATE SET paused = excluded.paused
+"""
 
 
 class Story:
@@ -49,6 +54,8 @@ class Story:
         elif kind == "blind":
             shop.use(self.spine, lookups=False, operation=redrive | retry)
 
+        synced(self.spine.url, self.spine.catalogue)
+
     async def step(self, lost: bool = False) -> None:
         spine, chance = self.spine, self.chance
         what = chance.choice(["accept", "accept", "work", "work", "work", "reconcile", "reconcile", "sweep", "time",
@@ -58,7 +65,11 @@ class Story:
             case "accept":
                 wish = (chance.choice(self.names), f"k{len(self.wished)}")
                 self.wished[wish] = 100 + len(self.wished)
-                spine.accept(wish[1], self.wished[wish], operation=wish[0])
+                if chance.random() < 0.3:
+                    # By SQL alone: a worker renders it.
+                    Application(spine.url).once(wish[1], {"amount": self.wished[wish]}, operation=wish[0])
+                else:
+                    spine.accept(wish[1], self.wished[wish], operation=wish[0])
             case "work":
                 if chance.random() < 0.7:
                     spine.bank.script(None, [chance.choice(self.faults)])
@@ -78,7 +89,10 @@ class Story:
                     if chance.random() < 0.5:
                         await self.command(what, intent, version)
             case "pause":
-                pass
+                # The lane's pause goes back with the database.
+                async with spine.database.connection() as connection:
+                    paused = chance.random() < 0.3
+                    await connection.execute(PAUSE, {"paused": paused})
 
     async def intents(self) -> list[tuple[UUID, int]]:
         return [(row["id"], row["version"]) for row in await self.spine.all("SELECT id, version FROM idem.intents")]
@@ -133,6 +147,8 @@ class Story:
 
     async def end(self) -> None:
         """Nothing goes wrong any more, and much time passes."""
+        async with self.spine.database.connection() as connection:
+            await connection.execute(PAUSE, {"paused": False})
         for seconds in (10.0, 200.0, 400.0, 700.0, 4000.0, 4000.0, 4000.0, DAY, DAY):
             await self.restorable.sweep()
             await self.spine.work()

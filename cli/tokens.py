@@ -35,7 +35,12 @@ def create(
     by: By = None,
     as_data: Json = False,
 ) -> None:
-    """Make a token. It is shown this once, and stored as a hash: nobody can read it again."""
+    """Make a token. It is shown this once, and stored as a hash: nobody can read it again.
+
+    All tokens of a tenant are one caller: they share its keys, its answers and its limits. A program sees, repeats and
+    cancels what another one of the same tenant asked for, and two that use the same key for one operation are one wish.
+    Programs that must not share keys get a tenant each.
+    """
     from idem.outbox.tokens import check_label, check_tenant
 
     _usable(check_tenant, tenant, "TENANT")

@@ -284,6 +284,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "tenants.DUE_MARKS": {"lag": 60.0, "batch": BATCH}, "tenants.MOVE_MARKS": {"lag": 60.0, "tenants": TENANTS},
         "tenants.DUE_COUNT": {"age": 3600.0}, "tenants.COUNT_KEYS": {"lag": 60.0, "tenant": "t1"},
         "tenants.FORGET_COUNTS": {"age": 86400.0, "batch": BATCH},
+        "tenants.ADD_DECISIONS": {"batch": BATCH},
         "tenants.DELETE_USAGE": {"age": 86400.0 * 30, "batch": BATCH},
         "ends.ENDED": waited, "ends.STANDS": {**waited, "fingerprints": ["v1:0"] * BATCH},
         "deciding.ALONE": asked, "installation.SECRET": {},

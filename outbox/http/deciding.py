@@ -12,11 +12,13 @@ from typing import Any, Final, TypeVar
 
 from psycopg import AsyncConnection, DatabaseError
 from psycopg.errors import InsufficientPrivilege
+from psycopg_pool import PoolTimeout
 
 from idem.outbox import accept, failures, installation, telemetry
 from idem.outbox.database import AWAY, REFUSED, Database, records, within
 from idem.outbox.decisions import Decision, Limited
 from idem.outbox.errors import StoreUnavailable
+from idem.outbox.http.outage import Outage
 from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.prepare import Prepared
 
@@ -28,6 +30,9 @@ MORE: Final = 1.0
 
 ALONE: Final = accept.pyformat(accept.ACCEPT.text)
 """The statement of accept with the parameters of psycopg."""
+
+AT_ONCE: Final = 0.02
+"""Seconds for what needs no database, while it is away."""
 
 UNAVAILABLE: Final[tuple[type[Exception], ...]] = (*AWAY, *REFUSED)
 
@@ -47,9 +52,12 @@ class Store:
         self._bound = 2 * timeout + MORE
         self._running: set[asyncio.Task[Any]] = set()
         self._secret: bytes | None = None
+        self._outage = Outage()
 
     async def run(self, work: Callable[[AsyncConnection[Any]], Awaitable[Found]]) -> Found:
         """Do this with a connection. Raises ProblemError (`store_unavailable`)."""
+        if not self._outage.ask():
+            raise unavailable()
         task = asyncio.create_task(within(self._bound, self._with_connection(work)))
         self._running.add(task)
         task.add_done_callback(self._forget)
@@ -71,13 +79,29 @@ class Store:
         return self._secret
 
     async def guarded(self, work: Coroutine[Any, Any, Found]) -> Found:
-        """Await something that has its own way to the database. Raises ProblemError (`store_unavailable`)."""
+        """Await something that has its own way to the database, or needs none of it. Raises ProblemError
+        (`store_unavailable`)."""
+        task, asking, away = asyncio.create_task(work), False, None
         try:
-            return await asyncio.wait_for(work, self._bound)
+            if self._outage.on:
+                # What is remembered is there at once.
+                await asyncio.wait({task}, timeout=AT_ONCE)
+                if not task.done():
+                    asking = self._outage.ask()
+                    if not asking:
+                        raise unavailable()
+            found = await asyncio.wait_for(task, self._bound)
+            away = False if asking else None
+            return found
         except UNAVAILABLE as error:
+            away = _away(error)
             raise unavailable() from error
         except InsufficientPrivilege as error:
             raise _refused(error) from error
+        finally:
+            task.cancel()
+            if asking or away:
+                self._outage.asked(away=away)
 
     async def close(self) -> None:
         """Wait for what is still under way."""
@@ -89,9 +113,18 @@ class Store:
             return await work(connection)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
+        # By the work and not by who waited for it, who may have gone.
         self._running.discard(task)
+        self._outage.asked(away=None if task.cancelled() else _away(task.exception()))
         if not task.cancelled():
             task.exception()  # whoever waited has it, or has gone
+
+
+def _away(error: BaseException | None) -> bool | None:
+    """Whether a request met a database that is away; None: it cannot be told."""
+    if isinstance(error, PoolTimeout) and error.__cause__ is None:
+        return None  # all connections are in use, and none was refused
+    return isinstance(error, AWAY)
 
 
 def _refused(error: InsufficientPrivilege) -> ProblemError:

@@ -10,9 +10,9 @@ from flask import Flask, abort, request
 from flask.typing import ResponseReturnValue
 from pydantic import BaseModel
 from sqlalchemy import create_engine, text
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from idem import Answer, Idem, Request, RetryTransaction, Settled, StoreUnavailable
+from idem import Answer, Idem, Request, Settled
 
 idem = Idem()
 
@@ -50,26 +50,27 @@ def mark_order(db: Session, s: Settled[Charge]) -> None:
 
 
 app = Flask(__name__)
+idem.install(app)  # a database that is away is 503 with Retry-After
 engine = create_engine(idem.database_url.replace("postgresql://", "postgresql+psycopg://"))
+session = scoped_session(sessionmaker(engine))  # what Flask-SQLAlchemy calls db.session
+
+
+@app.teardown_appcontext
+def end_of_request(_: BaseException | None) -> None:
+    session.remove()  # what was not committed never happened
 
 
 @app.post("/orders/<int:order_id>/payment")
 @charge.covers  # so that idem.audit(app) sees it
 def pay(order_id: int) -> ResponseReturnValue:
     call = charge.begin(key=request.headers.get("Idempotency-Key"), path=request.path, body=request.get_data())
-    with Session(engine) as db, db.begin():
-        if call.reserve(db):
-            order = db.get(Order, order_id, with_for_update=True) or abort(404)
-            order.state = "paying"
-            call.submit(db, Charge(order=order.id, amount=order.total))
+    if call.reserve(session):
+        order = session.get(Order, order_id, with_for_update=True) or abort(404)
+        order.state = "paying"
+        call.submit(session, Charge(order=order.id, amount=order.total))
+    session.commit()
     told = call.answer(wait=8)  # after the commit
     return told.body, told.status, dict(told.headers)
-
-
-@app.errorhandler(StoreUnavailable)
-@app.errorhandler(RetryTransaction)
-def again(_: Exception) -> ResponseReturnValue:
-    return {"detail": "Send the same request again, with the same key."}, 503, {"Retry-After": "1"}
 
 
 @app.cli.command("tables")

@@ -76,7 +76,8 @@ class _Started:
             return False
         if self._reservation is not None and self._line is not None and not self._line.ended():
             raise OutOfOrder("reserve() was called a second time: a call stands for one request of a client")
-        line = lines.line(connection)
+        # As any statement of SQLAlchemy does, and as accept does.
+        line = lines.line(connection, begin=True)
         if not line.in_transaction():
             raise NoTransaction
         # A transaction that failed (40001 at its COMMIT) is run again from its beginning: so is this.
@@ -172,8 +173,8 @@ class SyncCall(_Started):
         """Whether this request is new: then it is to be submitted, completed or refused in this transaction.
 
         False: it is a retry, or it was refused; nothing of yours is to be written, and `answer` knows what to say. A
-        key at rest goes back to work here. Raises NoTransaction, RetryTransaction (run your transaction again),
-        StoreUnavailable.
+        key at rest goes back to work here. A session or connection of SQLAlchemy that has not begun begins here; you
+        commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable.
         """
         return self._reserve(db)
 
@@ -216,8 +217,8 @@ class Call(_Started):
         """Whether this request is new: then it is to be submitted, completed or refused in this transaction.
 
         False: it is a retry, or it was refused; nothing of yours is to be written, and `answer` knows what to say. A
-        key at rest goes back to work here. Raises NoTransaction, RetryTransaction (run your transaction again),
-        StoreUnavailable.
+        key at rest goes back to work here. A session or connection of SQLAlchemy that has not begun begins here; you
+        commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable.
         """
         return await within(db, self._reserve)
 

@@ -146,7 +146,7 @@ class Idem:
         return audit(app, exempt)
 
     def install(self, app: Any) -> None:
-        """Have a FastAPI or Starlette application answer what idem raises, and show its problems' pages.
+        """Have an application of FastAPI, Starlette or Flask answer what idem raises, and show its problems' pages.
 
         A transaction that is to be run again, or a database that is away, is 503 with `Retry-After`: the client sends
         the same request again.

@@ -8,9 +8,8 @@ from idem.testing.bank.answers import Answer, encoded, refusal
 from idem.testing.bank.errors import SettingsError
 from idem.testing.bank.ledger import Ledger
 from idem.testing.bank.log import Log
+from idem.testing.bank.order import PREFIX
 from idem.testing.bank.script import Script
-
-PREFIX = "/_bank/"
 
 
 class Control:

@@ -15,6 +15,8 @@ from idem.testing.bank.wire import Incoming
 FAULT_HEADER = "x-bank-fault"
 FAULT_MEMBER = "bank_fault"
 FORM = "application/x-www-form-urlencoded"
+PREFIX = "/_bank/"
+"""The paths of the stage door, which are the bank's own whatever API an account has."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def read_order(incoming: Incoming, settings: BankSettings) -> Order:
     account = account_of(incoming.headers, settings)
     url = urlsplit(incoming.target)
     query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
-    stripe = account is not None and account.api is Api.STRIPE
+    stripe = account is not None and account.api is Api.STRIPE and not url.path.startswith(PREFIX)
     params = _form(incoming.body) if stripe or _is_form(incoming.headers) else _object(incoming.body)
     key: str | None = None
     asks = _asks(incoming.method, url.path, account)

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from idem.testing.bank.answers import Answer, by_fault, refusal, unauthorized
 from idem.testing.bank.clock import Clock
-from idem.testing.bank.control import PREFIX, Control
+from idem.testing.bank.control import Control
 from idem.testing.bank.errors import SettingsError
 from idem.testing.bank.faults import NO_FAULT, Acts, Fault, chosen_by_rate, ordered_by_request
 from idem.testing.bank.hooks import Hooks
 from idem.testing.bank.ledger import Ledger
-from idem.testing.bank.order import Order, read_order
+from idem.testing.bank.order import PREFIX, Order, read_order
 from idem.testing.bank.payments import Payments
 from idem.testing.bank.records import Answered, Changed, Payment, Received, Voided
 from idem.testing.bank.script import Event, Happening, Script, Step

@@ -110,7 +110,7 @@ def _django_autocommit(desk: Desk) -> Iterator[Any]:
 
 @pytest.mark.parametrize(
     "opened",
-    [_not_begun, _connection_not_begun, _autocommit, _engine_in_autocommit, _psycopg_autocommit, _django_autocommit],
+    [_autocommit, _engine_in_autocommit, _psycopg_autocommit, _django_autocommit],
 )
 def test_reserve_outside_a_transaction(desk: Desk, opened: Callable[[Desk], Iterator[Any]]) -> None:
     lines = opened(desk)
@@ -121,16 +121,41 @@ def test_reserve_outside_a_transaction(desk: Desk, opened: Callable[[Desk], Iter
     assert desk.count("idem.idempotency_keys") == 0
 
 
-async def test_reserve_outside_a_transaction_in_async_code(desk: Desk) -> None:
-    for driver in ("psycopg", "asyncpg"):
+@pytest.mark.parametrize("opened", [_not_begun, _connection_not_begun])
+def test_reserve_begins_what_sqlalchemy_begins_by_itself(desk: Desk, opened: Callable[[Desk], Iterator[Any]]) -> None:
+    """One rule for reserve and accept, and the caller commits: what he does not commit never happened."""
+    for key, commits in (("k1", False), ("k2", True)):
+        lines = opened(desk)
+        db = next(lines)
+        call = desk.begin(key)
+        assert call.reserve(db)
+        call.submit(db, CHARGE)
+        with pytest.raises(NotCommitted):
+            call.answer()
+        if commits:
+            db.commit()
+            assert call.answer().status == 202
+        else:
+            db.rollback()
+            with pytest.raises(NotStored):
+                call.answer()
+        lines.close()
+    assert desk.count("idem.idempotency_keys") == 1
+
+
+async def test_reserve_begins_in_async_code_too_and_not_in_autocommit(desk: Desk) -> None:
+    for number, driver in enumerate(("psycopg", "asyncpg")):
         url = desk.url.replace("postgresql://", f"postgresql+{driver}://")
         async with AsyncSession(create_async_engine(url, poolclass=NullPool)) as db:
-            with pytest.raises(NoTransaction):
-                await desk.charge.begin_async(key="k1").reserve(db)
+            call = desk.charge.begin_async(key=f"k{number}")
+            assert await call.reserve(db)
+            await call.submit(db, CHARGE)
+            await db.commit()
         engine = create_async_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         async with AsyncSession(engine) as db, db.begin():
             with pytest.raises(NoTransaction):
-                await desk.charge.begin_async(key="k1").reserve(db)
+                await desk.charge.begin_async(key="k9").reserve(db)
+    assert desk.count("idem.idempotency_keys") == 2
 
 
 def test_reserve_without_submit_is_refused_at_commit(desk: Desk) -> None:
@@ -299,8 +324,9 @@ async def test_a_tenant_that_is_nobody(idem_toml: Path) -> None:
 
 
 def test_install_says_which_frameworks_it_is_for(idem_toml: Path) -> None:
-    with pytest.raises(Misuse, match="FastAPI and Starlette, and this is Flask"):
-        Idem(idem_toml).install(Flask("shop"))
+    with pytest.raises(Misuse, match="FastAPI, Starlette and Flask, and this is object"):
+        Idem(idem_toml).install(object())
+    Idem(idem_toml).install(Flask("shop"))
 
 
 def test_an_answer_that_takes_no_outcome_is_refused_where_it_is_defined(idem_toml: Path) -> None:

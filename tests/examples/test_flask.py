@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from examples.town import Town
+from examples.town import IDEM, Town
 
 FILES = ("flask_orders.py", "idem.toml")
 EVENTS = False
@@ -35,6 +35,18 @@ def test_a_timeout_after_the_charge_charges_once_and_the_answer_stays(town: Town
     town.until("SELECT state = 'paid' FROM flask_orders WHERE id = 1")
     reused = shop.post("/orders/1/payment", headers=headers, json={"note": "another"})
     assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
+
+
+def test_a_database_that_cannot_answer_now_is_a_503(town: Town, shop: httpx.Client) -> None:
+    """An operator's pause of accept, which the application hears as StoreUnavailable does."""
+    town.run(*IDEM, "pause", "bank", "--what", "accept", "--reason", "test")
+    told = shop.post("/orders/1/payment", headers={"Idempotency-Key": "p3"})
+    assert (told.status_code, told.json()["code"]) == (503, "paused")
+    assert int(told.headers["retry-after"]) >= 1
+    town.run(*IDEM, "resume", "bank", "--reason", "test")
+    page = shop.get("/problems/paused")
+    assert page.status_code == 200 and "<h1>" in page.text
+    assert shop.get("/problems/nothing").status_code == 404
 
 
 def test_what_is_wrong_is_an_answer(town: Town, shop: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 
 from idem.outbox.contract import Response
@@ -13,7 +14,7 @@ from idem.outbox.providers.defaults import DECLINED, ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.looks import Lookup
 from idem.outbox.providers.rules import Rule, Says
-from idem.testing.bank import Account, Look, Replay, Said, Shape
+from idem.testing.bank import Account, Api, Look, Replay, Said, Shape, StripeSettings
 
 WORDS: Mapping[str, tuple[tuple[Says, ...], type[Outcome]]] = {
     "succeeded": ((Says.FINAL, Says.ANSWER), Succeeded),
@@ -22,6 +23,8 @@ WORDS: Mapping[str, tuple[tuple[Says, ...], type[Outcome]]] = {
     "requires_action": ((Says.ANSWER,), Succeeded),
 }
 """The bank's statuses, by the rules that read them."""
+
+EVENTS = "/v1/events"
 
 KEY, REFERENCE = "idem-lab-key", "idem-lab-reference"
 """What a question is made with to see where its words stand."""
@@ -37,6 +40,10 @@ def account_like(name: str, provider: Provider, token: str) -> Account:
     A provider of one's own code is played in the bank's own shape. Raises NoLikeness where that is no success either.
     """
     contract = provider.contract
+    if isinstance(provider, HttpProvider) and _speaks_stripe(provider):
+        # Its events and its account are asked for too, and the bank has a whole API of that kind.
+        stripe = StripeSettings(default_method="pm_card_visa")
+        return Account(name, token, retention=contract.key.retention or None, api=Api.STRIPE, stripe=stripe)
     shape = _shape(provider) if isinstance(provider, HttpProvider) else Shape.own()
     if not isinstance(_read(provider, shape, "succeeded"), Succeeded):
         raise NoLikeness(
@@ -53,6 +60,17 @@ def account_like(name: str, provider: Provider, token: str) -> Account:
         key_field=contract.key.name if carrier == "body" else None,
         shape=shape,
     )
+
+
+def _speaks_stripe(provider: HttpProvider) -> bool:
+    """Whether a contract has Stripe's forms and asks Stripe's list of events, as `kind = "stripe"` does."""
+    events = provider.event_lookup
+    if provider.encoding != "form" or events is None:
+        return False
+    now = time.time()
+    question = Question(KEY, None, False, now, "POST", "/v1/payment_intents", asked_at=now)
+    request = events.request(question)
+    return request is not None and request.path.startswith(EVENTS)
 
 
 def _shape(provider: HttpProvider) -> Shape:

@@ -26,6 +26,8 @@ def create(draft: Draft, params: Mapping[str, Any]) -> str:
         raise Refusal.invalid(f"Invalid capture_method: {capture}", None, "capture_method")
     asked = {"amount": amount(params), "currency": currency(params), "metadata": metadata(params)}
     confirmed = flag(params, "confirm")
+    if confirmed:
+        method = method or draft.account.stripe.default_method
     if confirmed and not method:
         _without_method()
     own = {
@@ -82,7 +84,7 @@ def confirm(draft: Draft, id: str, params: Mapping[str, Any]) -> str:
     draft.made = id
     if intent["status"] not in _CONFIRMABLE:
         _unexpected(intent, "confirmed")
-    method = params.get("payment_method") or intent["payment_method"]
+    method = params.get("payment_method") or intent["payment_method"] or draft.account.stripe.default_method
     if not method:
         _without_method()
     draft.change(id, {"payment_method": method}, None, voids=True)

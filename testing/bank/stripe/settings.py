@@ -22,6 +22,7 @@ class StripeSettings:
     `reference`: the members of `metadata` that stand for the order in the bank's log; the first that is there counts.
     `rolled_forward_key`: whether the events of what was done after a cached 500 name its key. Stripe does not promise
     it, so the default is the worse case: only the metadata tell whose it is.
+    `default_method`: what is confirmed where a request names no payment method; None refuses that, as Stripe does.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -34,6 +35,7 @@ class StripeSettings:
     payout_seconds: float = 2 * DAY
     reference: tuple[str, ...] = ("reference", "idem_key")
     rolled_forward_key: bool = False
+    default_method: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("events_lag", "events_kept", "search_lag", "transit_seconds", "payout_seconds"):

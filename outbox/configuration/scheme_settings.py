@@ -105,8 +105,8 @@ class SchemeSettings(Section):
         default=TOLERANCE,
         gt=0,
         le=3600,
-        description="Seconds by which the time of sending may differ from our clock, in either direction; default 5m. "
-        "Only where the scheme has one: standard, stripe, and hmac-sha256 with timestamp_header.",
+        description="Seconds by which the time of sending may differ from our clock, in either direction; default 5m, "
+        "at most 1h. Only where the scheme has one: standard, stripe, and hmac-sha256 with timestamp_header.",
     )
     id_header: str | None = Field(
         default=None,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 JSON_TYPE: Final = re.compile(r"application/(json|[a-z0-9!#$&^_.+-]{1,100}\+json)", re.IGNORECASE)
+FORM_TYPE: Final = "application/x-www-form-urlencoded"
+
 READ_AWAY: Final = 16 * 1024 * 1024
 """Bytes of a body that is too large which are read and forgotten: a client that still writes hears no answer."""
 
@@ -67,8 +69,18 @@ def check_media_type(request: Request) -> None:
     charset = re.search(r'charset[ \t]*=[ \t]*"?([^";, \t]*)', parameters, re.IGNORECASE)
     if charset and charset[1].lower() not in ("utf-8", "utf8"):
         raise ProblemError("unsupported_media_type", "JSON is UTF-8 (RFC 8259); another charset is not read.")
+    check_coding(request)
+
+
+def check_coding(request: Request) -> None:
+    """The body is as it is. Raises ProblemError (`unsupported_media_type`)."""
     if any(coding.strip().lower() not in ("", "identity") for coding in request.headers.getlist("content-encoding")):
         raise ProblemError("unsupported_media_type", "The body must be sent without a content coding.")
+
+
+def is_form(content_type: str) -> bool:
+    """Whether this Content-Type is that of a form."""
+    return content_type.partition(";")[0].strip().lower() == FORM_TYPE
 
 
 async def body(request: Request, limit: int, seconds: float, late: ProblemError) -> bytes:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import parse_qsl
 
 from idem.outbox import telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.errors import IdemError
+from idem.outbox.http import reading
 from idem.outbox.providers import nobody
 from idem.outbox.providers.document import VISIBLE
 from idem.outbox.webhook import Event, Headers, Signed, Unverified
+
+PAYLOAD: Final = "payload"
+MOST_FIELDS: Final = 10
 
 LONGEST_ID: Final = 255
 """Characters of an event's id: what tells it from others is never cut short."""
@@ -98,8 +103,9 @@ def verified(
             failed = error
     if signer is None:
         raise NotVerified(failed.reason, str(failed))
-    events = known.read_events(body)
-    if events is None:
+    said = _content(headers, body)
+    events = None if said is None else known.read_events(said)
+    if said is None or events is None:
         raise NotReadable("the body is no JSON, or not the batch of events that is expected")
     # The id in the headers is that of the whole delivery.
     alone = signer[1] if len(events) == 1 else None
@@ -113,11 +119,23 @@ def verified(
             if len(events) > 1:
                 telemetry.webhook_refused(provider, "no_id")
             continue
-        kept, at = (body, place) if event.body is None else (event.body, 0)
+        kept, at = (said, place) if event.body is None else (event.body, 0)
         found.append(Delivery(provider, signer[0], event_id, event, headers, kept, at))
     if refused is not None and not found:
         raise refused
     return tuple(found)
+
+
+def _content(headers: Headers, body: bytes) -> bytes | None:
+    """The JSON of a delivery: all of it, or the member `payload` of a form, as GitHub sends it by default."""
+    if not any(name == b"content-type" and reading.is_form(value.decode("latin-1")) for name, value in headers):
+        return body
+    try:
+        fields = parse_qsl(body.decode("ascii"), strict_parsing=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        return None
+    found = [value for name, value in fields if name == PAYLOAD]
+    return found[0].encode("utf-8", "replace") if len(found) == 1 else None
 
 
 def _id(text: str | None) -> str:

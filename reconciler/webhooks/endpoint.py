@@ -109,7 +109,10 @@ class _Desk:
         return Response(encoded(told[0] if len(told) == 1 else {"events": told}), wanted.status, media_type=JSON)
 
     async def _body(self, request: Request) -> bytes:
-        reading.check_media_type(request)
+        if reading.is_form(request.headers.get("content-type", "")):
+            reading.check_coding(request)
+        else:
+            reading.check_media_type(request)
         late = ProblemError("webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"})
         return await reading.body(request, self._settings.max_body, self._settings.read_timeout, late)
 

@@ -9,6 +9,7 @@ import hmac
 import json
 import time
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -75,7 +76,7 @@ async def test_ib_106_the_age_is_that_of_the_receipt(hooks: Hooks) -> None:
     [
         ({"content-type": "text/plain"}, "unsupported_media_type"),
         ({"content-type": ""}, "unsupported_media_type"),
-        ({"content-type": "application/x-www-form-urlencoded"}, "unsupported_media_type"),
+        ({"content-type": "application/x-www-form-urlencoded", "content-encoding": "gzip"}, "unsupported_media_type"),
         ({"content-encoding": "gzip"}, "unsupported_media_type"),
     ],
 )
@@ -88,6 +89,24 @@ async def test_another_media_type_is_415(hooks: Hooks, headers: dict[str, str], 
 )
 async def test_every_kind_of_json_is_taken(hooks: Hooks, kind: str) -> None:
     assert (await hooks.post(BODY, signed(BODY, "evt_1") | {"content-type": kind})).status_code == 200
+
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+async def test_a_form_with_the_json_in_its_payload_is_the_same_event(hooks: Hooks) -> None:
+    """GitHub's default. The signature is over the form; what is kept is the JSON, which is read again."""
+    text = json.dumps(event(None, note="a & b = ü + %"))
+    body = urlencode({"payload": text}).encode()
+    assert (await hooks.post(body, signed(body, "evt_form") | FORM)).json()["verdict"] == "unmatched"
+    kept = await hooks.spine.one("SELECT body FROM idem.webhook_bodies")
+    assert bytes(kept["body"]) == text.encode()
+    problem(await hooks.post(body, signed(BODY, "evt_form") | FORM), 401, "webhook_unverified")
+
+
+@pytest.mark.parametrize("form", [b"", b"payload", b"a=b", b"payload=%7B%7D&payload=%7B%7D", b"payload=%ff", b"&" * 99])
+async def test_a_form_without_one_payload_is_400(hooks: Hooks, form: bytes) -> None:
+    problem(await hooks.post(form, signed(form, "evt_1") | FORM), 400, "webhook_unreadable")
 
 
 async def test_too_large_is_413_whether_it_says_so_or_not(desk: Desk) -> None:

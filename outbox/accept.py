@@ -31,11 +31,11 @@ from idem.outbox.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.errors import ConfigError, StoreUnavailable
+from idem.outbox.errors import ConfigError, IdemError, StoreUnavailable
 from idem.outbox.failures import said, sqlstate
 from idem.outbox.installation import NOT_INSTALLED, SECRET, check_marks
 from idem.outbox.operation import Answer, Operation
-from idem.outbox.prepare import Prepared, prepare
+from idem.outbox.prepare import REFUSED_NOW, Prepared, prepare
 from idem.outbox.provider import Provider
 from idem.outbox.wakeup import Nudge
 
@@ -82,25 +82,43 @@ class Acceptor:
     ) -> Decision:
         """Decide about one request inside the caller's open transaction; the caller commits.
 
-        Raises KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable before any SQL; RetryTransaction and
-        StoreUnavailable afterwards. After an exception the caller's transaction is to be rolled back.
+        A key that is known is decided by what it was accepted under, whatever the operation would refuse now. Raises
+        KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, RetryTransaction and StoreUnavailable. After an exception
+        the caller's transaction is to be rolled back.
         """
         if isinstance(connection, Session):
             connection = connection.connection()
-        prepared = prepare(
-            self._operations,
-            self._providers,
-            self._installation_secret(connection),
-            tenant=tenant,
-            operation=operation,
-            key=keys.parse_key(key),
-            params=params,
-            traceparent=traceparent,
-        )
-        decided = decide(connection, prepared)
+        secret, parsed = self._installation_secret(connection), keys.parse_key(key)
+        try:
+            prepared = prepare(
+                self._operations,
+                self._providers,
+                secret,
+                tenant=tenant,
+                operation=operation,
+                key=parsed,
+                params=params,
+                traceparent=traceparent,
+            )
+        except REFUSED_NOW as error:
+            decided = self._known(connection, tenant, operation, parsed, params, error)
+        else:
+            decided = decide(connection, prepared)
         if self._nudge is not None and isinstance(decided, Accepted | Retrying):
             self._nudge.after_commit(connection)
         return decided
+
+    def _known(
+        self, connection: Connection, tenant: str, operation: str, key: str, params: Any, refused: IdemError
+    ) -> Decision:
+        """How the key stands of a request that the operation refuses now. Raises `refused` where it is new."""
+        from idem.outbox import recalling
+
+        def row(statement: str, values: Mapping[str, Any]) -> Any:
+            return connection.execute(text(statement), dict(values)).first()
+
+        found = recalling.recall(row, recalling.Retry(tenant, operation, key, params), self._operations.get(operation))
+        return recalling.decision(found, refused)
 
     async def accept_async(
         self,
@@ -129,7 +147,7 @@ class Acceptor:
 
 
 DECIDED = """d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.step, d.due_in,
-       d.reasons, d.provider_reference, d.interim,
+       d.reasons, d.provider_reference, d.interim, d.fingerprint,
        CAST(extract(epoch FROM d.completed_at) * 1000000 AS bigint) AS completed_at,
        CAST(extract(epoch FROM d.expires_at) * 1000000 AS bigint) AS expires_at"""
 """The columns of a decision. Times are microseconds since 1970: the text of a timestamp depends on the session's
@@ -210,6 +228,8 @@ def decide(connection: Connection, prepared: Prepared) -> Decision:
         raise meant from error
     decided = decision(row)
     assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+    if (composed := prepared.as_stored(decided)) is not None:
+        return decide(connection, composed)
     return decided
 
 
@@ -245,7 +265,7 @@ def decision(row: Any) -> Decision | Limited:
         case "needs_operator":
             return NeedsOperator(row.intent_id, tuple(row.reasons))
         case "mismatch":
-            return Mismatch(row.intent_id)
+            return Mismatch(row.intent_id, row.fingerprint)
         case "expired":
             return Expired(row.intent_id)
         case "limited":

@@ -5,7 +5,7 @@ The design names seven decisions; `NeedsOperator` is the eighth (docs/decisions/
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -71,9 +71,10 @@ class NeedsOperator:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The key was used for other content."""
+    """The key was used for other content. `fingerprint`: what it was accepted with."""
 
     intent_id: UUID
+    fingerprint: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from idem.outbox import canonical, card_data, keys, pointer
+from idem.outbox import canonical, card_data, fingerprints, keys
 from idem.outbox.contract import FrozenRequest, ProviderRequest
+from idem.outbox.decisions import Mismatch
 from idem.outbox.errors import ConfigError, IdemError, ParamsInvalid, Unrenderable
 from idem.outbox.operation import Operation
 from idem.outbox.provider import Provider
+
+REFUSED_NOW: Final = (ParamsInvalid, Unrenderable, ConfigError)
+"""What `prepare` raises of a request that the operation may have accepted under an earlier configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,18 @@ class Prepared:
     provider_key: UUID
     request: FrozenRequest
     traceparent: str | None = None
+    query: str | None = None
+
+    def as_stored(self, decided: object) -> Prepared | None:
+        """The same request with the fingerprint that its key was accepted with; None: it is another, or none was.
+
+        The operation may leave out other members now. What was accepted is compared by the rules of that time (P3).
+        """
+        if not isinstance(decided, Mismatch) or decided.fingerprint == self.fingerprint:
+            return None
+        if not fingerprints.is_of(decided.fingerprint, self.operation.name, self.params, query=self.query):
+            return None
+        return dataclasses.replace(self, fingerprint=decided.fingerprint)
 
 
 def prepare(
@@ -69,7 +85,7 @@ def prepare(
         tenant=tenant,
         operation=known,
         key=key,
-        fingerprint=keys.fingerprint(operation, without(params, known.fingerprint_without), query=query),
+        fingerprint=fingerprints.of(operation, params, known.fingerprint_without, query=query),
         params=params,
         written=json.dumps(params, ensure_ascii=False, allow_nan=False),
         label=known.label(params),
@@ -77,6 +93,7 @@ def prepare(
         provider_key=provider_key,
         request=_frozen(known, provider, params, str(provider_key)),
         traceparent=traceparent,
+        query=query,
     )
 
 
@@ -97,16 +114,3 @@ def _request(operation: Operation, params: Any) -> ProviderRequest:
             f"the operation {operation.name} cannot make a request of these params ({type(error).__name__} in its own "
             "code)"
         ) from error
-
-
-def without(params: Any, pointers: tuple[str, ...]) -> Any:
-    """A copy of the params that lacks the members that the pointers name; what is not there is not missed."""
-    if not pointers:
-        return params
-    left = copy.deepcopy(params)
-    for each in pointers:
-        *way, last = pointer.parse(each)
-        parent = pointer.resolve(left, tuple(way))
-        if isinstance(parent, dict):
-            parent.pop(last, None)
-    return left

@@ -26,6 +26,9 @@ ALTER TABLE idem.webhook_events
         'applied', 'stored', 'agrees', 'later_fact', 'conflict', 'noted', 'ignored', 'unmatched', 'deferred'));
 
 ALTER TYPE idem.decision ADD ATTRIBUTE interim jsonb;
+-- Of a mismatch: what the key was accepted with, which says how it was composed. The caller compares its request anew
+-- where it would compose it otherwise now.
+ALTER TYPE idem.decision ADD ATTRIBUTE fingerprint text;
 
 -- What the committed row says. Reads only.
 CREATE OR REPLACE FUNCTION idem.decide(k idem.idempotency_keys, p_fingerprint text) RETURNS idem.decision
@@ -39,6 +42,7 @@ BEGIN
     d.completed_at := k.completed_at;
     IF k.fingerprint <> p_fingerprint THEN
         d.decision := 'mismatch';
+        d.fingerprint := k.fingerprint;
         RETURN d;
     END IF;
     IF k.state = 'completed' THEN

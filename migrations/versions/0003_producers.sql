@@ -171,6 +171,32 @@ BEGIN
     RETURN p_params;
 END $$;
 
+-- What a stored fingerprint leaves out of the params (outbox/fingerprints.py); NULL: it is not composed of members.
+CREATE FUNCTION idem.left_out(p_fingerprint text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    found  text[] := regexp_match(p_fingerprint, '^v1(?:-without(\[.*\]))?:[0-9a-f]{64}$');
+BEGIN
+    IF found IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN ARRAY(SELECT json_array_elements_text(coalesce(found[1], '[]')::json));
+END $$;
+
+-- The fingerprint of params without the members that the pointers name, which it says itself (outbox/fingerprints.py).
+CREATE FUNCTION idem.composed(p_operation text, p_params jsonb, p_canonical text, p_left_out text[]) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET extra_float_digits = 1 AS $$
+DECLARE
+    names  text;
+BEGIN
+    IF cardinality(p_left_out) > 0 IS NOT TRUE THEN
+        RETURN idem.fingerprint(p_operation, p_canonical);
+    END IF;
+    SELECT '[' || string_agg(to_json(n.name)::text, ',' ORDER BY n.name COLLATE "C") || ']' INTO names
+      FROM (SELECT DISTINCT u.name FROM unnest(p_left_out) AS u (name)) AS n;
+    RETURN 'v1-without' || names || substr(idem.fingerprint(p_operation,
+        idem.jcs_value(idem.without(p_params, p_left_out)::text::json, '', 0)), 3);
+END $$;
+
 -- The fingerprint of a client's request (outbox/keys.py) from the canonical form of its params.
 CREATE FUNCTION idem.fingerprint(p_operation text, p_canonical text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT 'v1:' || encode(sha256(convert_to(
@@ -276,6 +302,7 @@ DECLARE
     params     jsonb;
     key        text;
     print      text;
+    stored     text;
     row_id     uuid;
 BEGIN
     IF coalesce(p_tenant, '') = '' OR p_params IS NULL THEN
@@ -292,34 +319,45 @@ BEGIN
                kind text, origin text, key_ttl float8, patience float8, refuse_after_expiry boolean,
                fingerprint_without text[], replay_window integer, marks_start boolean, card_data text, max_bytes integer)
      WHERE o.name = p_operation;
-    IF NOT FOUND OR known.kind IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_object',
-            MESSAGE = format('idem knows no operation %L in this database', p_operation),
-            HINT = 'Run `idem db sync` with the configuration that defines it.';
-    ELSIF known.kind <> 'provider' THEN
-        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = format('operation %L is %s: its effect is caused by the application''s own code, so SQL alone '
-                             'cannot accept it', p_operation, known.kind),
-            HINT = 'Use it from Python, or define an operation with a provider and a request.';
-    END IF;
     key := idem.parse_key(p_key);
-    IF octet_length(p_params::text) > known.max_bytes THEN
-        PERFORM idem.refuse_params(
-            format('they have %s bytes, more than %s', octet_length(p_params::text), known.max_bytes), '');
+    -- A key that is known is decided by what it was accepted under: what the operation would refuse now, or leave out of
+    -- the fingerprint now, changes nothing about it.
+    SELECT k.fingerprint INTO stored FROM idem.idempotency_keys k
+     WHERE k.tenant_id = p_tenant AND k.operation = p_operation AND k.idempotency_key = key;
+    IF stored IS NULL THEN
+        IF known.kind IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'undefined_object',
+                MESSAGE = format('idem knows no operation %L in this database', p_operation),
+                HINT = 'Run `idem db sync` with the configuration that defines it.';
+        ELSIF known.kind <> 'provider' THEN
+            RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+                MESSAGE = format('operation %L is %s: its effect is caused by the application''s own code, so SQL alone '
+                                 'cannot accept it', p_operation, known.kind),
+                HINT = 'Use it from Python, or define an operation with a provider and a request.';
+        END IF;
+        IF octet_length(p_params::text) > known.max_bytes THEN
+            PERFORM idem.refuse_params(
+                format('they have %s bytes, more than %s', octet_length(p_params::text), known.max_bytes), '');
+        END IF;
     END IF;
     canonical := idem.jcs(p_params);
     params := canonical::jsonb;
-    IF known.card_data = 'refuse' AND idem.card_data(params) IS NOT NULL THEN
+    IF stored IS NULL AND known.card_data = 'refuse' AND idem.card_data(params) IS NOT NULL THEN
         PERFORM idem.refuse_params(idem.card_data(params) || ', which must not be stored', '',
                                    'Send the provider''s token for it.');
     END IF;
-    IF cardinality(known.fingerprint_without) > 0 THEN
-        canonical := idem.jcs_value(idem.without(params, known.fingerprint_without)::text::json, '', 0);
-    END IF;
-    print := idem.fingerprint(p_operation, canonical);
+    print := idem.composed(p_operation, params, canonical,
+                           CASE WHEN stored IS NULL THEN known.fingerprint_without ELSE idem.left_out(stored) END);
 
     d := idem.reserve(p_tenant, p_operation, key, print, make_interval(secs => known.key_ttl),
-                      make_interval(secs => known.patience), known.refuse_after_expiry);
+                      make_interval(secs => coalesce(known.patience, 86400)), known.refuse_after_expiry,
+                      stored IS NULL);
+    IF d.decision = 'limited' THEN
+        RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
+            MESSAGE = 'the key expired for good at this moment; nothing was written',
+            HINT = 'Send the same request with the same key again.';
+    END IF;
+    d.fingerprint := NULL;
     IF d.decision = 'reserved' THEN
         row_id := idem.uuid7();
         INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, params, wanted_at)

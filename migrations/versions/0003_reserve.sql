@@ -104,7 +104,7 @@ ALTER TABLE idem.evidence ALTER COLUMN database_role SET DEFAULT session_user;
 -- is what submit or complete is called with. Every other decision is final for the caller: nothing is to be submitted.
 CREATE FUNCTION idem.reserve(
     p_tenant text, p_operation text, p_key text, p_fingerprint text,
-    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean
+    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_may_create boolean DEFAULT true
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k        idem.idempotency_keys;
@@ -127,6 +127,10 @@ BEGIN
             IF row_id IS NOT NULL THEN
                 SELECT o.status, 0 INTO d.step, d.due_in FROM idem.outbox o WHERE o.id = row_id;
             END IF;
+            RETURN d;
+        END IF;
+        IF NOT p_may_create THEN
+            d.decision := 'limited';
             RETURN d;
         END IF;
         IF NOT ours THEN

@@ -24,16 +24,18 @@ BEGIN
                  ELSE p_decision END);
 END $$;
 
-ALTER FUNCTION idem.reserve(text, text, text, text, interval, interval, boolean) RENAME TO reserve_uncounted;
+ALTER FUNCTION idem.reserve(text, text, text, text, interval, interval, boolean, boolean) RENAME TO reserve_uncounted;
 CREATE FUNCTION idem.reserve(
     p_tenant text, p_operation text, p_key text, p_fingerprint text,
-    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean
+    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_may_create boolean DEFAULT true
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d  idem.decision := idem.reserve_uncounted(
-           p_tenant, p_operation, p_key, p_fingerprint, p_key_ttl, p_patience, p_refuse_after_expiry);
+           p_tenant, p_operation, p_key, p_fingerprint, p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create);
 BEGIN
-    PERFORM idem.count_decision(p_tenant, p_operation, d.decision, d.step);
+    IF d.decision <> 'limited' THEN
+        PERFORM idem.count_decision(p_tenant, p_operation, d.decision, d.step);
+    END IF;
     RETURN d;
 END $$;
 

@@ -82,7 +82,7 @@ class _Started:
             raise NoTransaction
         # A transaction that failed (40001 at its COMMIT) is run again from its beginning: so is this.
         self._line, self._reservation, self._done = line, None, None
-        self._reservation = reserving.reserve(line, self._asked())
+        self._reservation, self._wish = reserving.reserve(line, self._asked())
         return isinstance(self._reservation, Reserved)
 
     def _submit(self, connection: object, params: Any) -> None:

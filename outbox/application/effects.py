@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from idem.outbox import accept, canonical, keys
+from idem.outbox import accept, canonical, keys, recalling
 from idem.outbox.application import auditing, lines, replies, wishes
 from idem.outbox.application.calls import Call, SyncCall, synchronous, within
 from idem.outbox.application.defining import Definition
@@ -21,7 +21,7 @@ from idem.outbox.errors import BodyInvalid, KeyInvalid
 from idem.outbox.http import reading
 from idem.outbox.http.problems import ProblemError
 from idem.outbox.operation import Kind, Operation
-from idem.outbox.prepare import Prepared, prepare
+from idem.outbox.prepare import REFUSED_NOW, Prepared, prepare
 from idem.outbox.provider import Provider
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ class Effect(Generic[P]):
         """Reserve and submit in one round trip, in the caller's open transaction; the caller commits.
 
         A session or connection of SQLAlchemy that has not begun begins here, as with any statement. The fingerprint is
-        of the params. Raises NoTransaction in autocommit, KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable before
-        any SQL; RetryTransaction and StoreUnavailable afterwards.
+        of the params. A key that is known is decided by what it was accepted under. Raises NoTransaction in autocommit,
+        KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, RetryTransaction and StoreUnavailable.
         """
         if self.kind != "provider":
             raise OutOfOrder(f"{self.name} calls no provider: use begin(), reserve() and complete(), or inline()")
@@ -143,12 +143,26 @@ class Effect(Generic[P]):
         if not line.in_transaction():
             raise NoTransaction("accept")
         secret = self._house.secret(line)
-        prepared = self._prepare(secret, tenant, keys.parse_key(key), params, traceparent)
-        decided = accept.decision(line.row(accept.ACCEPT.text, accept.parameters(prepared)))
-        assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+        decided = self._decided(line, secret, tenant, keys.parse_key(key), params, traceparent)
         if isinstance(decided, Accepted | Retrying):
             line.after_commit(lambda: self._house.wake(line))
         return decided
+
+    def _decided(
+        self, line: Line, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None
+    ) -> Decision:
+        try:
+            prepared = self._prepare(secret, tenant, key, params, traceparent)
+        except REFUSED_NOW as refused:
+            retry = recalling.Retry(tenant, self.name, key, self.definition.written(params))
+            return recalling.decision(recalling.recall(line.row, retry, self.operation), refused)
+        while True:
+            decided = accept.decision(line.row(accept.ACCEPT.text, accept.parameters(prepared)))
+            assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+            composed = prepared.as_stored(decided)
+            if composed is None:
+                return decided
+            prepared = composed
 
     async def accept_async(
         self,

@@ -19,6 +19,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from idem.outbox import recalling
 from idem.outbox.application import lines, replies
 from idem.outbox.application.misuse import InTransaction, OutOfOrder
 from idem.outbox.application.replies import Reply
@@ -27,7 +28,7 @@ from idem.outbox.decisions import Decision
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Pending, Refused, Seen, Succeeded
-from idem.outbox.prepare import Prepared
+from idem.outbox.prepare import REFUSED_NOW, Prepared
 
 if TYPE_CHECKING:
     from idem.outbox.application.portal import Portal
@@ -85,11 +86,19 @@ class _Inline:
         if self._wish is None:
             return
         runs = await self._portal.runs()
-        prepared = dataclasses.replace(
-            self._prepare(await self._portal.secret()),
-            fingerprint=self._wish.fingerprint,
-        )
-        begun = await runs.begin(prepared)
+        try:
+            prepared = self._prepare(await self._portal.secret())
+        except REFUSED_NOW as refused:
+            # The operation refuses it now; it may be the retry of one that was accepted before.
+            found = await self._portal.recall(self._wish)
+            self._decided = recalling.decision(found, refused)
+            if found is not None:
+                self._wish = dataclasses.replace(self._wish, fingerprint=found.fingerprint)
+            return
+        begun = await runs.begin(dataclasses.replace(prepared, fingerprint=self._wish.fingerprint))
+        if (composed := self._wish.as_stored(begun)) is not None:
+            self._wish = composed
+            begun = await runs.begin(dataclasses.replace(prepared, fingerprint=composed.fingerprint))
         if isinstance(begun, Decision):
             self._decided = begun
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib import import_module
@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import UUID
 
-from idem.outbox import installation
-from idem.outbox.accept import MINIMUM_RETRY_AFTER
+from idem.outbox import installation, recalling
+from idem.outbox.accept import MINIMUM_RETRY_AFTER, pyformat
 from idem.outbox.application.misuse import Misuse
 from idem.outbox.application.waiting import away
 from idem.outbox.application.wishes import Wish
@@ -153,6 +153,21 @@ class Portal:
             async with database.connection() as connection:
                 self._secret = await installation.secret(connection)
         return self._secret
+
+    async def recall(self, wish: Wish) -> recalling.Recalled | None:
+        """How the key of a request stands that its operation refuses now. On idem's loop. Raises StoreUnavailable."""
+        from idem.outbox.database import AWAY, records
+
+        retry = recalling.Retry(wish.tenant, wish.operation.name, wish.key, wish.params, wish.address, wish.query)
+        try:
+            async with (await self.database()).connection() as connection:
+
+                async def row(statement: str, values: Mapping[str, Any]) -> Any:
+                    return await (await records(connection).execute(pyformat(statement), values)).fetchone()
+
+                return await recalling.recall_async(row, retry)
+        except AWAY as error:
+            raise away(error) from error
 
     async def stand(self, wish: Wish, seconds: float) -> End:
         """The end of a wish, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""

@@ -37,8 +37,17 @@ SELECT {accept.DECIDED}
 """  # noqa: S608
 
 
-def reserve(line: Line, wish: Wish) -> Reservation:
-    """One round trip. Raises RetryTransaction and StoreUnavailable."""
+def reserve(line: Line, wish: Wish) -> tuple[Reservation, Wish]:
+    """One round trip; a second where the key was accepted while the operation left out other members.
+
+    The wish as it is stored comes back with the decision. Raises RetryTransaction and StoreUnavailable.
+    """
+    decided = _reserve(line, wish)
+    composed = wish.as_stored(decided)
+    return (decided, wish) if composed is None else (_reserve(line, composed), composed)
+
+
+def _reserve(line: Line, wish: Wish) -> Reservation:
     operation = wish.operation
     row = line.row(
         RESERVE,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from idem.outbox import canonical, keys
+from idem.outbox import canonical, fingerprints, keys
 from idem.outbox.application.misuse import Misuse
+from idem.outbox.decisions import Mismatch
 from idem.outbox.errors import KeyInvalid
 from idem.outbox.operation import Operation
-from idem.outbox.prepare import without
 
 NATURAL: Final = frozenset({"PUT", "DELETE"})
 """Methods that are idempotent by themselves (RFC 9110, 9.2.2): their address is their key, if they send none."""
@@ -29,6 +30,16 @@ class Wish:
     traceparent: str | None = None
     wait: float | None = None
     """Seconds for which the client wants to wait (`Prefer: wait`), None: it does not say."""
+    address: str | None = None
+    query: str | Mapping[str, Any] | None = None
+
+    def as_stored(self, decided: object) -> Wish | None:
+        """The same request with the fingerprint that its key was accepted with; None: it is another, or none was."""
+        if not isinstance(decided, Mismatch) or decided.fingerprint == self.fingerprint:
+            return None
+        if not fingerprints.is_of(decided.fingerprint, self.operation.name, self.params, self.address, self.query):
+            return None
+        return dataclasses.replace(self, fingerprint=decided.fingerprint)
 
     @property
     def place(self) -> tuple[str, str, str, str]:
@@ -73,8 +84,8 @@ def wish(
         params = body
         if body is not None:
             canonical.check(body)
-        fingerprint = keys.fingerprint(operation.name, without(body, operation.fingerprint_without), path, query)
-    return Wish(tenant, operation, parsed, fingerprint, params, traceparent, wait)
+        fingerprint = fingerprints.of(operation.name, body, operation.fingerprint_without, path, query)
+    return Wish(tenant, operation, parsed, fingerprint, params, traceparent, wait, path, query)
 
 
 def natural_key(method: str, path: str, query: str | Mapping[str, Any] | None) -> str:

@@ -7,7 +7,7 @@ accept: the same request again finds the row, or makes it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 from psycopg import AsyncConnection, DatabaseError
@@ -20,7 +20,9 @@ from idem.outbox.decisions import Decision, Limited
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.http.outage import Outage
 from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
+from idem.outbox.operation import Operation
 from idem.outbox.prepare import Prepared
+from idem.outbox.recalling import Recalled, Retry, recall_async
 
 RETRY_AFTER: Final = 2.0
 """Seconds after which a client may try again when the database was away."""
@@ -71,6 +73,17 @@ class Store:
     async def decide(self, prepared: Prepared, *, may_create: bool = True) -> Decision | Limited:
         """Accept one request, whole or not at all. Raises ProblemError (`store_unavailable`)."""
         return await self.run(lambda connection: decide(connection, prepared, may_create=may_create))
+
+    async def recall(self, retry: Retry, operation: Operation | None) -> Recalled | None:
+        """How the key of a request stands that is refused now. Raises ProblemError (`store_unavailable`)."""
+
+        async def work(connection: AsyncConnection[Any]) -> Recalled | None:
+            async def row(statement: str, values: Mapping[str, Any]) -> Any:
+                return await (await records(connection).execute(accept.pyformat(statement), values)).fetchone()
+
+            return await recall_async(row, retry, operation)
+
+        return await self.run(work)
 
     async def secret(self) -> bytes:
         """The installation's secret, read once. Raises ProblemError (`store_unavailable`)."""

@@ -14,21 +14,20 @@ from starlette.responses import Response
 from idem.outbox import operator, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.decisions import Accepted, Decision, Expired, InProgress, Limited, Mismatch, Replay, Retrying, Unknown
-from idem.outbox.ends import End
-from idem.outbox.errors import BodyInvalid, ParamsInvalid, Refusal, Unrenderable
-from idem.outbox.http import answers, ledger, queries, reading, searching, suspicious
+from idem.outbox.ends import AtRest, End, Wish
+from idem.outbox.errors import Refusal
+from idem.outbox.http import answers, ledger, queries, reading, searching
 from idem.outbox.http.answers import Asked
+from idem.outbox.http.asking import MISUSES, Asking, Said
 from idem.outbox.http.callers import Caller, Callers
 from idem.outbox.http.connections import ENDED
 from idem.outbox.http.deciding import Store
-from idem.outbox.http.heavy import HEAVY
 from idem.outbox.http.limits import Limits, Misuse
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
 from idem.outbox.http.settings import ApiSettings
 from idem.outbox.http.waiting import Waiters
-from idem.outbox.operation import Operation
-from idem.outbox.prepare import Prepared, prepare
+from idem.outbox.recalling import Retry
 from idem.outbox.states import KeyState
 from idem.outbox.wakeup import Nudge
 
@@ -53,28 +52,43 @@ class Service:
         self._limits = limits
         self._waiters = waiters
         self._nudge = nudge
+        self._asking = Asking(catalogue, settings, store, limits)
 
     async def ask(self, request: Request) -> Response:
         """`POST /v1/intents/{operation}`"""
         caller = await self._caller(request)
-        operation = self._operation(request.path_params["operation"])
-        wish = await self._read(request, caller, operation)
+        name: str = request.path_params["operation"]
+        operation = self._catalogue.operations.get(name)
+        if operation is None or operation.kind != "provider":
+            # Inline and local operations are their application's own: no worker could make their call.
+            return await self._recall(request, caller, name, ProblemError("not_found", "There is no such operation."))
+        said = await self._asking.said(request, caller)
+        try:
+            wish = await self._asking.prepared(request, caller, operation, said)
+        except ProblemError as refused:
+            if refused.problem.code != "params_invalid":
+                raise
+            return await self._recall(request, caller, name, refused, said)
         seconds = reading.wait(request, self._settings.wait_cap)
         may_create = self._limits.may_create(caller.tenant)
         decided: Decision | Limited | None = None
         try:
             decided = await self._store.decide(wish, may_create=may_create is None)
+            if (composed := wish.as_stored(decided)) is not None:
+                wish = composed
+                decided = await self._store.decide(wish, may_create=may_create is None)
         finally:
             if may_create is None and not isinstance(decided, Accepted):
                 self._limits.not_created(caller.tenant)
-        self._seen(caller, wish, decided)
+        self._count(caller, name, said.key, decided)
         if isinstance(decided, Limited):
             assert may_create is not None
             raise ProblemError("too_many_keys", may_create.text, retry_after=may_create.seconds)
         end: End = decided
         waited = None
         if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
-            end, waited = await self._wait(request, wish, seconds), int(seconds)
+            place = (wish.tenant, name, wish.key, wish.fingerprint)
+            end, waited = await self._wait(request, place, seconds), int(seconds)
         asked = Asked(operation, self._settings.profile, waited)
         return response(answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying)))
 
@@ -144,52 +158,40 @@ class Service:
             raise ProblemError("too_many_requests", "Your account sends more requests than it may.", retry_after=wait)
         return caller
 
-    def _operation(self, name: str) -> Operation:
-        known = self._catalogue.operations.get(name)
-        if known is None or known.kind != "provider":
-            # Inline and local operations are their application's own: no worker could make their call.
-            raise ProblemError("not_found", "There is no such operation.")
-        return known
+    async def _recall(
+        self,
+        request: Request,
+        caller: Caller,
+        name: str,
+        refused: ProblemError,
+        said: Said | None = None,
+    ) -> Response:
+        """A request that is refused now may be the retry of one that was accepted before: then its key decides (P3).
 
-    async def _read(self, request: Request, caller: Caller, operation: Operation) -> Prepared:
-        """All that can be said about a request without the database."""
+        Raises `refused` where the key is new, and for a request that cannot be read.
+        """
         try:
-            reading.check_media_type(request)
-            key = reading.key(request, strict=self._settings.strict_keys, least=self._settings.min_key_length)
-            if kind := suspicious.kind(key):
-                telemetry.suspicious_key(kind)
-                self._limits.count(caller.tenant, Misuse.SUSPICIOUS_KEY)
-            raw, secret, values = await self._body(request), await self._store.secret(), self._settings.max_values
-            query, trace = reading.query(request), reading.trace(request)
-            return await HEAVY.run(caller.tenant, len(raw), lambda: prepare(
-                self._catalogue.operations, self._catalogue.providers, secret, tenant=caller.tenant,
-                operation=operation.name, key=key, params=reading.params(raw, values), query=query, traceparent=trace,
-            ))  # fmt: skip
-        except ProblemError as error:
-            if misuse := MISUSES.get(error.problem.code):
+            said = said or await self._asking.said(request, caller)
+        except ProblemError:
+            raise refused from None
+        key = said.key
+        retry = Retry(caller.tenant, name, key, said.params, query=reading.query(request))
+        known = self._catalogue.operations.get(name)
+        found = await self._store.recall(retry, known)
+        if found is None:
+            if misuse := MISUSES.get(refused.problem.code):
                 self._limits.count(caller.tenant, misuse)
-            raise
-        except BodyInvalid as error:
-            self._limits.count(caller.tenant, Misuse.BODY_INVALID)
-            raise reading.body_problem(error) from None
-        except ParamsInvalid as error:
-            self._limits.count(caller.tenant, Misuse.PARAMS_INVALID)
-            raise ProblemError("params_invalid", "The operation refuses them.", errors=error.problems) from None
-        except Unrenderable as error:
-            if error.__cause__ is not None:
-                telemetry.broken("api", error.__cause__, f"the request of {operation.name}")
-            self._limits.count(caller.tenant, Misuse.PARAMS_INVALID)
-            raise ProblemError("params_invalid", reading.sentence(error), errors=[("", str(error))]) from None
+            raise refused
+        seconds, end, waited = reading.wait(request, self._settings.wait_cap), found.end, None
+        self._count(caller, name, key, end)
+        if seconds and isinstance(end, Retrying | InProgress | Unknown):
+            end, waited = await self._wait(request, retry.place(found.fingerprint), seconds), int(seconds)
+        asked = Asked(known or self._catalogue.cautious(name, "").operation, self._settings.profile, waited)
+        return response(answers.answer(asked, end, repeated=not isinstance(found.end, Retrying)))
 
-    async def _body(self, request: Request) -> bytes:
-        seconds = reading.BODY_TIME
-        late = ProblemError(
-            "body_invalid", f"It did not arrive whole within {seconds:.0f} seconds.", headers={"Connection": "close"}
-        )
-        return await reading.body(request, self._settings.max_body, seconds, late)
-
-    def _seen(self, caller: Caller, wish: Prepared, decided: Decision | Limited) -> None:
-        telemetry.accepted(wish.tenant, wish.operation.name, wish.key, decided)
+    def _count(self, caller: Caller, name: str, key: str, decided: End | Limited) -> None:
+        if not isinstance(decided, AtRest):
+            telemetry.accepted(caller.tenant, name, key, decided)
         if misuse := COUNTED.get(type(decided)):
             self._limits.count(caller.tenant, misuse)
         if isinstance(decided, Accepted):
@@ -197,18 +199,17 @@ class Service:
         if self._nudge is not None and isinstance(decided, Accepted | Retrying):
             self._nudge.wake()
 
-    async def _wait(self, request: Request, wish: Prepared, seconds: float) -> End:
+    async def _wait(self, request: Request, wish: Wish, seconds: float) -> End:
         """Until the end, or the end of the client's patience. A client that goes away waits for nothing; one that has
         ended its side may be gone, or may read: it hears at once how things stand."""
-        about = (wish.tenant, wish.operation.name, wish.key, wish.fingerprint)
-        waiting = asyncio.create_task(self._waiters.wait(about, seconds))
+        waiting = asyncio.create_task(self._waiters.wait(wish, seconds))
         gone = asyncio.create_task(_gone(request))
         ended = asyncio.create_task(_ended(request))
         try:
             await asyncio.wait({waiting, gone, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done() and ended.done():
                 waiting.cancel()
-                waiting = asyncio.create_task(self._waiters.wait(about, 0.0))
+                waiting = asyncio.create_task(self._waiters.wait(wish, 0.0))
                 await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 raise ClientGone
@@ -238,11 +239,6 @@ COUNTED = {
     Mismatch: Misuse.MISMATCH,
     Expired: Misuse.EXPIRED_REUSE,
     Limited: Misuse.LIMITED,
-}
-MISUSES = {
-    "key_missing": Misuse.KEY_MISSING,
-    "key_invalid": Misuse.KEY_INVALID,
-    "body_invalid": Misuse.BODY_INVALID,
 }
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from idem.outbox import card_data, keys
 from idem.outbox.errors import KeyInvalid
+from idem.outbox.fingerprints import without
 from idem.outbox.pointer import render
-from idem.outbox.prepare import without
 
 Connection = psycopg.Connection[Any]
 

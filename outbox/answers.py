@@ -19,7 +19,7 @@ from uuid import UUID
 from idem.outbox import storable, telemetry
 from idem.outbox.change import Letter
 from idem.outbox.completion import default_interim, meaning
-from idem.outbox.operation import Answer, Operation, check_answer
+from idem.outbox.operation import Answer, Operation, check_answer, versioned
 from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded
 from idem.outbox.states import Reason
 
@@ -61,11 +61,11 @@ class Renderer:
         try:
             answer = await self._run(operation.name, lambda: operation.answer(outcome, str(intent_id)))
             check_answer(answer)
-            return Rendered(answer)
+            return Rendered(versioned(answer, operation.answer_version))
         except Exception as error:  # user code may raise anything; the row must settle all the same
             note = f"{type(error).__name__}: {error}"[:500]
             letter = Letter(Reason.HANDLER_FAILED, {"handler": f"{operation.name}.answer", "error": note})
-            return Rendered(fallback(outcome, intent_id), letter)
+            return Rendered(versioned(fallback(outcome, intent_id), operation.answer_version), letter)
 
     async def _interim(self, operation: Operation, working: Pending) -> Any:
         interim = operation.interim

@@ -72,6 +72,19 @@ def check_answer(answer: object) -> None:
         raise ValueError(f"the answer has headers of more than {HEADERS_LIMIT} bytes, which clients refuse")
 
 
+ANSWER_VERSION = "Idempotent-Answer-Version"
+"""The header of a stored answer that says of which version of its operation's answer it is."""
+
+
+def versioned(answer: Answer, version: int | None) -> Answer:
+    """The answer with its version among its headers, where its operation says one: so it is stored with the answer, and
+    a replay keeps it, whatever the operation says by then."""
+    if version is None:
+        return answer
+    others = {name: value for name, value in answer.headers.items() if name.lower() != ANSWER_VERSION.lower()}
+    return Answer(answer.status, answer.body, {**others, ANSWER_VERSION: str(version)})
+
+
 Final: TypeAlias = Succeeded | Refused
 Kind: TypeAlias = Literal["provider", "inline", "local"]
 """Who causes the effect: a worker's call to a provider, the caller's own code under a lease, or the caller's own
@@ -93,7 +106,8 @@ class Operation:
     provider has, or is working on, is the effect, and completes the key; `"final"`: both wait as `awaiting`, and
     `interim` renders what the client is told meanwhile. `kind`: who causes the effect. Inline only: `lease` is how long
     the caller holds the call without a renewal, which comes every third of it; for `renew_for` from its beginning it is
-    renewed at the most, so that a caller that hangs does not hold it for ever.
+    renewed at the most, so that a caller that hangs does not hold it for ever. `answer_version` is sent and stored
+    with each answer.
     """
 
     name: str
@@ -115,6 +129,7 @@ class Operation:
     card_data: Literal["refuse", "allow"] = "refuse"
     schema: Mapping[str, Any] = field(default_factory=dict)
     answer_statuses: tuple[int, ...] = (201, 402)
+    answer_version: int | None = None
     label: Callable[[Any], str | None] = lambda params: None
     completes_when: Literal["exists", "final"] = "final"
     interim: Callable[[Pending], Any] | None = None

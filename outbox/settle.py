@@ -131,7 +131,11 @@ WITH input AS MATERIALIZED (
            response_status    = m.answer_status,
            response_headers   = m.answer_headers,
            response_body      = decode(m.answer_body, 'base64'),
-           response_schema_version = CASE WHEN m.to_state = 'completed' THEN 1 END,
+           response_schema_version = CASE
+               WHEN m.to_state <> 'completed' THEN NULL
+               WHEN m.answer_headers ->> 'Idempotent-Answer-Version' ~ '^[1-9][0-9]{0,8}$'
+                   THEN (m.answer_headers ->> 'Idempotent-Answer-Version')::integer
+               ELSE 1 END,
            completed_at       = CASE WHEN m.to_state = 'completed' THEN m.at END,
            last_error_code    = m.error_code,
            last_error_message = m.error_message,

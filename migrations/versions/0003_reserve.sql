@@ -239,7 +239,11 @@ BEGIN
     END IF;
     UPDATE idem.idempotency_keys
        SET state = 'completed', reserved = false, response_status = p_status, response_headers = p_headers,
-           response_body = p_body, response_schema_version = 1, completed_at = statement_timestamp(),
+           response_body = p_body, completed_at = statement_timestamp(),
+           response_schema_version = CASE
+               WHEN p_headers ->> 'Idempotent-Answer-Version' ~ '^[1-9][0-9]{0,8}$'
+                   THEN (p_headers ->> 'Idempotent-Answer-Version')::integer
+               ELSE 1 END,
            expires_at = greatest(expires_at, statement_timestamp() + p_answer_ttl)
      WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key AND intent_id = p_intent;
     INSERT INTO idem.evidence (intent_id, step, attempt, source, kind, outcome, from_state, to_state)

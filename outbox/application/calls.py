@@ -24,7 +24,7 @@ from idem.outbox.application.reserving import Reservation, Reserved
 from idem.outbox.application.wishes import Wish
 from idem.outbox.decisions import Accepted, InProgress, Retrying, Unknown
 from idem.outbox.ends import End
-from idem.outbox.operation import Answer, check_answer
+from idem.outbox.operation import Answer, check_answer, versioned
 from idem.outbox.prepare import Prepared
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class _Started:
         except (TypeError, ValueError) as error:
             raise OutOfOrder(f"{error}: it could never be sent, so it is not stored") from error
         wish = self._asked()
+        answer = versioned(answer, wish.operation.answer_version)
         label = self._workshop.label(wish.params)
         reserving.complete(line, reserved.intent_id, wish, outcome, answer, label)
         self._done = "completed"

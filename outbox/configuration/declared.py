@@ -49,6 +49,7 @@ def build(
         answer=_answer(settings),
         key_ttl=settings.key_ttl,
         answer_ttl=settings.answer_ttl,
+        answer_version=settings.answer_version,
         start_within=settings.start_within,
         give_up_after=settings.give_up_after,
         redrive=settings.redrive,

@@ -118,6 +118,14 @@ class OperationSettings(Section):
     answer_ttl: Duration = Field(
         default=DAY, gt=0, description="Seconds for which an answer is kept after settling; default 24h."
     )
+    answer_version: int | None = Field(
+        default=None,
+        ge=1,
+        le=999_999_999,
+        description="Version of this operation's answers; raise it when clients must tell a new form from the old. It "
+        "is stored with each answer and sent as Idempotent-Answer-Version; a replay keeps the one that it was stored "
+        "with. Default none: no header.",
+    )
     start_within: Duration | None = Field(
         default=None,
         gt=0,

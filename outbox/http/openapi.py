@@ -12,7 +12,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.http.examples import example
 from idem.outbox.http.schemas import ACCEPTED, INTENT, PROBLEM
 from idem.outbox.http.settings import ApiSettings
-from idem.outbox.operation import Operation
+from idem.outbox.operation import ANSWER_VERSION, Operation
 from idem.outbox.problems import MEDIA_TYPE, PROBLEMS
 from idem.outbox.states import KeyState
 
@@ -36,6 +36,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "Idempotency-Key-Expires": "Until when the answer is kept.",
     "Idempotency-Key-Expired": "`true`: the key was used again after it had expired.",
     "Content-Location": "Where the intent can be looked at.",
+    "Idempotent-Answer-Version": "The version of the operation's answer that this one was stored with.",
 }
 
 HEADERS_OF: Final[Mapping[str, str]] = {
@@ -103,7 +104,11 @@ def _ask(operation: Operation, settings: ApiSettings) -> dict[str, Any]:
         if status >= 400:
             known["content"].setdefault(MEDIA_TYPE, {})
         known["headers"] = known.get("headers", {}) | _headers(
-            "Idempotent-Replayed", "Idempotency-Key-Completed", "Idempotency-Key-Expires", "Content-Location"
+            "Idempotent-Replayed",
+            "Idempotency-Key-Completed",
+            "Idempotency-Key-Expires",
+            "Content-Location",
+            *([ANSWER_VERSION] if operation.answer_version is not None else []),
         )
     responses["202"] = {
         "description": "It is in the database, and will be done. `interim` is there while the provider has it and its "

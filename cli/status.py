@@ -15,7 +15,7 @@ import typer
 from idem.cli import opening
 from idem.cli.failures import explain
 from idem.cli.options import Config, Json, examples
-from idem.cli.output import age, as_json, fields, table, terminal, text
+from idem.cli.output import age, as_json, fields, labelled, table, terminal, text
 from idem.outbox.errors import ConfigError, Refusal
 from idem.outbox.installation import NOT_INSTALLED
 
@@ -172,6 +172,8 @@ def _picture(found: dict[str, Any]) -> RenderableType:
         parts.append(Text(""))
         shown = lines(columns, rows, terminal() or 120) if rows else [empty]
         parts += [Text(line, style="bold" if number == 0 and rows else "") for number, line in enumerate(shown)]
+    if commands := next_commands(found):
+        parts += [Text(""), Text("next  " + "; ".join(commands))]
     return Group(*parts)
 
 
@@ -181,27 +183,42 @@ def _print(found: dict[str, Any]) -> None:
     for columns, rows, empty in _tables(found):
         typer.echo()
         table(columns, rows, empty=empty)
+    if commands := next_commands(found):
+        typer.echo()
+        labelled("next  ", "; ".join(commands))
 
 
 def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object]], str]]:
     rows: list[list[object]] = [
         [
-            row["status"] + (" (paused)" if row["paused"] else ""),
-            row["rows"],
-            age(row["oldest"]),
-            age(row["overdue"]),
-            age(row["replay_window_left"]),
+            row["status"] + (" (paused)" if row["paused"] else ""), f"{row['provider']}/{row['account']}", row["rows"],
+            age(row["oldest"]), age(row["overdue"]), age(row["replay_window_left"]),
         ]
         for row in found["outbox"]
+    ]  # fmt: skip
+    rows += [
+        ["stored proofs", f"{row['provider']}/{row['account']}", row["rows"], age(row["oldest"]), "-", "-"]
+        for row in found["proofs"]
     ]
-    if found["proofs"]["rows"]:
-        rows.append(["stored proofs", found["proofs"]["rows"], age(found["proofs"]["oldest"]), "-", "-"])
-    yield ["outbox", "rows", "oldest", "overdue", "replay window left"], rows, "nothing is open"
+    yield ["outbox", "lane", "rows", "oldest", "overdue", "replay window left"], rows, "nothing is open"
+    if found["lanes"]:
+        yield (
+            ["lane", "succeeded a minute", "breaker"],
+            [
+                [f"{row['provider']}/{row['account']}", f"{row['done_per_minute']:.1f}", _breaker(row)]
+                for row in found["lanes"]
+            ],
+            "",
+        )
     yield (
-        ["open dead letters", "rows", "oldest"],
-        [[row["reason"], row["rows"], age(row["oldest"])] for row in found["dead_letters"]],
+        ["open dead letters", "lane", "rows", "oldest"],
+        [
+            [row["reason"], f"{row['provider']}/{row['account'] or '-'}" if row["provider"] else None, row["rows"],
+             age(row["oldest"])]
+            for row in found["dead_letters"]
+        ],
         "no open dead letters",
-    )
+    )  # fmt: skip
     yield (
         ["daemon", "life", "last sign", "last pass", "host", "pid"],
         [[d["kind"], d["life"], age(d["seen"]), age(d["passed"]), d["host"], d["pid"]] for d in found["daemons"]],
@@ -216,3 +233,22 @@ def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object
             ],
             "",
         )
+
+
+def _breaker(lane: dict[str, Any]) -> str:
+    return f"open in {lane['breakers_open']} workers" if lane["breakers_open"] else "closed"
+
+
+def next_commands(found: dict[str, Any]) -> list[str]:
+    """What to type next, the most urgent first; empty where nothing waits for a person."""
+    told: list[str] = []
+    if not any(each["kind"] == "worker" and each["life"] == "alive" for each in found["daemons"]) and found["outbox"]:
+        told.append("idem worker run (no worker is alive)")
+    if any(lane["breakers_open"] for lane in found["lanes"]):
+        told.append("idem doctor (a breaker is open)")
+    if found["dead_letters"]:
+        told.append("idem dlq list")
+    if any(row["status"] == "unknown" for row in found["outbox"]):
+        told.append("idem unknowns list")
+    told += [f"idem resume {name} --reason ..." for name in sorted({each["provider"] for each in found["paused"]})]
+    return told

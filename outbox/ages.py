@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -9,7 +10,7 @@ from psycopg.rows import dict_row
 
 from idem.outbox import telemetry
 from idem.outbox.listing import Record
-from idem.outbox.telemetry import Unsettled
+from idem.outbox.telemetry import OTHER, Lane, LaneAges
 
 INSTALLATION = """
 SELECT i.environment, current_database()::text AS database, i.created_at, statement_timestamp() AS now
@@ -18,31 +19,47 @@ SELECT i.environment, current_database()::text AS database, i.created_at, statem
 # A paused lane grows old on purpose: it is told apart, so that it neither hides nor imitates a fault. What was sent
 # waits for look-ups, all else for calls.
 OUTBOX = """
-SELECT w.status, w.paused, sum(w.rows)::bigint AS rows,
-       extract(epoch FROM statement_timestamp() - min(w.since))::float8 AS oldest,
-       CASE WHEN min(w.due) IS NOT NULL
-            THEN greatest(0, extract(epoch FROM statement_timestamp() - min(w.due)))::float8 END AS overdue,
-       min(w.replay_window_left) AS replay_window_left
-  FROM (SELECT g.*, EXISTS (SELECT FROM idem.lanes l
-                             WHERE l.provider = g.provider AND l.account IN (g.account, '')
-                               AND CASE WHEN g.status IN ('unknown', 'awaiting') THEN l.looks_paused
-                                        ELSE l.paused END) AS paused
-          FROM (SELECT o.status, o.provider, o.account, count(*) AS rows, min(o.status_since) AS since,
-                       -- A claim or a take is late when its lease is over; what waits or rests is due for nobody.
-                       min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
-                                WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
-                       -- What lost commits may have sent may be sent itself for as long (Recovery).
-                       min(extract(epoch FROM coalesce(o.first_sent_at, o.doubted_since)
-                                              - statement_timestamp())::float8 + o.replay_window)
-                           FILTER (WHERE o.status NOT IN ('claimed', 'awaiting') AND o.replay_window > 0
-                                     AND NOT o.key_burned)
-                           AS replay_window_left
-                  FROM idem.outbox o GROUP BY o.status, o.provider, o.account) AS g) AS w
- GROUP BY w.status, w.paused ORDER BY w.status, w.paused
+SELECT g.status, g.provider, g.account, g.rows,
+       EXISTS (SELECT FROM idem.lanes l
+                WHERE l.provider = g.provider AND l.account IN (g.account, '')
+                  AND CASE WHEN g.status IN ('unknown', 'awaiting') THEN l.looks_paused ELSE l.paused END) AS paused,
+       extract(epoch FROM statement_timestamp() - g.since)::float8 AS oldest,
+       CASE WHEN g.due IS NOT NULL
+            THEN greatest(0, extract(epoch FROM statement_timestamp() - g.due))::float8 END AS overdue,
+       g.replay_window_left
+  FROM (SELECT o.status, o.provider, o.account, count(*) AS rows, min(o.status_since) AS since,
+               -- A claim or a take is late when its lease is over; what waits or rests is due for nobody.
+               min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
+                        WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
+               -- What lost commits may have sent may be sent itself for as long (Recovery).
+               min(extract(epoch FROM coalesce(o.first_sent_at, o.doubted_since)
+                                      - statement_timestamp())::float8 + o.replay_window)
+                   FILTER (WHERE o.status NOT IN ('claimed', 'awaiting') AND o.replay_window > 0 AND NOT o.key_burned)
+                   AS replay_window_left
+          FROM idem.outbox o GROUP BY o.status, o.provider, o.account) AS g
+ ORDER BY g.status, g.provider, g.account
 """
 PROOFS = """
-SELECT count(*) AS rows, extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest
-  FROM idem.proofs p
+SELECT n.provider, n.account, count(*) AS rows,
+       extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest
+  FROM idem.proofs p JOIN idem.intents n ON n.id = p.intent_id
+ GROUP BY n.provider, n.account ORDER BY n.provider, n.account
+"""
+# Of the last five minutes, by one range of an index a lane; and how many live workers have its breaker open.
+LANES = """
+SELECT l.provider, l.account, d.done / 5.0::float8 AS done_per_minute,
+       (SELECT count(*) FROM idem.daemons w
+         WHERE w.kind = 'worker' AND w.ended_at IS NULL
+           AND w.seen_at > statement_timestamp() - make_interval(secs => %(silent)s)
+           AND w.last_pass -> 'breakers' ? (l.provider || '/' || l.account))::integer AS breakers_open
+  FROM (SELECT o.provider, o.account FROM idem.operations o UNION SELECT o.provider, o.account FROM idem.outbox o) AS l
+ CROSS JOIN LATERAL (
+       SELECT count(*)::float8 AS done
+         FROM (SELECT FROM idem.intents n
+                WHERE n.provider = l.provider AND n.account = l.account AND n.state = 'completed'
+                  AND n.outcome = 'succeeded' AND n.settled_at > statement_timestamp() - interval '5 min'
+                LIMIT 100000) AS s) AS d
+ ORDER BY l.provider, l.account
 """
 # The oldest is exact, they are counted to ten thousand: of somebody else's events there may be very many.
 UNMATCHED = """
@@ -54,8 +71,14 @@ SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.verdict 
  WHERE e.verdict = 'unmatched' AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = e.id)
 """
 LETTERS = """
-SELECT d.reason, count(*) AS rows, extract(epoch FROM statement_timestamp() - min(d.created_at))::float8 AS oldest
-  FROM idem.dead_letters d WHERE d.resolved_at IS NULL GROUP BY d.reason ORDER BY d.reason
+SELECT d.reason, coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,
+       coalesce(n.account, w.account, d.details ->> 'account') AS account, count(*) AS rows,
+       extract(epoch FROM statement_timestamp() - min(d.created_at))::float8 AS oldest
+  FROM idem.dead_letters d
+  LEFT JOIN idem.intents n ON n.id = d.intent_id
+  LEFT JOIN idem.webhook_events w ON w.id = d.webhook_event_id
+ WHERE d.resolved_at IS NULL
+ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 # Those that live or died without a word, and of each kind the last that ended cleanly.
 DAEMONS = """
@@ -102,7 +125,8 @@ SILENT = 30.0
 
 
 async def ages(connection: AsyncConnection[Any]) -> Record:
-    """Everything at once, in one snapshot: rows by status, stored proofs, open dead letters, daemons, paused lanes."""
+    """Everything at once, in one snapshot: rows by status, stored proofs and open dead letters, each by provider and
+    account; lanes with their rate and breakers, daemons, what is paused, handlers."""
 
     async def all(query: str) -> list[Record]:
         cursor = connection.cursor(row_factory=dict_row)
@@ -113,7 +137,8 @@ async def ages(connection: AsyncConnection[Any]) -> Record:
         return {
             "installation": next(iter(await all(INSTALLATION)), None),
             "outbox": await all(OUTBOX),
-            "proofs": (await all(PROOFS))[0],
+            "proofs": await all(PROOFS),
+            "lanes": await all(LANES),
             "unmatched": (await all(UNMATCHED))[0],
             "dead_letters": await all(LETTERS),
             "daemons": await all(DAEMONS),
@@ -122,21 +147,28 @@ async def ages(connection: AsyncConnection[Any]) -> Record:
         }
 
 
-async def report(connection: AsyncConnection[Any]) -> None:
-    """Set the gauges of what is unsettled. A paused lane is told apart."""
+async def report(connection: AsyncConnection[Any], lanes: Collection[Lane] = ()) -> None:
+    """Set the gauges of what is unsettled. A paused lane is told apart.
+
+    `lanes` are those of the configuration: each has its series, what belongs to none of them is `other`, so that no
+    name from elsewhere makes one.
+    """
     found = await ages(connection)
-    kinds: dict[str, Unsettled] = {}
-    paused: dict[str, Unsettled] = {}
+    known = {*lanes, OTHER}
+    aged: dict[Lane, LaneAges] = {lane: LaneAges() for lane in known}
+
+    def of(row: Record) -> LaneAges:
+        lane = (row["provider"], row["account"])
+        return aged[lane if lane in known else OTHER]
+
     for row in found["outbox"]:
-        of = paused if row["paused"] else kinds
-        of[row["status"]] = Unsettled(row["rows"], row["oldest"] or 0.0, row["overdue"] or 0.0)
-    letters = found["dead_letters"]
-    kinds["proof"] = Unsettled(found["proofs"]["rows"], found["proofs"]["oldest"] or 0.0)
-    kinds["dead_letter"] = Unsettled(
-        sum(letter["rows"] for letter in letters), max((letter["oldest"] or 0.0 for letter in letters), default=0.0)
-    )
-    windows = [row["replay_window_left"] for row in found["outbox"] if row["replay_window_left"] is not None]
-    open_letters = {letter["reason"]: letter["rows"] for letter in letters}
-    telemetry.aged(kinds, paused, open_letters, min(windows, default=None))
+        of(row).add(row["status"], row, paused=row["paused"])
+    for row in found["proofs"]:
+        of(row).add("proof", row)
+    for row in found["dead_letters"]:
+        of(row).add("dead_letter", row)
+        of(row).letters[row["reason"]] += row["rows"]
+    for lane, seen in aged.items():
+        telemetry.aged(lane, seen)
     telemetry.webhooks_wait(found["unmatched"]["rows"], found["unmatched"]["oldest"] or 0.0)
     telemetry.handlers_wait({each["handler"]: (each["events"], each["oldest"]) for each in found["handlers"]})

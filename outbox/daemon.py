@@ -32,8 +32,10 @@ LIFE = "SUPERVISED_LIFE"
 _life = os.environ.pop(LIFE, None)
 
 BEAT = """
-INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens) VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s)
+INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens, last_pass)
+VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s, jsonb_build_object('breakers', %(breakers)s::text[]))
     ON CONFLICT (id) DO UPDATE SET seen_at = statement_timestamp(), tokens = excluded.tokens,
+       last_pass = excluded.last_pass,
        passed_at = CASE WHEN %(passed)s THEN statement_timestamp() ELSE d.passed_at END
 """
 END = """
@@ -67,6 +69,8 @@ class Life:
         self.kind = kind
         self.id = f"{kind}-{uuid4()}" + (f"-{_life}" if _life else "")
         self.tokens: Callable[[], Collection[UUID]] = tuple
+        self.breakers: Callable[[], Collection[str]] = tuple
+        """The lanes whose breaker is open in this process, as provider/account."""
         self.census = Census()
         self.passed = False
 
@@ -81,6 +85,7 @@ class Life:
                 "pid": os.getpid(),
                 "tokens": list(self.tokens()),
                 "passed": self.passed,
+                "breakers": list(self.breakers()),
             },
         )
         self.passed = False

@@ -87,29 +87,29 @@ TRANSITIONS = Counter(
 
 # What is unsettled, as the sweeper sees it.
 ROWS = Gauge(
-    "idem_unsettled", "Rows by status, lanes that are not paused; stored proofs; open dead letters.", ["what"],
+    "idem_unsettled", "Rows by status, lanes that are not paused; stored proofs; open dead letters.", ["what", *LANE],
     multiprocess_mode="mostrecent",
 )  # fmt: skip
 OLDEST = Gauge(
-    "idem_oldest_age_seconds", "Age of the oldest of each.", ["what"], multiprocess_mode="mostrecent"
+    "idem_oldest_age_seconds", "Age of the oldest of each.", ["what", *LANE], multiprocess_mode="mostrecent"
 )  # fmt: skip
-PAUSED_ROWS = Gauge("idem_paused", "Rows by status, paused lanes.", ["what"], multiprocess_mode="mostrecent")
+PAUSED_ROWS = Gauge("idem_paused", "Rows by status, paused lanes.", ["what", *LANE], multiprocess_mode="mostrecent")
 PAUSED_OLDEST = Gauge(
-    "idem_paused_oldest_age_seconds", "Age of the oldest of each, paused lanes.", ["what"],
+    "idem_paused_oldest_age_seconds", "Age of the oldest of each, paused lanes.", ["what", *LANE],
     multiprocess_mode="mostrecent",
 )  # fmt: skip
 OVERDUE = Gauge(
     "idem_overdue_seconds", "How long the row that is due first has been due, by status, lanes that are not paused.",
-    ["what"], multiprocess_mode="mostrecent",
+    ["what", *LANE], multiprocess_mode="mostrecent",
 )  # fmt: skip
 WINDOW = Gauge(
     "idem_replay_window_left_seconds",
     "The least time left in which something unknown may be replayed, or what a restore has left be sent; +Inf if there "
     "is none, negative once it is over.",
-    ["what"], multiprocess_mode="mostrecent",
+    ["what", *LANE], multiprocess_mode="mostrecent",
 )  # fmt: skip
 LETTERS_OPEN = Gauge(
-    "idem_dead_letters_open", "Open dead letters by reason.", ["reason"], multiprocess_mode="mostrecent"
+    "idem_dead_letters_open", "Open dead letters by reason.", ["reason", *LANE], multiprocess_mode="mostrecent"
 )
 LETTERS = Counter("idem_dead_letters_total", "Dead letters opened, by reason.", ["reason"])
 

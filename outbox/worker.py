@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from idem.outbox import fleet
+from idem.outbox import clock, fleet
 from idem.outbox.answers import Renderer
+from idem.outbox.breaker import State
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.daemon import Life
 from idem.outbox.database import Database
@@ -63,6 +64,15 @@ class Worker:
                 known, known.accounts[account], slots=self.settings.slots, margin=self.settings.margin, pacer=pacer
             )
             self.lanes.append(LaneWorker(desk, lane_name, lane, terms))
+        self.life.breakers = self._open_breakers
+
+    def _open_breakers(self) -> list[str]:
+        now = clock.boottime()
+        return [
+            f"{each.name.provider}/{each.name.account}"
+            for each in self.lanes
+            if each.lane.breaker.state(now) is not State.CLOSED
+        ]
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`; then give back what has not begun, finish what runs, settle, and end cleanly."""

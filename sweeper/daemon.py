@@ -118,9 +118,13 @@ class Sweeper:
 
         return one_pass
 
+    @property
+    def _lanes(self) -> list[tuple[str, str]]:
+        return [(name, account) for name, each in self.catalogue.providers.items() for account in each.accounts]
+
     async def _report_ages(self) -> None:
         async with self.database.connection() as connection:
-            await ages.report(connection)
+            await ages.report(connection, self._lanes)
 
     async def _sweep(self, done: Counter[str], until: float) -> bool:
         place = Place()

@@ -32,13 +32,18 @@ async def test_status_shows_the_oldest_of_everything(desk: Desk) -> None:
     assert rows["unknown"]["oldest"] > 190
     assert 0 < rows["unknown"]["replay_window_left"] < 86400
     assert rows["pending"]["replay_window_left"] is None
-    assert found["proofs"]["rows"] == 1
+    assert [(row["provider"], row["account"], row["rows"]) for row in found["proofs"]] == [("keyed", "keyed", 1)]
+    assert {(row["provider"], row["account"]) for row in found["outbox"]} == {("keyed", "keyed")}
+    assert found["lanes"] == [{"provider": "keyed", "account": "keyed", "done_per_minute": 0.0, "breakers_open": 0}]
     assert [(row["reason"], row["rows"]) for row in found["dead_letters"]] == [("rejected", 1)]
     assert found["dead_letters"][0]["oldest"] > 3 * 3600 - 1
     lives = {each["id"]: each["life"] for each in found["daemons"]}
     assert lives == {"worker-a": "alive", "worker-b": "silent", "sweeper-a": "silent"}
     text = (await desk.cli("status")).out
-    for word in ("unknown", "stored proofs", "rejected", "worker", "3h"):
+    for word in (
+        "unknown", "stored proofs", "rejected", "worker", "3h", "keyed/keyed", "succeeded a minute", "idem dlq list",
+        "idem unknowns list",
+    ):  # fmt: skip
         assert word in text
     assert str(held) not in text
 

@@ -511,13 +511,16 @@ async def test_hazard_45_the_age_of_everything_unsettled_is_a_metric(spine: Spin
     await claim_one(spine, "keyless")
     await spine.advance(100)
     async with spine.database.connection() as connection:
-        await ages.report(connection)
+        await ages.report(connection, [("keyed", "keyed"), ("keyless", "keyless")])
 
-    def gauge(name: str, what: str) -> float | None:
-        return REGISTRY.get_sample_value(name, {"what": what})
+    def gauge(name: str, what: str, lane: str = "keyless") -> float | None:
+        return REGISTRY.get_sample_value(name, {"what": what, "provider": lane, "account": lane})
 
     assert gauge("idem_unsettled", "claimed") == 1
     assert (gauge("idem_oldest_age_seconds", "claimed") or 0) >= 100
     assert gauge("idem_unsettled", "held") == 1
     assert gauge("idem_unsettled", "dead_letter") == 1
     assert gauge("idem_unsettled", "pending") == 0
+    assert gauge("idem_unsettled", "dead_letter", "keyed") == 0
+    letters = {"reason": "rejected", "provider": "keyless", "account": "keyless"}
+    assert REGISTRY.get_sample_value("idem_dead_letters_open", letters) == 1

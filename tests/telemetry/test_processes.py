@@ -25,7 +25,7 @@ telemetry.claimed("p", "a", 2)
 telemetry.called("p", "a", uuid4(), 1, "succeeded", 0.2)
 telemetry.passed("worker")
 telemetry.waiting(3)
-telemetry.aged({"pending": telemetry.Unsettled(int(sys.argv[1]), 1.0)}, {}, {}, None)
+telemetry.aged(("p", "a"), telemetry.LaneAges({"pending": telemetry.Unsettled(int(sys.argv[1]), 1.0)}))
 print("ready", flush=True)
 if sys.argv[2:] == ["exposition"]:
     sys.stdout.buffer.write(metrics.exposition()[0])
@@ -68,7 +68,7 @@ def scraped() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 LANE = (("account", "a"), ("provider", "p"))
-PENDING = ("idem_unsettled", (("what", "pending"),))
+PENDING = ("idem_unsettled", (*LANE, ("what", "pending")))
 WAITERS = ("idem_waiters", ())
 
 

@@ -16,12 +16,23 @@ import typer
 if TYPE_CHECKING:
     from idem.outbox.operators.prefixes import Prefix
 
+
+def _config(context: typer.Context, config: Path | None) -> Path | None:
+    # It starts an installation, and all others may look at the one that runs here.
+    if context.resilient_parsing or context.info_name in ("up", "demo"):
+        return config
+    from idem.cli.group import beside
+
+    return beside.take(config)
+
+
 Config: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-c", envvar="IDEM_CONFIG", show_envvar=True, help="The configuration; default ./idem.toml."
+        "--config", "-c", envvar="IDEM_CONFIG", show_envvar=True, callback=_config,
+        help="The configuration; default ./idem.toml, else that of the `idem up` which runs here.",
     ),
-]
+]  # fmt: skip
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON: stable keys, times in UTC.")]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Why: TypeAlias = Annotated[

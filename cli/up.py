@@ -13,6 +13,7 @@ import typer
 from idem.cli import db, opening, streams
 from idem.cli.application import App
 from idem.cli.daemons import Level, Log
+from idem.cli.group import beside
 from idem.cli.options import Config, examples
 from idem.cli.output import say
 from idem.cli.run import Host, Port, Workers
@@ -22,13 +23,12 @@ if TYPE_CHECKING:
     from idem.cli.group.welcome import Address
 
 EXAMPLES = examples("idem up", "idem up --port 8081 --home /tmp/idem-up", "IDEM_DATABASE_URL=postgresql://… idem up")
-HOME = Path(".idem") / "up"
 
 
 def up(
     config: Config = None,
     app: App = None,
-    home: Annotated[Path, typer.Option(help="The folder of its data and files.")] = HOME,
+    home: Annotated[Path, typer.Option(help="The folder of its data and files.")] = beside.HOME,
     workers: Workers = 1,
     host: Host = None,
     port: Port = None,
@@ -75,6 +75,10 @@ def up(
         db.upgrade()
         token = asyncio.run(of_demo(database_at, home))
 
+        running = beside.Running(
+            database, os.environ.get("IDEM_ENVIRONMENT", ""), None if chosen is None else str(chosen.absolute()), app
+        )
+        stack.enter_context(beside.noted(home, running))
         longest = patience(found)
         group = stack.enter_context(gathered(os.environ, database_at, stop, patience=longest, grace=0.0))
         if bank is not None:

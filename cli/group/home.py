@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from idem.cli.group.beside import LOCK
 from idem.outbox.errors import Refusal
 from idem.testing.embedded import acquire, locks
 
@@ -15,7 +16,6 @@ LINGER = 0.5
 """Seconds that the embedded server stays after us; longer only delays the end."""
 GONE = 30.0
 
-_LOCK = "up.lock"
 _DATABASE = "database"
 
 
@@ -23,7 +23,7 @@ _DATABASE = "database"
 def claimed(home: Path) -> Iterator[None]:
     """This folder for us alone, however we end. Raises Refusal if another `idem up` has it, which it names."""
     home.mkdir(parents=True, exist_ok=True)
-    with locks.opened(home / _LOCK) as lock:
+    with locks.opened(home / LOCK) as lock:
         if not locks.try_lock(lock, locks.EXCLUSIVE):
             holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
             raise Refusal(

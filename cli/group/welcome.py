@@ -64,7 +64,10 @@ def text(
     elif operations:
         lines += [f"Ask for {operations[0]}, with what it takes in params.json:", ""]
         lines += [request(address, token, operations[0], "@params.json"), ""]
-    lines.append("Look at it from another terminal:")
+    if database:
+        lines += ["Look at it from another terminal, in this folder:", "", "idem status", "", "or from anywhere:"]
+    else:
+        lines.append("Look at it from another terminal:")
     named = f"IDEM_APP={os.environ.get('IDEM_APP', '')}"
     place = named if config is None else f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
     lines += ["", f"{place} {URL}={shlex.quote(database)} idem status" if database else f"{place} idem status", ""]

@@ -1,0 +1,91 @@
+"""Commands beside a running `idem up`: they find its database and its configuration by themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from idem.cli.output import say
+
+HOME: Final = Path(".idem") / "up"
+LOCK: Final = "up.lock"
+NOTE: Final = "running.json"
+
+URL: Final = "IDEM_DATABASE_URL"
+FILE: Final = "IDEM_CONFIG"
+APP: Final = "IDEM_APP"
+ENVIRONMENT: Final = "IDEM_ENVIRONMENT"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What an `idem up` uses: the URL of its embedded database, its environment's name, and its configuration."""
+
+    database: str
+    environment: str
+    config: str | None = None
+    app: str | None = None
+
+
+@contextlib.contextmanager
+def noted(home: Path, running: Running) -> Iterator[None]:
+    """The note in the folder of `idem up`, for as long as it runs."""
+    note = home / NOTE
+    note.unlink(missing_ok=True)
+    with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({name: getattr(running, name) for name in Running.__dataclass_fields__}, file)
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+
+
+def found() -> Running | None:
+    """The `idem up` that runs in this folder on a database of its own; None where there is none.
+
+    What another account has put there is not believed.
+    """
+    try:
+        lock = os.open(HOME / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        pass  # it holds its folder: it runs
+    else:
+        return None
+    finally:
+        os.close(lock)
+    try:
+        with (HOME / NOTE).open() as file:
+            return Running(**json.load(file)) if os.fstat(file.fileno()).st_uid == os.geteuid() else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def take(config: Path | None) -> Path | None:
+    """The configuration of a command that was given `config`: that of the `idem up` of this folder, where nothing else
+    is said. Its database becomes this process's, and standard error says so.
+
+    Whoever names a database, or a configuration that is not that of `idem up`, means another installation.
+    """
+    running = None if os.environ.get(URL) else found()
+    if running is None or not running.database:
+        return config
+    said = config if config is not None else Path("idem.toml") if Path("idem.toml").exists() else None
+    if said is not None and (running.config is None or said.absolute() != Path(running.config)):
+        return config
+    os.environ[URL] = running.database
+    if running.environment and not os.environ.get(ENVIRONMENT):
+        os.environ[ENVIRONMENT] = running.environment
+    if running.app and not os.environ.get(APP):
+        os.environ[APP] = running.app
+    say(f"the database is that of the `idem up` which runs here, in {HOME}; set {URL} for another one")
+    return config if running.config is None else Path(running.config)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import http.client
+import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 import yaml
+from group.conftest import command, eventually
 
 from idem.cli.main import app
 from idem.outbox.configuration import source
@@ -63,9 +69,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         for line in re.findall(r"^Exec\w+=/opt/idem/bin/idem (.*)$", unit.read_text(), re.MULTILINE):
             for role in sorted(ROLES) if "%i" in line else [""]:
                 yield f"{unit.name} {role}", shlex.split(line.replace("%i", role))
-    dockerfile = (ROOT / "deploy/Dockerfile").read_text()
-    [words] = re.findall(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)
-    yield "Dockerfile", yaml.safe_load(words)
+    for place in ("deploy/Dockerfile", "docs/adopt/image.md"):
+        [words] = re.findall(r"^CMD (\[.*\])$", (ROOT / place).read_text(), re.MULTILINE)
+        yield place, yaml.safe_load(words)
 
 
 @pytest.mark.parametrize(("where", "arguments"), list(commands()))
@@ -77,7 +83,7 @@ def test_every_command_and_option_exists(where: str, arguments: list[str]) -> No
 
 
 def test_all_roles_are_there() -> None:
-    assert set(pods()) == set(roles_of_compose()) == ROLES | {"migrate"}
+    assert set(pods()) == set(roles_of_compose()) - {"bank"} == ROLES | {"migrate"}
 
 
 def variables() -> Iterator[str]:
@@ -169,3 +175,68 @@ def test_the_image_gets_every_package() -> None:
     packages = {entry.name for entry in os.scandir(ROOT) if entry.is_dir() and list(Path(entry).glob("__init__.py"))}
     assert packages - {"tests"} <= kept
     assert {"pyproject.toml", "README.md", "LICENSE"} <= kept
+
+
+def bound() -> Iterator[tuple[str, Path]]:
+    """What compose binds in a fresh clone: where it is in the container, and which file it is."""
+    for service in COMPOSE["services"].values():
+        for volume in service["volumes"] if service["image"] == "idem" else ():
+            source = re.sub(r"\$\{\w+:-(.*)\}", r"\1", volume["source"])
+            yield volume["target"], ROOT / source
+
+
+def test_a_fresh_clone_has_every_file_that_compose_binds() -> None:
+    tracked = subprocess.run(["git", "ls-files", "deploy"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for _, file in bound():
+        assert file.is_file()
+        assert str(file.relative_to(ROOT)) in tracked.stdout.split()
+
+
+@pytest.mark.slow
+async def test_the_roles_of_compose_pay_at_its_bank(
+    db_url: str, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    """Every command of the file, with the file's configuration; only hosts and ports are this machine's."""
+    bank, api = unused_tcp_port_factory(), unused_tcp_port_factory()
+    for target, file in bound():
+        text = file.read_text().replace("http://bank:9000", f"http://127.0.0.1:{bank}")
+        text = text.replace('"0.0.0.0"', '"127.0.0.1"').replace("9000", str(bank))
+        tmp_path.joinpath(Path(target).name).write_text(text)
+    roles = roles_of_compose()
+    environment = {"IDEM_DATABASE_URL": db_url, "IDEM_ENVIRONMENT": "test", "BANK_TOKEN": "development"}
+    assert roles["api"]["environment"].keys() == environment.keys()
+
+    def arguments(role: str) -> list[str]:
+        words = [str(word).replace("/etc/idem/", f"{tmp_path}/") for word in roles[role]["command"]]
+        return [{"0.0.0.0": "127.0.0.1", "8080": str(api)}.get(word, word) for word in words]
+
+    async with command(*arguments("migrate"), env=environment, cwd=tmp_path) as migrate:
+        assert await migrate.end() == 0, migrate.said
+    async with command("token", "create", "demo", "--label", "try", "--json", env=environment, cwd=tmp_path) as made:
+        assert await made.end() == 0, made.said
+    token = json.loads(made.out)["token"]
+    async with contextlib.AsyncExitStack() as stack:
+        running = [
+            await stack.enter_async_context(command(*arguments(role), env=environment, cwd=tmp_path))
+            for role in ("bank", "api", "worker")
+        ]
+
+        def paid() -> bool:
+            connection = http.client.HTTPConnection("127.0.0.1", api, timeout=20)
+            headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "try-1", "Prefer": "wait=10",
+                       "Content-Type": "application/json"}  # fmt: skip
+            try:
+                body = json.dumps({"amount": 1999, "order": "order-1"})
+                connection.request("POST", "/v1/intents/payments.create", body, headers)
+                return connection.getresponse().status == 201
+            except OSError:
+                return False
+            finally:
+                connection.close()
+
+        async def is_paid() -> bool:
+            return await asyncio.to_thread(paid)
+
+        await eventually(is_paid, 90)
+        for each in running:
+            assert await each.stop() == 0, each.said

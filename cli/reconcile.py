@@ -52,7 +52,8 @@ def reconcile(
 ) -> None:
     """Settle once what is unknown: with --now all of it, with --since what was accepted from then on, else what is due.
 
-    Shows what became of each, and what is left. These looks use up none of the schedule. With --since the ledger check
+    Shows what became of each, and what is left. Claims whose lease is over are ended first. These looks use up none of
+    the schedule. With --since the ledger check
     follows: the provider's own list of that time is held against this ledger, and what only one side has becomes a dead
     letter, once.
     """
@@ -78,6 +79,8 @@ def reconcile(
                 await daemon.check_accounts(store=not dry_run)
             async with database.connection() as connection:
                 begin = await opening.time_of(connection, from_then)
+            if not dry_run:
+                await daemon.sweep()
             done = Pass() if dry_run else await daemon.run_once(hasten=now, since=begin)
             if since is not None:
                 seen = await check(database, catalogue, lanes, start, dry_run=dry_run)

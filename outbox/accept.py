@@ -261,7 +261,7 @@ def decision(row: Any) -> Decision | Limited:
                 wait = min(wait, CALLING)
             return InProgress(row.intent_id, row.step, wait, row.provider_reference, interim)
         case "unknown":
-            return Unknown(row.intent_id, wait)
+            return Unknown(row.intent_id, wait, lease_over=row.step == "claimed")
         case "needs_operator":
             return NeedsOperator(row.intent_id, tuple(row.reasons))
         case "mismatch":

@@ -55,10 +55,14 @@ class InProgress:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Bytes may have left and nobody knows the end yet; `retry_after`, in seconds, is the next look."""
+    """Bytes may have left and nobody knows the end yet; `retry_after`, in seconds, is the next look.
+
+    `lease_over`: the row is still claimed, by a lease that has passed, and is to be swept before anybody asks.
+    """
 
     intent_id: UUID
     retry_after: float
+    lease_over: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

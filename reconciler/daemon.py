@@ -22,6 +22,7 @@ from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
 from idem.outbox.sending import StillSending
 from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.sweeping.expired import sweep_expired
 from idem.outbox.sweeping.pages import Place
 from idem.outbox.terms import Terms
 from idem.reconciler import due, schedules, settling, stored, strategies
@@ -202,6 +203,16 @@ class Reconciler:
             while await lane.start() or await lane.pace():
                 await lane.finish()
         return Pass(dict(desk.asked), dict(desk.settled), applied, events, await self._redrive())
+
+    async def sweep(self) -> int:
+        """End every claim whose lease is over, as the sweeper does, so that its row can be asked about; how many."""
+        swept, place = 0, Place()
+        async with self.desk.database.connection() as connection:
+            while not place.over:
+                swept += len(
+                    await sweep_expired(connection, self.catalogue, batch=self.desk.settings.batch, place=place)
+                )
+        return swept
 
     async def check_accounts(self, *, store: bool = True) -> None:
         """Ask, once for each lane, whose account its credentials are. `store`: False writes nothing."""

@@ -29,6 +29,7 @@ from idem.outbox.http.settings import ApiSettings
 from idem.outbox.http.waiting import Waiters
 from idem.outbox.recalling import Retry
 from idem.outbox.states import KeyState
+from idem.outbox.sweeping.expired import sweep_of
 from idem.outbox.wakeup import Nudge
 
 
@@ -81,6 +82,7 @@ class Service:
             if may_create is None and not isinstance(decided, Accepted):
                 self._limits.not_created(caller.tenant)
         self._count(caller, name, said.key, decided)
+        await self._sweep(decided)
         if isinstance(decided, Limited):
             assert may_create is not None
             raise ProblemError("too_many_keys", may_create.text, retry_after=may_create.seconds)
@@ -184,10 +186,17 @@ class Service:
             raise refused
         seconds, end, waited = reading.wait(request, self._settings.wait_cap), found.end, None
         self._count(caller, name, key, end)
+        await self._sweep(end)
         if seconds and isinstance(end, Retrying | InProgress | Unknown):
             end, waited = await self._wait(request, retry.place(found.fingerprint), seconds), int(seconds)
         asked = Asked(known or self._catalogue.cautious(name, "").operation, self._settings.profile, waited)
         return response(answers.answer(asked, end, repeated=not isinstance(found.end, Retrying)))
+
+    async def _sweep(self, decided: End | Limited) -> None:
+        """A request that meets a claim whose lease is over ends it, so that the reconciler asks about it."""
+        if isinstance(decided, Unknown) and decided.lease_over:
+            intent = decided.intent_id
+            await self._store.run(lambda connection: sweep_of(connection, self._catalogue, intent, daemon="api"))
 
     def _count(self, caller: Caller, name: str, key: str, decided: End | Limited) -> None:
         if not isinstance(decided, AtRest):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from psycopg import AsyncConnection
 
@@ -11,7 +12,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change
 from idem.outbox.rows import Found
 from idem.outbox.states import OutboxStatus
-from idem.outbox.sweeping.pages import Place, change_page
+from idem.outbox.sweeping.pages import Make, Place, change_page
 
 EXPIRED = """
 SELECT c.id, c.claimed_until
@@ -32,13 +33,40 @@ async def sweep_expired(
     begins with the oldest lease; with it, where the last page ended.
     """
 
+    done = await change_page(connection, EXPIRED, _ending(catalogue), batch=batch, place=place or Place())
+    for row, change in done:
+        telemetry.swept(row.intent_id, row.attempt, row.holder, change.status)
+    return [change for _, change in done]
+
+
+# By the intent's own index: whoever meets one expired claim ends that one.
+EXPIRED_OF_INTENT = """
+SELECT c.id, c.claimed_until
+  FROM idem.outbox c
+ WHERE c.intent_id = %(intent)s AND CASE WHEN c.status = 'claimed' THEN c.claimed_until <= statement_timestamp() END
+"""
+
+
+async def sweep_of(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID, *, daemon: str) -> bool:
+    """End the claim of one intent, if its lease is over, in a transaction of its own; whether this did it.
+
+    For whoever meets such a claim before the sweeper does: no client hears `outcome_unknown` of a row that nobody will
+    ask about. A row that somebody else has locked is left to them.
+    """
+    done = await change_page(
+        connection, EXPIRED_OF_INTENT, _ending(catalogue), batch=1, place=Place(), values={"intent": intent},
+        daemon=daemon,
+    )  # fmt: skip
+    for row, change in done:
+        telemetry.swept(row.intent_id, row.attempt, row.holder, change.status)
+    return bool(done)
+
+
+def _ending(catalogue: Catalogue) -> Make:
     def make(found: Found) -> Change | None:
         row = found.row
         if row.status is not OutboxStatus.CLAIMED or row.live:
             return None
         return decide.swept(row, found.stored, catalogue.cautious(row.operation, row.provider))
 
-    done = await change_page(connection, EXPIRED, make, batch=batch, place=place or Place())
-    for row, change in done:
-        telemetry.swept(row.intent_id, row.attempt, row.holder, change.status)
-    return [change for _, change in done]
+    return make

@@ -25,11 +25,11 @@ STATEMENTS = {
 VALUES = {
     "at": "'2020-01-01'", "row": "gen_random_uuid()", "batch": "500", "ids": "ARRAY[gen_random_uuid()]",
     "intents": "ARRAY[gen_random_uuid()]", "ttl": "60", "after": "gen_random_uuid()", "age": "86400",
-    "unasked": "86400", "busy": "ARRAY['t']",
+    "unasked": "86400", "intent": "gen_random_uuid()", "busy": "ARRAY['t']",
 }  # fmt: skip
 TYPES = {
     "at": "timestamptz", "row": "uuid", "batch": "bigint", "ids": "uuid[]", "intents": "uuid[]",
-    "ttl": "float8", "after": "uuid", "age": "float8", "unasked": "float8", "busy": "text[]",
+    "ttl": "float8", "after": "uuid", "age": "float8", "unasked": "float8", "intent": "uuid", "busy": "text[]",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from idem.cli import db, opening, streams
+from idem.cli import db, opening, starting, streams
 from idem.cli.application import App, application
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, say, table
@@ -18,7 +18,6 @@ from idem.cli.output import as_json, say, table
 if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
-    from idem.outbox.connecting.address import Address
     from idem.outbox.database import Database, Timeouts
     from idem.reconciler.daemon import Reconciler
 
@@ -167,9 +166,12 @@ def run_daemon(
     address = opening.address(config)
     descriptors.raise_limit()
     telemetry.set_up(json=log == "json", level=level)
-    if wait > 0:
-        asyncio.run(wait_for_database(address, name, wait))
-    asyncio.run(check_database(config, name))
+
+    async def checks() -> None:
+        await check_database(config, name)
+        await check_environment(config, found)
+
+    asyncio.run(starting.ready(address, name, wait, checks))
     beside = None
     if port is not None:
         from idem.outbox.http.beside import Beside
@@ -178,7 +180,6 @@ def run_daemon(
         say(f"metrics on http://{host}:{port}/metrics")
 
     async def started() -> Any:
-        await check_environment(config, found)
         size, timeouts = pool(found) if pool is not None else (4, opening.timeouts(found))
         database = Database(address, name=f"idem {name}", size=size, timeouts=timeouts, on_connect=opening.guard(found))
         await database.open()
@@ -192,35 +193,6 @@ def run_daemon(
     finally:
         if beside is not None:
             beside.close()
-
-
-STARTING = frozenset({"57P03", "53300"})
-"""SQLSTATEs of a server that does not take connections now, and will."""
-
-
-async def wait_for_database(address: Address, name: str, seconds: float) -> None:
-    """Return when the database takes connections; its error if it takes none for `seconds`, or refuses for good."""
-    import psycopg
-
-    from idem.outbox.connecting import session
-    from idem.outbox.daemon import Trouble
-
-    trouble, never = Trouble(name), asyncio.Event()
-    until = asyncio.get_running_loop().time() + seconds
-    while True:
-        try:
-            async with await session.bare(address, name=f"idem {name}"):
-                trouble.over()
-                return
-        except psycopg.OperationalError as error:
-            # With a SQLSTATE a server has answered, and what it says (no such role or database) will not pass.
-            if error.sqlstate is not None and error.sqlstate not in STARTING:
-                raise
-            if error.sqlstate is None and "FATAL" in str(error) and "starting up" not in str(error):
-                raise
-            if asyncio.get_running_loop().time() > until:
-                raise
-            await trouble.away(error, never)
 
 
 async def check_database(config: Path | None, name: str) -> None:

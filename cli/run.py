@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from idem.cli import daemons, opening, streams
+from idem.cli import daemons, opening, starting, streams
 from idem.cli.application import App
 from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
 from idem.cli.options import Config, examples
@@ -94,10 +94,13 @@ def run(
 
 async def _check(config: Path | None, address: Address, wait: float) -> None:
     """What would end every daemon at its start is said once, and ends the command."""
-    if wait > 0:
-        await daemons.wait_for_database(address, "supervisor", wait)
-    await daemons.check_database(config, "supervisor")
-    await daemons.check_environment(config, opening.configuration(config))
+    found = opening.configuration(config)
+
+    async def checks() -> None:
+        await daemons.check_database(config, "supervisor")
+        await daemons.check_environment(config, found)
+
+    await starting.ready(address, "supervisor", wait, checks)
 
 
 def _environment(config: Path | None) -> dict[str, str]:

@@ -107,19 +107,19 @@ async def _looks(config: Path | None) -> AsyncIterator[dict[str, Any]]:
             raise
         except Exception as failed:
             explained = explain(failed)
-            if explained is None or (not seen and not _is_away(failed)):
+            if explained is None or (not seen and not await _is_away(failed, config)):
                 raise
             yield {"at": datetime.now(UTC), "error": explained[0]}
 
 
-def _is_away(failed: Exception) -> bool:
-    from idem.cli.daemons import STARTING
-    from idem.outbox.database import AWAY
+async def _is_away(failed: Exception, config: Path | None) -> bool:
+    from idem.cli import starting
 
-    sqlstate = getattr(failed, "sqlstate", None)
-    if sqlstate is not None:
-        return sqlstate in STARTING
-    return isinstance(failed, AWAY) and ("FATAL" not in str(failed) or "starting up" in str(failed))
+    if not starting.passes(failed):
+        return False
+    return getattr(failed, "sqlstate", None) is not None or not await starting.takes_connections(
+        opening.address(config)
+    )
 
 
 @contextlib.contextmanager

@@ -65,6 +65,22 @@ def _state(error: BaseException) -> str | None:
     return getattr(error, "sqlstate", None)
 
 
+def listening() -> None:
+    """This process hears at once of what is accepted."""
+    metrics.LISTENING.set(1)
+    log.info("listening")
+
+
+def listens_no_more() -> None:
+    """Its session for hints has ended."""
+    metrics.LISTENING.set(0)
+
+
+def listener_away(error: BaseException) -> None:
+    """The session that listens is lost or cannot be made; once until it is back. Work is found by polling meanwhile."""
+    log.warning("listener_away", error=one_line(error), do="nothing: work is found by polling until it is back")
+
+
 class Outage:
     """One line when the database goes away, one a minute while it stays away, one when it is back."""
 

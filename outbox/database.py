@@ -11,16 +11,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import namedtuple_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from idem.outbox.connecting import hindrances, session
 from idem.outbox.connecting.address import Address
-from idem.outbox.connecting.failing import AWAY, REFUSED, DatabaseAway, away
+from idem.outbox.connecting.failing import REFUSED, DatabaseAway, away
 from idem.outbox.connecting.line import Line
 from idem.outbox.connecting.session import Timeouts
 from idem.outbox.errors import one_line
@@ -30,9 +31,16 @@ __all__ = ["AWAY", "REFUSED", "Database", "DatabaseAway", "Hook", "Timeouts", "r
 # The pool writes a line for each failed attempt to connect; the daemons write one for each outage.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR + 1)
 
+AWAY: Final[tuple[type[Exception], ...]] = (DatabaseAway, PoolTimeout, PoolClosed, OSError)
+"""What an unreachable or dying database looks like to the code that uses it."""
+
 Found = TypeVar("Found")
 
 Hook: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[None]]
+
+
+LAST_WORDS: Final = 10.0
+"""Seconds that one wait for the database may last in a process that was told to end."""
 
 
 class Database:
@@ -55,6 +63,8 @@ class Database:
         self._on_connect = on_connect
         self._name = name
         self._refused: Exception | None = None
+        self._lines: WeakSet[Line] = WeakSet()
+        self._hurry: float | None = None
         self._pool: AsyncConnectionPool[Line] = AsyncConnectionPool(
             min_size=1,
             max_size=size,
@@ -82,6 +92,7 @@ class Database:
                     database._refused = error
                     raise
                 database._refused = None
+                database._lines.add(made)
                 return made
 
         return Ours
@@ -95,7 +106,7 @@ class Database:
         await self._pool.close(timeout=2.0)
 
     async def _configure(self, connection: Line) -> None:
-        connection.silence = self.timeouts.silence()
+        connection.silence = self._hurry or self.timeouts.silence()
         try:
             await session.make_ours(connection, self.address, self._name, self.timeouts)
             await hindrances.refuse(connection)
@@ -137,7 +148,19 @@ class Database:
     async def dedicated(self) -> Line:
         """A connection outside the pool (LISTEN, probes); the caller closes it. Raises one of `AWAY`, and ConfigError
         behind a pooler that keeps no sessions."""
-        return await session.connect(self.address, name=self._name, timeouts=self.timeouts)
+        line = await session.connect(self.address, name=self._name, timeouts=self.timeouts)
+        self._lines.add(line)
+        if self._hurry is not None:
+            line.hasten(self._hurry)
+        return line
+
+    async def hasten_after(self, stop: asyncio.Event, seconds: float = LAST_WORDS) -> None:
+        """Once `stop` is set, no wait for this database lasts longer than so many seconds: a process that was told to
+        end must not wait on a silent line until its supervisor kills it."""
+        await stop.wait()
+        self._hurry = seconds
+        for line in list(self._lines):
+            line.hasten(seconds)
 
 
 _left: set[asyncio.Task[Any]] = set()

@@ -170,6 +170,10 @@ STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed becaus
 STATEMENTS_REFUSED = Counter(
     "idem_statements_refused_total", "Statements of a daemon that a lock or a time limit kept from running.", ["daemon"]
 )
+LISTENING = Gauge(
+    "idem_listening", "Workers whose session for hints stands; the others find work by polling.",
+    multiprocess_mode="livesum",
+)  # fmt: skip
 RESULTS_HELD = Gauge(
     "idem_results_held", "Results of calls that wait, because another session holds their row.",
     multiprocess_mode="livesum",

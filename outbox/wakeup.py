@@ -11,7 +11,7 @@ import asyncio
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sqlalchemy import Connection, event
 
@@ -20,7 +20,8 @@ from idem.outbox.connecting.address import Address
 
 if TYPE_CHECKING:
     import asyncpg
-    import psycopg
+
+    from idem.outbox.connecting.line import BlockingLine
 
 PATIENCE = 5.0
 """Seconds for one connection or one hint."""
@@ -106,7 +107,7 @@ class _Psycopg:
 
         self._connect = bare_sync
         self._address = address
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: BlockingLine | None = None
 
     def hint(self) -> None:
         try:
@@ -115,6 +116,7 @@ class _Psycopg:
                     # Behind a pooler in transaction mode a statement that was prepared is another program's.
                     self._address, name="idem nudge", connect_timeout=PATIENCE, prepare_threshold=None
                 )  # fmt: skip
+                self._connection.silence = PATIENCE
             self._connection.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
         except Exception:  # whatever a driver may raise: nothing depends on a hint
             self._connection = None

@@ -78,6 +78,7 @@ class Worker:
         """Work until `stop`; then give back what has not begun, finish what runs, settle, and end cleanly."""
         listener = Listener(self.database)
         listening = asyncio.create_task(listener.run(stop))
+        hastening = asyncio.create_task(self.database.hasten_after(stop))
         # It is a sign of life until nothing of this process can act any more.
         ended = asyncio.Event()
         living = asyncio.create_task(self.life.run(self.database, ended))
@@ -107,7 +108,8 @@ class Worker:
         settling.cancel()
         await telling
         ended.set()
-        await asyncio.gather(listening, living, settling, *checking, return_exceptions=True)
+        hastening.cancel()
+        await asyncio.gather(hastening, listening, living, settling, *checking, return_exceptions=True)
         if not any(lane.left_running for lane in self.lanes):
             await self.life.end(self.database)
         await self.close()

@@ -233,12 +233,14 @@ class Reconciler:
         ended = asyncio.Event()
         living = asyncio.create_task(self.desk.life.run(self.desk.database, ended))
         checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
+        hastening = asyncio.create_task(self.desk.database.hasten_after(stop))
         await passes.run(self.desk.life)
         for check in checking:
             check.cancel()
         await asyncio.gather(*checking, return_exceptions=True)
         await asyncio.gather(*(lane.finish() for lane in self.lanes), *(hints.finish() for hints in self.hints))
         ended.set()
+        hastening.cancel()
         await living
         if not self.desk.left_running:
             await self.desk.life.end(self.desk.database)

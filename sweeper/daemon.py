@@ -107,8 +107,10 @@ class Sweeper:
         passes.add("ages", self._report_ages, AGES_INTERVAL)
         passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
         living = asyncio.create_task(self.life.run(self.database, stop))
+        hastening = asyncio.create_task(self.database.hasten_after(stop))
         await passes.run(self.life)
         await living
+        hastening.cancel()
         await self.life.end(self.database)
 
     def _timed(self, work: Callable[[Counter[str], float], Awaitable[bool]], seconds: float) -> Callable[[], Any]:

@@ -11,16 +11,12 @@ from typing import Final
 
 import psycopg
 from psycopg import errors
-from psycopg_pool import PoolClosed, PoolTimeout
 
 
 class DatabaseAway(psycopg.OperationalError):
     """The connection is lost, cannot be made or is silent, or the server takes no writes now: nothing is known about
     what was under way, and every other statement would fail like this one."""
 
-
-AWAY: Final[tuple[type[Exception], ...]] = (DatabaseAway, PoolTimeout, PoolClosed, OSError)
-"""What an unreachable or dying database looks like to the code that uses `outbox.database`."""
 
 REFUSED: Final[tuple[type[Exception], ...]] = (
     errors.LockNotAvailable,
@@ -52,11 +48,15 @@ def away(error: BaseException, *, closed: bool = False) -> DatabaseAway | None:
     """
     if isinstance(error, DatabaseAway):
         return error
-    if not isinstance(error, psycopg.Error) or isinstance(error, AWAY):
+    if not isinstance(error, psycopg.Error):
         return None
     state = error.sqlstate
     if state is None:
         lost = closed or isinstance(error, psycopg.OperationalError)
     else:
         lost = closed or state in AWAY_STATES or state[:2] in AWAY_CLASSES
-    return DatabaseAway(str(error).strip() or type(error).__name__) if lost else None
+    if not lost:
+        return None
+    found = DatabaseAway(str(error).strip() or type(error).__name__)
+    found.sqlstate = state
+    return found

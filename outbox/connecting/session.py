@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection
 
 from idem.outbox.connecting.address import Address
-from idem.outbox.connecting.line import Line
+from idem.outbox.connecting.line import BlockingLine, Line
 from idem.outbox.connecting.pooler import refuse_pooler, refuse_pooler_sync
 
 
@@ -118,9 +118,9 @@ async def bare(address: Address, *, name: str, connect_timeout: float = 5.0, **m
     return await Line.connect(address.now(), **{**options(name, connect_timeout), **more})
 
 
-def bare_sync(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> Connection[Any]:
+def bare_sync(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> BlockingLine:
     """The same for synchronous code."""
-    return Connection.connect(address.now(), **{**options(name, connect_timeout), **more})
+    return BlockingLine.connect(address.now(), **{**options(name, connect_timeout), **more})
 
 
 async def make_ours(connection: AsyncConnection[Any], address: Address, name: str, timeouts: Timeouts) -> None:
@@ -145,12 +145,11 @@ async def connect(address: Address | str, *, name: str, timeouts: Timeouts | Non
     return connection
 
 
-def connect_sync(
-    address: Address | str, *, name: str, timeouts: Timeouts | None = None, **more: Any
-) -> Connection[Any]:
+def connect_sync(address: Address | str, *, name: str, timeouts: Timeouts | None = None, **more: Any) -> BlockingLine:
     """The same for synchronous code."""
     limits, address = timeouts or Timeouts(), Address.of(address)
     connection = bare_sync(address, name=name, connect_timeout=limits.connect, **more)
+    connection.silence = limits.silence()
     try:
         refuse_pooler_sync(connection, lambda: bare_sync(address, name=name, connect_timeout=limits.connect))
         connection.execute(SETTINGS, parameters(settings(limits)))

@@ -164,7 +164,9 @@ class HandlerRunner:
     async def _tell(self, item: Item) -> None:
         handler, line = self.handlers[item.handler], self._lines[item.handler]
         turn = Turn(item, handler, self._limit)
-        seat = line.free.pop() if line.free else Seat(self._address, handler, self._ended)
+        seat = (
+            line.free.pop() if line.free else Seat(self._address, handler, self._ended, silence=self._limit + 5 * GRACE)
+        )
         ended = self._ending[seat] = asyncio.get_running_loop().create_future()
         seat.put(turn)
         done, _ = await asyncio.wait([ended], timeout=self._limit)

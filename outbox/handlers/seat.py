@@ -24,6 +24,8 @@ from idem.outbox.handlers.handling import ASYNC, Handler
 from idem.outbox.handlers.turn import Fate, Turn, told, told_async
 
 NAME: Final = "idem-handlers"
+SILENCE: Final = 75.0
+"""Seconds without an answer after which a handler's line is given up: longer than its turn may take."""
 OPTIONS: Final[Mapping[str, Any]] = {"autocommit": False, "connect_timeout": 10, "prepare_threshold": None}
 
 Ended = Callable[["Seat", Fate | BaseException], None]
@@ -32,8 +34,9 @@ Ended = Callable[["Seat", Fate | BaseException], None]
 class Seat:
     """One thread and one connection for one handler. `ended` is called in the loop that made it, after each turn."""
 
-    def __init__(self, address: Address, handler: Handler, ended: Ended) -> None:
+    def __init__(self, address: Address, handler: Handler, ended: Ended, *, silence: float = SILENCE) -> None:
         self._address = address
+        self._silence = silence
         self._handler = handler
         self._way, self._kind = handler.way()
         self._ended = ended
@@ -70,11 +73,11 @@ class Seat:
     def _run(self) -> None:
         if self._way in ASYNC:
             with asyncio.Runner() as runner:
-                engine = async_engine(self._address)
+                engine = async_engine(self._address, silence=self._silence)
                 self._serve(lambda turn: runner.run(self._turn_async(engine, turn)))
                 runner.run(engine.dispose())
             return
-        engine_ = sync_engine(self._address)
+        engine_ = sync_engine(self._address, silence=self._silence)
 
         def one(turn: Turn) -> Fate:
             with engine_.connect() as connection:
@@ -106,21 +109,29 @@ class Seat:
             self._running = None
 
 
-def sync_engine(address: Address) -> Engine:
+def sync_engine(address: Address, *, silence: float = SILENCE) -> Engine:
     """An engine of one connection, READ COMMITTED whatever the role's default is; errors never show parameters."""
+
+    def connect() -> psycopg.Connection[Any]:
+        connection = session.bare_sync(address, name=NAME, **OPTIONS)
+        connection.silence = silence
+        return connection
+
     engine = create_engine(
-        "postgresql+psycopg://", creator=lambda: session.bare_sync(address, name=NAME, **OPTIONS), poolclass=QueuePool,
+        "postgresql+psycopg://", creator=connect, poolclass=QueuePool,
         pool_size=1, max_overflow=0, hide_parameters=True, isolation_level="READ COMMITTED",
     )  # fmt: skip
     _clean(engine)
     return engine
 
 
-def async_engine(address: Address) -> AsyncEngine:
+def async_engine(address: Address, *, silence: float = SILENCE) -> AsyncEngine:
     """The same for asynchronous handlers."""
 
     async def connect(*_: Any, **__: Any) -> psycopg.AsyncConnection[Any]:
-        return await session.bare(address, name=NAME, **OPTIONS)
+        connection = await session.bare(address, name=NAME, **OPTIONS)
+        connection.silence = silence
+        return connection
 
     engine = create_async_engine(
         "postgresql+psycopg://", async_creator=connect, poolclass=AsyncAdaptedQueuePool,

@@ -94,6 +94,7 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "provider_key",
         "hmac_sha256",
         "lane_room",
+        "lane_turn",
         "first_uuid7",
         "forget_handler",
     ),

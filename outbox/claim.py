@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.change import Row
 from idem.outbox.contract import FrozenRequest
-from idem.outbox.database import AWAY, REFUSED, Database, records
+from idem.outbox.database import AWAY, REFUSED, Database, DatabaseAway, records
 from idem.outbox.lane_names import LaneName
 from idem.outbox.recovery.window import MAY_BE_SENT
 from idem.outbox.states import KeyState, OutboxStatus
@@ -56,6 +56,10 @@ WITH RECURSIVE room AS MATERIALIZED (
     SELECT CASE WHEN NOT EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
                   OR EXISTS (SELECT FROM idem.lanes l
                               WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '') AND l.paused) THEN 0
+                WHEN %(exact)s
+                THEN greatest(0, idem.lane_turn(%(provider)s, %(account)s, %(concurrency)s::integer,
+                                                %(asking)s::integer, false, %(limit)s::integer + %(keep)s::integer)
+                                 - %(keep)s::integer)
                 ELSE greatest(0, idem.lane_room(%(provider)s, %(account)s, %(concurrency)s::integer,
                                                 %(asking)s::integer, false, %(limit)s::integer + %(keep)s::integer)
                                  - %(keep)s::integer) END AS n
@@ -130,7 +134,8 @@ SELECT a.room,
               c.sweeps, c.misses, c.marks_start, c.traceparent, c.tenant_id,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
               extract(epoch FROM statement_timestamp() - c.doubted_since)::float8 AS doubted_for,
-              r.method, r.path, r.headers, r.body
+              r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
+              CASE WHEN NOT %(exact)s THEN r.body END AS body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
 """  # noqa: S608
 
@@ -174,17 +179,14 @@ async def claim(
         "keep": keep,
         "spare": spare,
         "after": turns.after,
+        "exact": takes_turns(lane),
     }
     cursor = records(connection)
-    if lane.exact and lane.concurrency is not None:
-        # The claim counts in a statement of its own, so that it sees what the last holder of the lock has claimed.
-        async with connection.transaction():
-            await lock(connection, lane)
-            await cursor.execute(CLAIM, parameters, prepare=True)
-            found = await cursor.fetchall()
-    else:
-        await cursor.execute(CLAIM, parameters, prepare=True)
-        found = await cursor.fetchall()
+    await cursor.execute(CLAIM, parameters, prepare=True)
+    found = await cursor.fetchall()
+    if takes_turns(lane):
+        rest = await frozen(connection, [record.id for record in found if record.id is not None])
+        found = [r if r.id is None else r._replace(headers=rest[r.id][0], body=rest[r.id][1]) for r in found]
     claimed = [
         Claimed(
             row=Row(
@@ -210,16 +212,31 @@ async def claim(
     return claimed
 
 
-LOCK_LANE = "SELECT provider FROM idem.lanes WHERE provider = %(provider)s AND account = %(account)s FOR NO KEY UPDATE"
-ADD_LANE = "INSERT INTO idem.lanes (provider, account) VALUES (%(provider)s, %(account)s) ON CONFLICT DO NOTHING"
+def takes_turns(lane: LaneName) -> bool:
+    """Whether all who claim or take in this lane do so one after the other, so that its limit is never exceeded.
+
+    The lane is locked inside the statement that claims: a process that is frozen holds no turn. What that statement
+    gives back is small for the same reason: an answer that nobody reads must fit on its way.
+    """
+    return lane.exact and lane.concurrency is not None
 
 
-async def lock(connection: AsyncConnection[Any], lane: LaneName) -> None:
-    """Take turns with all others that claim or take in this lane, until this transaction ends."""
-    which = {"provider": lane.provider, "account": lane.account}
-    if await (await connection.execute(LOCK_LANE, which, prepare=True)).fetchone() is None:
-        await connection.execute(ADD_LANE, which)
-        await connection.execute(LOCK_LANE, which, prepare=True)
+FROZEN = """
+SELECT o.id, r.headers, r.body
+  FROM idem.outbox o JOIN idem.requests r ON r.outbox_id = o.id AND r.generation = o.generation
+ WHERE o.id = ANY (%(ids)s)
+"""
+
+
+async def frozen(connection: AsyncConnection[Any], rows: Sequence[UUID]) -> dict[UUID, tuple[Any, bytes]]:
+    """Headers and body of rows that were claimed just now. Raises DatabaseAway: the claim counts as lost then."""
+    if not rows:
+        return {}
+    try:
+        found = await (await connection.execute(FROZEN, {"ids": list(rows)})).fetchall()
+    except REFUSED as error:
+        raise DatabaseAway(str(error)) from error
+    return {row: (headers, bytes(body)) for row, headers, body in found}
 
 
 # A CASE, because a condition on token or status lets the planner read the partial index of all claims for one row.

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.claim import FORMAT_VERSIONS, lock
+from idem.outbox.claim import FORMAT_VERSIONS, frozen, takes_turns
 from idem.outbox.contract import Contract, FrozenRequest
 from idem.outbox.database import records
 from idem.outbox.lane_names import LaneName
@@ -90,6 +90,9 @@ WITH pause AS MATERIALIZED (
       FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
 ), room AS MATERIALIZED (
     SELECT CASE WHEN p.calls AND p.looks THEN 0
+                WHEN %(exact)s
+                THEN idem.lane_turn(%(provider)s, %(account)s, %(concurrency)s::integer, %(asking)s::integer, true,
+                                    %(limit)s::integer)
                 ELSE idem.lane_room(%(provider)s, %(account)s, %(concurrency)s::integer, %(asking)s::integer, true,
                                     %(limit)s::integer) END AS n
       FROM pause p
@@ -100,6 +103,10 @@ WITH pause AS MATERIALIZED (
        AND c.provider = %(provider)s AND c.account = %(account)s
        AND c.available_at <= statement_timestamp()
        AND (c.claim_token IS NULL OR c.claimed_until <= statement_timestamp())
+       -- The end of an expired take is evidence of its intent: one that another session holds waits.
+       AND CASE WHEN c.claim_token IS NULL THEN true
+                ELSE (SELECT n.id FROM idem.intents n WHERE n.id = c.intent_id FOR KEY SHARE SKIP LOCKED)
+                     IS NOT NULL END
        AND c.origin = %(origin)s
        AND c.operation = ANY (%(operations)s)
        AND c.format_version = ANY (%(formats)s)
@@ -166,7 +173,8 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
                                           t.generation + g)::text
                    FROM idem.installation i, idem.intents n, generate_series(1, %(later)s) AS g
                   WHERE n.id = t.intent_id) ELSE '{}' END AS later_keys,
-       r.method, r.path, r.headers, r.body
+       r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
+       CASE WHEN NOT %(exact)s THEN r.body END AS body
   FROM taken t LEFT JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
 """
 
@@ -210,13 +218,12 @@ async def take(
         "asking": lane.asking,
         "renews": contract.replays or contract.cancel is not None,
         "later": LATER_KEYS,
+        "exact": takes_turns(lane),
     }
-    if lane.exact and lane.concurrency is not None:
-        async with connection.transaction():
-            await lock(connection, lane)
-            found = await (await records(connection).execute(TAKE, parameters)).fetchall()
-    else:
-        found = await (await records(connection).execute(TAKE, parameters)).fetchall()
+    found = await (await records(connection).execute(TAKE, parameters)).fetchall()
+    if takes_turns(lane):
+        rest = await frozen(connection, [r.id for r in found if r.method is not None])
+        found = [r if r.method is None else r._replace(headers=rest[r.id][0], body=rest[r.id][1]) for r in found]
     return [
         Taken(
             id=r.id,

@@ -111,3 +111,21 @@ BEGIN
     END IF;
     RETURN greatest(0, least(p_wanted, p_concurrency - held - due));
 END $$;
+
+-- The same for a lane whose limit is exact: it takes turns, in the statement that claims. The lock ends with that
+-- statement, and no process that is frozen after it was sent holds up the others. VOLATILE, so that what is counted
+-- after the wait is what the last holder of the lock has claimed.
+CREATE FUNCTION idem.lane_turn(
+    p_provider text, p_account text, p_concurrency integer, p_asking integer, p_asks boolean, p_wanted integer
+) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    room integer;
+BEGIN
+    PERFORM FROM idem.lanes l WHERE l.provider = p_provider AND l.account = p_account FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        INSERT INTO idem.lanes (provider, account) VALUES (p_provider, p_account) ON CONFLICT DO NOTHING;
+        PERFORM FROM idem.lanes l WHERE l.provider = p_provider AND l.account = p_account FOR NO KEY UPDATE;
+    END IF;
+    SELECT idem.lane_room(p_provider, p_account, p_concurrency, p_asking, p_asks, p_wanted) INTO room;
+    RETURN room;
+END $$;

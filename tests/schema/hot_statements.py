@@ -105,7 +105,7 @@ LANE = {"provider": "p0", "account": "a0", "origin": "https://bank.test", "opera
         "formats": [1], "environment": "test"}  # fmt: skip
 HOLD = {
     "token": uuid4(), "holder": "w", "lease": 30.0, "limit": BATCH, "turns": 100, "after": "t3", "asking": 1000,
-    "keep": 1, "spare": False, "window": 86200.0,
+    "keep": 1, "spare": False, "exact": False, "window": 86200.0,
 }  # fmt: skip
 LONG_AGO = datetime.now(UTC) - timedelta(days=5)
 
@@ -174,7 +174,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     by_name: dict[str, Values] = {
         "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
-        "claim.LOCK_LANE": LANE, "claim.ADD_LANE": LANE,
+        "claim.FROZEN": {"ids": claimed},
         "claim.OWN_CLAIMS": {"token": TOKEN, **LANE},
         "begin.BEGIN": asked | {"token": uuid4(), "holder": "inline-1", "lease": 60.0},
         "renewal.RENEW": {"id": claimed[0], "token": TOKEN, "attempt": 1, "lease": 60.0, "renew_for": 900.0},

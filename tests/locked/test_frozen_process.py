@@ -1,0 +1,107 @@
+"""A process that is frozen while it takes its turn in a lane with an exact limit keeps nobody else from theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import replace
+
+import psycopg
+import pytest
+from fix_spine import Spine
+
+from idem.outbox import claim as claims
+from idem.outbox import clock
+from idem.outbox.change import Row
+from idem.outbox.contract import LookupRule
+from idem.outbox.database import Database
+from idem.outbox.lane_names import LaneName, lane_names
+from idem.reconciler import due
+
+WORKER = """
+import asyncio, json, sys
+from idem.outbox import claim, clock
+from idem.outbox.database import Database, Timeouts
+from idem.outbox.lane_names import LaneName
+
+async def main(url, lane):
+    database = Database(url, name="frozen", timeouts=Timeouts(idle_in_transaction=600, lock=600, statement=600))
+    await database.open()
+    async with database.connection() as connection:
+        print("ready", flush=True)
+        await claim.claim(connection, lane, token=claim.new_token(), holder="frozen", lease=60, limit=1,
+                          now=clock.boottime())
+
+fields = json.loads(sys.argv[2])
+asyncio.run(main(sys.argv[1], LaneName(**{**fields, "operations": tuple(fields["operations"])})))
+"""
+
+
+def exact(spine: Spine) -> LaneName:
+    return replace(lane_names(spine.catalogue)["keyed", "keyed"][0], exact=True, concurrency=4)
+
+
+async def one(database: Database, lane: LaneName) -> list[Row]:
+    async with database.connection() as connection:
+        found = await claims.claim(
+            connection, lane, token=claims.new_token(), holder="other", lease=60, limit=1, now=clock.boottime()
+        )
+    assert all(each.request.body for each in found)
+    return [each.row for each in found]
+
+
+@pytest.mark.parametrize("who", ["worker", "reconciler"])
+async def test_a_frozen_worker_holds_no_turn(spine: Spine, who: str) -> None:
+    import json
+    from dataclasses import asdict
+
+    lane = exact(spine)
+    for number in range(3):
+        spine.accepted(f"k{number}")
+    await one(spine.database, lane)  # the lane has its row now
+    with psycopg.connect(spine.url) as session:
+        session.execute("SELECT FROM idem.lanes WHERE provider = 'keyed' AND account = 'keyed' FOR NO KEY UPDATE")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WORKER, spine.url, json.dumps(asdict(lane)), stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(60):
+                while not await waits(spine):
+                    await asyncio.sleep(0.05)
+            os.kill(process.pid, signal.SIGSTOP)
+            session.rollback()
+            # Its statement has what it waited for, and nobody reads its answer.
+            async with asyncio.timeout(60):
+                while not await spine.all("SELECT FROM idem.outbox WHERE claimed_by = 'frozen'"):
+                    await asyncio.sleep(0.05)
+            if who == "worker":
+                assert len(await asyncio.wait_for(one(spine.database, lane), 30)) == 1
+            else:
+                async with spine.database.connection() as connection:
+                    taken = await asyncio.wait_for(
+                        due.take(
+                            connection, lane, replace(spine.catalogue.providers["keyed"].contract, lookup=LookupRule()),
+                            token=claims.new_token(), holder="other", lease=60, limit=1, now=clock.boottime(),
+                        ), 30,
+                    )  # fmt: skip
+                assert taken == []
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            await process.communicate()
+
+
+async def waits(spine: Spine) -> bool:
+    """Whether the process waits for its turn."""
+    return bool(
+        await spine.all("SELECT FROM pg_stat_activity WHERE application_name = 'frozen' AND wait_event_type = 'Lock'")
+    )
+
+
+async def test_an_exact_limit_is_never_exceeded_by_many_at_once(spine: Spine) -> None:
+    lane = exact(spine)
+    for number in range(12):
+        spine.accepted(f"k{number}")
+    taken = await asyncio.gather(*(one(spine.database, lane) for _ in range(8)))
+    assert sum(map(len, taken)) == 4

@@ -123,6 +123,7 @@ class Contract:
     pending_schedule: tuple[float, ...] = (60, 600, 3600, 21600, 86400)
     pending_limit: float = 864000.0
     throttles_before_execution: bool = False
+    traceparent: bool = True
     unlisted_4xx: Literal["hold", "answer"] = "hold"
     retry_after_cap: float = 21600.0
     on_unsettleable: OnUnsettleable = "operator"

@@ -14,6 +14,7 @@ from idem.outbox.errors import ConfigError
 from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
 from idem.outbox.pacing import Pacer
 from idem.outbox.provider import Item, Provider, Question
+from idem.outbox.providers import tracing
 from idem.outbox.questioning import Cancelled, Told, observed
 from idem.outbox.redaction import quoted
 from idem.outbox.resolve import Resolver
@@ -258,6 +259,8 @@ class Lane:
                 if self._closed or not (self.served or always):
                     why = "the lane is closed" if self._closed else "the credentials are of another account"
                     return NotSent(Seen(note=f"given back: {why}"), given_back=True)
+                if self.provider.contract.traceparent:
+                    request = tracing.traced(request)
                 return await self._transport.exchange(
                     self.account, request, lease_ends=lease_ends, start=start, mark_start=mark_start
                 )

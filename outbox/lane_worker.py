@@ -19,6 +19,7 @@ from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
 from idem.outbox.probe import Probe
+from idem.outbox.providers import tracing
 from idem.outbox.reports import Report
 from idem.outbox.sending import StillSending
 from idem.outbox.settings import WorkerSettings
@@ -243,7 +244,7 @@ class LaneWorker:
 
     def _start(self, claimed: Claimed) -> None:
         flight = InFlight(claimed, self._terms[claimed.row.operation])
-        task = asyncio.create_task(self._call(flight))
+        task = asyncio.create_task(self._traced(flight))
         self._tasks[task] = flight
         task.add_done_callback(self._done)
 
@@ -253,6 +254,10 @@ class LaneWorker:
         if not task.cancelled() and (error := task.exception()) is not None:
             telemetry.broken("worker", error, f"calling for {flight.claimed.row.intent_id}")
             self._desk.settler.let_go(flight.claimed.row.token)
+
+    async def _traced(self, flight: InFlight) -> None:
+        with tracing.of_row(flight.claimed.traceparent):
+            await self._call(flight)
 
     async def _call(self, flight: InFlight) -> None:
         claimed, row = flight.claimed, flight.claimed.row

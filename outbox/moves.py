@@ -50,6 +50,7 @@ class Moved:
     seen: str | None = None
     waited: float = 0.0
     letters: tuple[str, ...] = ()
+    traceparent: str | None = None
 
 
 Told: TypeAlias = Callable[[], None]
@@ -101,6 +102,7 @@ def moved(what: Moved) -> None:
         intent=str(what.intent), attempt=what.attempt, source=what.source, kind=what.kind,
         from_state=_text(what.from_state), to_state=_text(what.to_state),
         from_status=_text(what.from_status), to_status=_text(to_status),
+        **({} if what.traceparent is None else {"traceparent": what.traceparent}),
     )  # fmt: skip
 
 

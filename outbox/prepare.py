@@ -15,6 +15,7 @@ from idem.outbox.decisions import Mismatch
 from idem.outbox.errors import ConfigError, IdemError, ParamsInvalid, Unrenderable
 from idem.outbox.operation import Operation
 from idem.outbox.provider import Provider
+from idem.outbox.providers import tracing
 
 REFUSED_NOW: Final = (ParamsInvalid, Unrenderable, ConfigError)
 """What `prepare` raises of a request that the operation may have accepted under an earlier configuration."""
@@ -92,7 +93,7 @@ def prepare(
         provider=provider,
         provider_key=provider_key,
         request=_frozen(known, provider, params, str(provider_key)),
-        traceparent=traceparent,
+        traceparent=tracing.valid(traceparent),
         query=query,
     )
 

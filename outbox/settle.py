@@ -71,7 +71,8 @@ WITH input AS MATERIALIZED (
     SELECT p.id FROM idem.proofs p WHERE p.id = ANY (%(folds)s) AND p.id <> ALL (ARRAY(SELECT f.id FROM proofs f))
 ), matched AS MATERIALIZED (
     SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
-           o.provider, o.account, extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited,
+           o.provider, o.account, o.traceparent,
+           extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited,
            n.state AS from_state, n.created_at AS wanted_first, n.tenant_id, n.operation, n.idempotency_key, n.label,
            statement_timestamp() AS at
       FROM input i
@@ -191,7 +192,7 @@ WITH input AS MATERIALIZED (
     DELETE FROM idem.proofs p USING matched m, jsonb_array_elements_text(m.folds) AS f (id) WHERE p.id = f.id::uuid
 )
 SELECT m.id, m.tenant_id, m.operation, m.idempotency_key, m.intent_id, m.attempt, m.source, m.kind, m.seen,
-       m.from_state, m.to_state, m.from_status, m.to_status, m.provider, m.account, m.waited, b.reasons
+       m.from_state, m.to_state, m.from_status, m.to_status, m.provider, m.account, m.waited, m.traceparent, b.reasons
   FROM matched m LEFT JOIN opened b ON b.intent_id = m.intent_id
 """
 
@@ -248,5 +249,5 @@ def _moved(row: Any) -> Moved:
         tenant=row.tenant_id, operation=row.operation, key=row.idempotency_key, intent=row.intent_id,
         attempt=row.attempt, source=row.source, kind=row.kind, from_state=row.from_state, to_state=row.to_state,
         from_status=row.from_status, to_status=row.to_status, provider=row.provider, account=row.account,
-        seen=row.seen, waited=row.waited, letters=tuple(row.reasons or ()),
+        seen=row.seen, waited=row.waited, letters=tuple(row.reasons or ()), traceparent=row.traceparent,
     )  # fmt: skip

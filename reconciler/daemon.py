@@ -20,6 +20,7 @@ from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName, lane_names
 from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
+from idem.outbox.providers import tracing
 from idem.outbox.sending import StillSending
 from idem.outbox.settings import ReconcilerSettings
 from idem.outbox.sweeping.expired import sweep_expired
@@ -108,7 +109,7 @@ class LaneReconciler:
             desk.held.let_go(token)
         for row in rows:
             desk.held.hold(token)
-            task = asyncio.create_task(self._settle(row))
+            task = asyncio.create_task(self._traced(row))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return len(rows)
@@ -132,6 +133,10 @@ class LaneReconciler:
                 task.cancel()
             if running:
                 await asyncio.wait(running)
+
+    async def _traced(self, taken: Taken) -> None:
+        with tracing.of_row(taken.traceparent):
+            await self._settle(taken)
 
     async def _settle(self, taken: Taken) -> None:
         desk, terms = self._desk, self._terms[taken.operation]

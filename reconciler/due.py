@@ -63,6 +63,7 @@ class Taken:
     earlier_keys: tuple[str, ...] = ()
     later_keys: tuple[str, ...] = ()
     asked_at: float = math.inf
+    traceparent: str | None = None
 
     @property
     def looks_then(self) -> int:
@@ -148,7 +149,7 @@ WITH pause AS MATERIALIZED (
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
               o.inline, o.looks, o.absents, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
               o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
-              o.doubted_since, o.step,
+              o.doubted_since, o.step, o.traceparent,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
               AND NOT (SELECT calls FROM pause)
               AND o.first_sent_at > statement_timestamp()
@@ -157,7 +158,7 @@ WITH pause AS MATERIALIZED (
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
        t.provider_reference AS reference, coalesce(t.replay, false) AND r.outbox_id IS NOT NULL AS replay,
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
-       t.inline, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
+       t.inline, t.traceparent, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
        extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
@@ -241,6 +242,7 @@ async def take(
             may_look=r.may_look,
             begun=r.replay and replay_first,
             inline=r.inline,
+            traceparent=r.traceparent,
             looks=r.looks,
             ordered=r.ordered,
             absents=r.absents,

@@ -134,6 +134,11 @@ class ProviderSettings(Section):
     pending_limit: Duration = Field(
         default=DEFAULT.pending_limit, description="Seconds until something pending is a dead letter; default 10d."
     )
+    traceparent: bool = Field(
+        default=True,
+        description="Send the traceparent header of the client's request (W3C Trace Context) with every call and look "
+        "about it; default true. false for a provider that refuses headers it does not know.",
+    )
     throttles_before_execution: bool = Field(
         default=False,
         description="Whether a 429 proves that nothing was executed; default false: RFC 6585 does not say so.",
@@ -213,6 +218,7 @@ class ProviderSettings(Section):
             pending_schedule=self.pending_schedule,
             pending_limit=self.pending_limit,
             throttles_before_execution=self.throttles_before_execution,
+            traceparent=self.traceparent,
             unlisted_4xx=self.unlisted_4xx,
             retry_after_cap=self.retry_after_cap,
             on_unsettleable=self.on_unsettleable,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from idem.outbox import canonical, keys
 from idem.outbox.errors import BodyInvalid, KeyInvalid
 from idem.outbox.http.problems import ProblemError
+from idem.outbox.providers import tracing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -23,8 +24,6 @@ BODY_TIME: Final = 30.0
 """Seconds for a whole body: one that comes by drops would hold a request, and the end of the process, for ever."""
 
 WAIT: Final = re.compile(r'wait[ \t]*=[ \t]*("?)([0-9]{1,9})\1', re.IGNORECASE)
-TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-"""traceparent of W3C Trace Context, version 00 and what stays compatible with it."""
 
 
 def query(request: Request) -> str | None:
@@ -139,8 +138,7 @@ def wait(request: Request, cap: float) -> float | None:
 
 def trace(request: Request) -> str | None:
     """The `traceparent` of the request (W3C Trace Context), if it is one."""
-    said = request.headers.get("traceparent", "")
-    return said if TRACE.fullmatch(said) else None
+    return tracing.valid(request.headers.get(tracing.HEADER))
 
 
 def sentence(error: Exception) -> str:

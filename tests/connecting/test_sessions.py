@@ -120,8 +120,10 @@ def test_no_connection_is_opened_elsewhere() -> None:
                 if isinstance(node, ast.Call) and OPENS.search(called := ast.unparse(node.func)):
                     opened.add((path.relative_to(ROOT).as_posix(), called))
     assert opened == {
-        ("outbox/connecting/session.py", "AsyncConnection.connect"),
-        ("outbox/connecting/session.py", "Connection.connect"),
+        ("outbox/connecting/session.py", "Line.connect"),
+        ("outbox/connecting/session.py", "BlockingLine.connect"),
+        # The two classes whose every wait is bounded.
+        ("outbox/connecting/line.py", "super().connect"),
         # The pool of `Database`, which has its own class of connections.
         ("outbox/database.py", "super().connect"),
         # Their creators are `session.bare` and `session.bare_sync`.

@@ -1,0 +1,115 @@
+"""A client's `traceparent` goes to the provider with each call and look about its row, and stands in the row's lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+from fix_spine import Spine, catalogue
+from settling.shop import use
+from sqlalchemy import create_engine
+from structlog.testing import capture_logs
+
+from idem.outbox.accept import Acceptor
+from idem.outbox.decisions import Accepted
+from idem.outbox.providers import tracing
+from idem.sweeper.daemon import Sweeper
+from idem.testing.proxy import Direction, Proxy, Verdict
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+SENT = re.compile(rb"(GET|POST) [^\r]*\r\n(?:[^\r]+\r\n)*?traceparent: ([^\r]+)\r\n", re.IGNORECASE)
+
+
+@asynccontextmanager
+async def watched(spine: Spine) -> AsyncIterator[list[bytes]]:
+    """The bank behind a proxy; what was sent to it."""
+    sent: list[bytes] = []
+
+    def watch(_number: int, direction: Direction, data: bytes) -> Verdict:
+        if direction == "to_server":
+            sent.append(data)
+        return "pass"
+
+    async with Proxy(("127.0.0.1", int(spine.bank.url.rpartition(":")[2])), watch) as proxy:
+        spine.catalogue = catalogue(f"http://127.0.0.1:{proxy.port}")
+        spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
+        yield sent
+
+
+def accepted(spine: Spine, traceparent: str | None) -> UUID:
+    engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        decision = spine.acceptor.accept(connection, "t", "pay.keyed", "k1", {"amount": 100}, traceparent=traceparent)
+    engine.dispose()
+    assert isinstance(decision, Accepted)
+    return decision.intent_id
+
+
+def traces(sent: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return SENT.findall(b"".join(sent))
+
+
+async def test_the_call_carries_it_and_each_line_names_it(spine: Spine) -> None:
+    async with watched(spine) as sent:
+        accepted(spine, TRACE)
+        with capture_logs() as lines:
+            await spine.work()
+    assert traces(sent) == [(b"POST", TRACE.encode())]
+    moved = next(line for line in lines if line["event"] == "transition" and line["kind"] == "report")
+    assert moved["traceparent"] == TRACE
+
+
+async def test_looks_about_the_row_carry_it_too(spine: Spine) -> None:
+    async with watched(spine) as sent:
+        intent = accepted(spine, TRACE)
+        await unknown(spine, intent)
+        await spine.advance(60)
+        await spine.reconcile(hasten=True)
+    assert {trace for _, trace in traces(sent)} == {TRACE.encode()}
+    assert traces(sent)
+    assert len(traces(sent)) == len([data for data in sent if data.startswith((b"GET", b"POST"))])
+
+
+async def unknown(spine: Spine, intent: UUID) -> None:
+    """As if its call had been cut off."""
+    await spine.all(
+        "UPDATE idem.outbox SET status = 'claimed', attempt = 1, claim_token = gen_random_uuid(), claimed_by = 'w',"
+        " claimed_at = now(), claimed_until = now() - interval '1 s', first_sent_at = now() WHERE intent_id = %(i)s"
+        " RETURNING id", i=intent,
+    )  # fmt: skip
+    await Sweeper(spine.database, spine.catalogue).run_once()
+
+
+async def test_a_contract_may_switch_it_off(spine: Spine) -> None:
+    async with watched(spine) as sent:
+        use(spine, traceparent=False)
+        accepted(spine, TRACE)
+        await spine.work()
+    assert sent
+    assert traces(sent) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "valid"),
+    [
+        (TRACE, True), (None, False), ("", False), (TRACE.upper(), False), (TRACE + "-more", False),
+        ("ff" + TRACE[2:], False),
+        ("00-" + "0" * 32 + TRACE[35:], False), (TRACE[:36] + "0" * 16 + "-01", False), (TRACE + "\r\nx: y", False),
+    ],
+)  # fmt: skip
+def test_only_a_value_of_its_form_is_kept(said: str | None, valid: bool) -> None:
+    assert tracing.valid(said) == (said if valid else None)
+
+
+async def test_what_is_not_of_that_form_is_neither_stored_nor_sent(spine: Spine) -> None:
+    async with watched(spine) as sent:
+        intent = accepted(spine, "00-nonsense\r\nx-injected: 1")
+        assert (await spine.one("SELECT traceparent FROM idem.outbox WHERE intent_id = %(i)s", i=intent)) == {
+            "traceparent": None
+        }
+        await spine.work()
+    assert sent
+    assert b"injected" not in b"".join(sent)

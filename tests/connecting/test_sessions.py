@@ -181,7 +181,7 @@ def test_every_setting_of_a_session_is_asked_for_or_left_on_purpose(db_url: str)
     assert known - planner - set(SETTINGS) - {each.lower() for each in LEFT} == set()
 
 
-OPENS = re.compile(r"(\bpsycopg|Connection|\basyncpg|\bsuper\(\))\.connect$|create_(async_)?engine$")
+OPENS = re.compile(r"(\bpsycopg|Connection|Line|\basyncpg|\bsuper\(\))\.connect$|create_(async_)?engine$")
 
 
 def test_the_page_names_every_setting_with_its_value() -> None:

@@ -1,4 +1,4 @@
-"""A client's `traceparent` goes to the provider with each call and look about its row, and stands in the row's lines."""
+"""A client's traceparent goes to the provider with each call and look about its row, and stands in the row's lines."""
 
 from __future__ import annotations
 

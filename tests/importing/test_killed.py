@@ -1,0 +1,50 @@
+"""An import that is killed while it writes is run again, and every line is taken over once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from fix_desk import Desk
+
+LINES = 800
+
+
+async def test_an_import_that_was_killed_is_run_again(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "outbox.jsonl"
+    with file.open("w") as out:
+        for n in range(LINES):
+            line = {
+                "tenant": "t", "operation": "pay.keyed", "key": f"k{n}", "params": {"amount": n + 1},
+                "state": "completed", "answer": {"status": 201, "body": f"paid {n}"},
+            }  # fmt: skip
+            out.write(json.dumps(line) + "\n")
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "idem.cli.main", "import", str(file), "--reason", "moved", "--yes",
+        env=os.environ | desk.environment,
+    )  # fmt: skip
+    async with asyncio.timeout(120):
+        while not await count(desk):
+            assert running.returncode is None, "it ended and has written nothing"
+            await asyncio.sleep(0.02)
+    running.kill()
+    await running.wait()
+    before = await count(desk)
+    assert 0 < before < LINES and before % 200 == 0, "whole transactions, and not all of them"
+    done = await desk.cli("import", file, "--reason", "moved", "--yes", "--json")
+    assert done.code == 0, done
+    assert (done.data["new"], done.data["already"]) == ({"completed": LINES - before}, before)
+    assert await count(desk) == LINES
+    seen = await desk.spine.one(
+        "SELECT count(*) AS lines, count(DISTINCT details ->> 'line') AS once FROM idem.evidence"
+        " WHERE kind = 'imported'"
+    )
+    assert (seen["lines"], seen["once"]) == (LINES, LINES)
+
+
+async def count(desk: Desk) -> int:
+    """Keys that are there."""
+    return int((await desk.spine.one("SELECT count(*) AS n FROM idem.idempotency_keys"))["n"])

@@ -6,7 +6,6 @@ import base64
 import binascii
 import hashlib
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -142,8 +141,6 @@ def _answer(shape: Shape) -> Answer | None:
 
 
 def _check_times(shape: Shape) -> None:
-    if shape.first_sent_at is not None and shape.first_sent_at > datetime.now(UTC):
-        raise ValueError("first_sent_at: it lies in the future")
     if shape.state != "in_flight":
         if shape.request is not None or shape.first_sent_at is not None:
             raise ValueError(f"request, first_sent_at: they belong to in_flight; this line is {shape.state}")

@@ -10,7 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Any, BinaryIO
 from uuid import UUID
@@ -91,8 +91,8 @@ async def take(
             for number, text in batch:
                 found.lines += 1
                 items.append(read(number, text, catalogue, secret))
-            async for item in _new(connection, items, found):
-                await _take(connection, catalogue, item, by, reason)
+            async for item, now in _new(connection, items, found):
+                await _take(connection, catalogue, item, now, by, reason)
             if found.errors:
                 raise Refusal(str(found.errors[0]))
     return found
@@ -115,7 +115,7 @@ def _only_once(item: Item, seen: dict[tuple[str, str, str], int], sent: dict[tup
 
 
 COMPARED = """
-SELECT w.number, k.intent_id IS NOT NULL AS known, k.state,
+SELECT w.number, statement_timestamp() AS now, k.intent_id IS NOT NULL AS known, k.state,
        (SELECT e.details ->> 'line_digest' FROM idem.evidence e
          WHERE e.intent_id = k.intent_id AND e.source = 'import' AND e.kind = 'imported' LIMIT 1) AS digest,
        (SELECT r.intent_id FROM idem.requests r
@@ -130,7 +130,7 @@ SELECT w.number, k.intent_id IS NOT NULL AS known, k.state,
 
 
 async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: Found) -> Any:
-    """The items that are new; the others are counted."""
+    """The items that are new, each with the database's time; the others are counted."""
     if not items:
         return
     wanted = {
@@ -143,7 +143,6 @@ async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: F
         "provider_keys": [item.prepared.provider_key for item in items],
     }
     known = {r.number: r for r in await (await records(connection).execute(COMPARED, wanted)).fetchall()}
-    now = datetime.now(UTC)
     for item in items:
         record = known[item.number]
         if record.known and record.digest == item.digest:
@@ -152,11 +151,13 @@ async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: F
             found.err(LineError(item.number, _in_the_way(record)))
         elif record.other is not None:
             found.err(LineError(item.number, f"provider_key: intent {record.other} has the same one already"))
-        elif item.shape.expires_at is not None and item.shape.expires_at <= now:
+        elif item.shape.first_sent_at is not None and item.shape.first_sent_at > record.now:
+            found.err(LineError(item.number, "first_sent_at: it lies in the future, by the database's clock"))
+        elif item.shape.expires_at is not None and item.shape.expires_at <= record.now:
             found.expired += 1
         else:
             found.new[item.shape.state] += 1
-            yield item
+            yield item, record.now
 
 
 def _in_the_way(record: Any) -> str:
@@ -173,11 +174,13 @@ OWN_ROW = "SELECT id FROM idem.outbox WHERE intent_id = %(intent)s"
 SENT = "UPDATE idem.outbox SET first_sent_at = %(at)s WHERE id = %(id)s"
 
 
-async def _take(connection: AsyncConnection[Any], catalogue: Catalogue, item: Item, by: str, reason: str) -> None:
+async def _take(
+    connection: AsyncConnection[Any], catalogue: Catalogue, item: Item, now: datetime, by: str, reason: str
+) -> None:
     terms = catalogue.require(item.prepared.operation.name)
     parameters = accept.parameters(item.prepared)
     if item.shape.expires_at is not None:
-        parameters["key_ttl"] = _left(item)
+        parameters["key_ttl"] = _left(item, now)
     if item.shape.state == "in_flight" and item.shape.request is None:
         # What the operation renders now need not be what was sent then: without the bytes nothing is sent again.
         parameters["replay_window"] = 0
@@ -190,13 +193,13 @@ async def _take(connection: AsyncConnection[Any], catalogue: Catalogue, item: It
     assert own is not None
     (found,) = await read_locked(connection, [own[0]])
     details = {"line": item.number, "line_digest": item.digest, "by": by, "reason": reason, "as": item.shape.state}
-    if not await write(connection, [_change(found.row, item, terms, details)]):
+    if not await write(connection, [_change(found.row, item, now, terms, details)]):
         raise Refusal(f"line {item.number}: its row was changed at this moment; run the import again")
     if item.shape.state == "in_flight":
         await connection.execute(SENT, {"id": found.row.id, "at": item.shape.first_sent_at})
 
 
-def _change(row: Row, item: Item, terms: Terms, details: dict[str, Any]) -> Change:
+def _change(row: Row, item: Item, now: datetime, terms: Terms, details: dict[str, Any]) -> Change:
     shape, contract = item.shape, terms.contract
     evidence = Evidence("import", "imported", reference=shape.reference, details=details)
     change = Change(row.id, row.token, row.attempt, row.status, row.state, evidence, reference=shape.reference)
@@ -218,10 +221,10 @@ def _change(row: Row, item: Item, terms: Terms, details: dict[str, Any]) -> Chan
                 state=KeyState.COMPLETED,
                 ended="succeeded" if ended == "completed" else "refused",
                 answer=item.answer,
-                answer_ttl=terms.operation.answer_ttl if shape.expires_at is None else _left(item),
+                answer_ttl=terms.operation.answer_ttl if shape.expires_at is None else _left(item, now),
             )
 
 
-def _left(item: Item) -> float:
+def _left(item: Item, now: datetime) -> float:
     assert item.shape.expires_at is not None
-    return max(1.0, (item.shape.expires_at - datetime.now(UTC)).total_seconds())
+    return max(1.0, (item.shape.expires_at - now).total_seconds())

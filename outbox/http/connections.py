@@ -67,7 +67,9 @@ class Connections:
                 self._reported = False
             except OSError as error:
                 if error.errno not in EXHAUSTED:
-                    continue  # a client that went away before it was taken
+                    # A client that went away before it was taken; whatever else it is must not keep the loop busy.
+                    await asyncio.sleep(TURN)
+                    continue
                 if not self._reported:
                     self._reported = True
                     self._report(error)

@@ -82,13 +82,41 @@ def engine(url: str) -> Engine:
     """A SQLAlchemy engine over psycopg for a `postgresql://` URL, without a pool; its sessions have `SETTINGS`."""
 
     def connect() -> psycopg.Connection[Any]:
-        # libpq reads the URL, several hosts too.
-        connection = psycopg.connect(url, client_encoding="UTF8", application_name="idem db", prepare_threshold=None)
-        connection.execute(ASK, {"names": list(SETTINGS), "values": list(SETTINGS.values())})
-        connection.commit()
+        connection = _opened(url)
+        try:
+            _refuse_pooler(connection, url)
+            connection.execute(ASK, {"names": list(SETTINGS), "values": list(SETTINGS.values())})
+        except BaseException:
+            connection.close()
+            raise
+        connection.autocommit = False
         return connection
 
     return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
+
+
+def _opened(url: str) -> psycopg.Connection[Any]:
+    # libpq reads the URL, several hosts too.
+    return psycopg.connect(
+        url, autocommit=True, client_encoding="UTF8", application_name="idem db", prepare_threshold=None
+    )
+
+
+BACKEND = "SELECT pg_backend_pid()"
+
+
+def _refuse_pooler(connection: psycopg.Connection[Any], url: str) -> None:
+    """Raises MigrationError, with nothing set, where consecutive statements of a session run on different servers."""
+    before = connection.execute(BACKEND).fetchone()
+    if before == (connection.info.backend_pid,):
+        return
+    with _opened(url) as other, other.transaction():
+        # A pooler in transaction mode gives it the server that we had, and us another one.
+        if other.execute(BACKEND).fetchone() == before or connection.execute(BACKEND).fetchone() != before:
+            raise MigrationError(
+                "a pooler in transaction mode stands before the database, and a migration needs a session of its own: "
+                "give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)"
+            )
 
 
 def head() -> str:

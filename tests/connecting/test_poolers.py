@@ -48,6 +48,11 @@ async def test_every_command_says_it_and_ends_with_2(desk: Desk, pooled: str) ->
         async with asyncio.timeout(60):
             result = await desk.cli(*command)
         assert (result.code, "pool_mode = session" in result.err) == (2, True), (command, result)
+    # They have sessions of their own kind, and end as a refused migration does.
+    for command in (("db", "check"), ("db", "current"), ("db", "upgrade"), ("db", "sync")):
+        async with asyncio.timeout(60):
+            result = await desk.cli(*command)
+        assert (result.code, "pool_mode = session" in result.err) == (1, True), (command, result)
     shown = await _shown(pooled)
     assert {each["search_path"] for each in shown} == {'"$user", public'}
     assert {each["row_security"] for each in shown} == {"on"}

@@ -41,6 +41,10 @@ AWAY_STATES: Final = frozenset(
 """SQLSTATEs that speak of the server or of the connection, and not of a statement."""
 
 
+WAIT_OVER: tuple[type[Exception], ...] = tuple(filter(None, (getattr(psycopg.errors, "_WaitTimeout", None),)))
+"""What psycopg raises inside itself when the time of a wait is over; not every version has it."""
+
+
 def away(error: BaseException, *, closed: bool = False) -> DatabaseAway | None:
     """The same error as `DatabaseAway`, if that is what it means; None: it is about the statement.
 
@@ -48,7 +52,8 @@ def away(error: BaseException, *, closed: bool = False) -> DatabaseAway | None:
     """
     if isinstance(error, DatabaseAway):
         return error
-    if not isinstance(error, psycopg.Error):
+    # psycopg's own word for a wait that was to end by then, as for the next notification: nothing is lost.
+    if not isinstance(error, psycopg.Error) or isinstance(error, WAIT_OVER):
         return None
     state = error.sqlstate
     if state is None:

@@ -40,3 +40,12 @@ async def test_a_socket_needs_no_tls(desk: Desk) -> None:
         pytest.skip("this server has no socket here")
     async with asyncio.timeout(30), await session.connect(desk.spine.url, name="test") as connection:
         assert encryption.readable(connection) is None
+
+
+async def test_a_wait_for_notifications_ends_and_the_line_stays(desk: Desk) -> None:
+    """A listener asks again after a while without any: that is no outage, and it keeps its session."""
+    async with await session.connect(desk.spine.url, name="test") as connection:
+        await connection.execute("LISTEN nothing_comes")
+        assert [each async for each in connection.notifies(timeout=0.1, stop_after=1)] == []
+        assert not connection.closed
+        await connection.execute("SELECT 1")

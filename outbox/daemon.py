@@ -16,11 +16,14 @@ from psycopg import AsyncConnection
 
 from idem.outbox import daemon_events, telemetry
 from idem.outbox.backoff import backoff
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.fleet import Census
 
 HEARTBEAT = 5.0
 """Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
+
+LOST = 6
+"""Signs of life in a row that have failed, after which a daemon counts as silent to everybody else (`ages.SILENT`)."""
 
 BROKEN_WAIT = 5.0
 """Seconds until what failed for a reason of its own is tried again: no hot loop, no flood of lines."""
@@ -73,6 +76,8 @@ class Life:
         """The lanes whose breaker is open in this process, as provider/account."""
         self.census = Census()
         self.passed = False
+        self._misses = 0
+        self._told = False
 
     async def beat(self, connection: AsyncConnection[Any]) -> None:
         """One sign of life."""
@@ -91,17 +96,36 @@ class Life:
         self.passed = False
 
     async def run(self, database: Database, stop: asyncio.Event) -> None:
-        """Beat every `HEARTBEAT` seconds until `stop` is set; an outage is somebody else's to report."""
+        """Beat every `HEARTBEAT` seconds until `stop` is set.
+
+        A process whose beats fail looks dead to all others, so it says so itself once `LOST` of them in a row have. An
+        outage is told by whoever works with the database.
+        """
         while not stop.is_set():
             try:
                 async with database.connection() as connection:
                     await self.beat(connection)
+                    self._beaten()
                     await self.census.take(connection)
-            except AWAY:
-                pass
+            except (*AWAY, *REFUSED) as error:
+                self._missed(error)
             except Exception as error:  # without its sign of life this process would look dead
                 telemetry.broken(self.kind, error, "sign of life")
+                self._missed(error)
             await wait(stop, HEARTBEAT)
+
+    def _beaten(self) -> None:
+        if self._told:
+            daemon_events.sign_of_life_back(self.kind, self.id)
+        self._misses, self._told = 0, False
+        daemon_events.signs_of_life_missed(self.kind, 0)
+
+    def _missed(self, error: BaseException) -> None:
+        self._misses += 1
+        daemon_events.signs_of_life_missed(self.kind, self._misses)
+        if self._misses >= LOST and not self._told and not isinstance(error, AWAY):
+            self._told = True
+            daemon_events.sign_of_life_lost(self.kind, self.id, error)
 
     async def end(self, database: Database) -> None:
         """Record that this daemon ended cleanly: nothing of it can act any more."""

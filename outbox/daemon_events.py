@@ -65,6 +65,25 @@ def _state(error: BaseException) -> str | None:
     return getattr(error, "sqlstate", None)
 
 
+def signs_of_life_missed(daemon: str, missed: int) -> None:
+    """How many signs of life in a row have failed."""
+    metrics.LIFE_MISSED.labels(daemon).set(missed)
+
+
+def sign_of_life_lost(daemon: str, name: str, error: BaseException) -> None:
+    """Others count this process as silent, though it runs: its claims are swept as those of a dead one are."""
+    log.error(
+        "sign_of_life_lost", daemon=daemon, id=name, error=told(error), sqlstate=_state(error),
+        do="its work goes on, and nothing is sent twice for it; see that this role may write idem.daemons, and that no "
+        "session holds its row there",
+    )  # fmt: skip
+
+
+def sign_of_life_back(daemon: str, name: str) -> None:
+    """It is seen alive again."""
+    log.info("sign_of_life_back", daemon=daemon, id=name)
+
+
 def listening() -> None:
     """This process hears at once of what is accepted."""
     metrics.LISTENING.set(1)

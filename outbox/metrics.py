@@ -170,6 +170,10 @@ STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed becaus
 STATEMENTS_REFUSED = Counter(
     "idem_statements_refused_total", "Statements of a daemon that a lock or a time limit kept from running.", ["daemon"]
 )
+LIFE_MISSED = Gauge(
+    "idem_signs_of_life_missed", "Signs of life of a daemon that have failed in a row; from 6 on it counts as silent.",
+    ["daemon"], multiprocess_mode="livemax",
+)  # fmt: skip
 LISTENING = Gauge(
     "idem_listening", "Workers whose session for hints stands; the others find work by polling.",
     multiprocess_mode="livesum",

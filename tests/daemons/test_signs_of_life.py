@@ -1,0 +1,44 @@
+"""A process whose signs of life fail says so itself, because everybody else counts it as dead."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+from structlog.testing import capture_logs
+
+from idem.outbox import daemon, metrics
+from idem.outbox.daemon import Life
+from idem.outbox.database import Database, Timeouts
+
+
+def missed() -> float:
+    found: float = metrics.LIFE_MISSED.labels("worker")._value.get()
+    return found
+
+
+async def test_signs_of_life_that_fail_are_told_by_the_process(db_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "HEARTBEAT", 0.02)
+    database = Database(db_url, name="test", timeouts=Timeouts(lock=0.05))
+    await database.open()
+    life, stop = Life("worker"), asyncio.Event()
+    async with database.connection() as connection:
+        await life.beat(connection)
+    with capture_logs() as lines:
+        with psycopg.connect(db_url) as other:
+            other.execute("SELECT FROM idem.daemons WHERE id = %s FOR UPDATE", [life.id])
+            living = asyncio.create_task(life.run(database, stop))
+            async with asyncio.timeout(60):
+                while missed() < daemon.LOST + 2:
+                    await asyncio.sleep(0.02)
+            other.rollback()
+        async with asyncio.timeout(60):
+            while missed():
+                await asyncio.sleep(0.02)
+        stop.set()
+        await living
+    told = [line["event"] for line in lines if line["event"].startswith("sign_of_life")]
+    assert told == ["sign_of_life_lost", "sign_of_life_back"]
+    assert lines[0]["sqlstate"] == "55P03"
+    await database.close()

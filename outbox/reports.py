@@ -94,6 +94,22 @@ UPDATE idem.outbox SET server_error = true
 """
 
 
+# After commits were lost two claims may have one number: it is the token that says whose claim was swept, and that no
+# other one of this number is on record.
+WAS_THE_LAST = """
+SELECT coalesce(bool_and(e.token = %(token)s), false)
+  FROM idem.evidence e
+ WHERE e.intent_id = %(intent)s AND e.outbox_id = %(row)s AND e.attempt = %(attempt)s AND e.kind = 'swept'
+"""
+
+
+async def _was_the_last(connection: AsyncConnection[Any], report: Report) -> bool:
+    row = report.row
+    values = {"intent": row.intent_id, "row": row.id, "attempt": row.attempt, "token": row.token}
+    record = await (await connection.execute(WAS_THE_LAST, values)).fetchone()
+    return bool(record and record[0])
+
+
 class Held(IdemError):
     """Another session holds the row of a report, its key or its intent, and the claim still stands: nothing was
     written. The report is settled when the other session lets go, or kept as a proof when the lease is over."""
@@ -127,7 +143,7 @@ async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last
             return "folded" if found.stored else "settled"
         if await _is_written(connection, report):
             return "already"
-        if found is not None and _proves_the_whole(found, report):
+        if found is not None and _proves_the_whole(found, report) and await _was_the_last(connection, report):
             evidence = Evidence("worker", "late_not_executed", name(report.outcome), report.seen)
             if await write(connection, [decide.verdict(found.row, evidence, report.terms)]):
                 return "late"

@@ -40,6 +40,14 @@ def check_provider(
     )
     for finding in found:
         complaints.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
+    if contract.pause_allowance == 0:
+        complaints.add(
+            "warning",
+            ("providers", name, "pause_allowance"),
+            "a process that was frozen between its last check and its first byte may still send after its call was "
+            "proven not executed",
+            "Allow for the longest pause of a machine or a process; the default is 15m",
+        )
     needed = 2 * contract.deadline + worker.margin
     if needed >= installation.reconciler.lease and contract.deadline + worker.margin < worker.lease:
         complaints.add(

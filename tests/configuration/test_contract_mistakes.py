@@ -179,3 +179,11 @@ def test_the_mark_carries_the_key_that_a_look_up_by_reference_needs(tmp_path: Pa
     assert "does not carry the key" in found(tmp_path / "idem.toml", text)["operations.pay.body"]
     mark = 'mark = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }\n'
     assert found(tmp_path / "idem.toml", text.replace(look, look + mark)) == {}
+
+
+def test_no_allowance_for_a_pause_is_warned_of(tmp_path: Path) -> None:
+    """A process that was frozen after its last check sends when it wakes, long after the flight limit."""
+    path = tmp_path / "idem.toml"
+    complaint = found(path, SOUND.replace("[providers.bank]", '[providers.bank]\npause_allowance = "0s"'))
+    assert "providers.bank.pause_allowance" in complaint, complaint
+    assert complaint["providers.bank.pause_allowance"].startswith("warning: a process that was frozen")

@@ -186,6 +186,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "proofs.LATER": {**proven, "intent": old[0]},
         "reports.REMEMBER_ERROR": {"id": row},
         "reports.STANDS": {**proven, "row": row},
+        "reports.WAS_THE_LAST": {**proven, "row": row, "intent": intent},
         "reports.IS_WRITTEN": {**proven, "row": row, "intent": intent},
         "unfrozen.PICK": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                            "origins": ["https://bank.test"], "environment": "test", "limit": BATCH},

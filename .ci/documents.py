@@ -174,6 +174,16 @@ def hazards() -> str:
     return text
 
 
+def cases() -> str:
+    """What went wrong in other systems, and which rule or test keeps it from happening here."""
+    text = "# Cases\n\n" + NOTE
+    text += (
+        "What people who run such systems met, and which tests show that it does not happen here. Where no test of\n"
+    )
+    text += "its own stands, the rule that makes it impossible is named, with the tests that hold the rule.\n\n"
+    return text + runpy.run_path(str(ROOT / ".ci" / "cases.py"))["table"]()
+
+
 METRICS = """\
 Any daemon serves its own with `--metrics-port`, the API at `/metrics`; under `idem run` and `idem up` the API serves \
 those of the whole group. Label values are words of idem or names of the configuration, never a tenant, a key or an \
@@ -257,6 +267,7 @@ DOCUMENTS = {
     "docs/commands.md": commands,
     "docs/settings.md": settings,
     "docs/hazards.md": hazards,
+    "docs/cases.md": cases,
     "docs/metrics.md": metrics,
     "docs/problems.md": problems,
     "docs/operators.md": operators,

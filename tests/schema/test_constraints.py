@@ -89,6 +89,7 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("one_open_row_an_intent", O, {"id": OTHER, "step": 2}),
     ("requests_pkey", R, {"provider_key": OTHER}),
     ("proofs_pkey", "proofs", {}),
+    ("decisions_to_count_pkey", "decisions_to_count", {}),
     ("provider_answers_pkey", "provider_answers", {}),
     ("evidence_pkey", "evidence", {"kind": "swept"}),
     ("evidence_is_written_once", "evidence", {"id": OTHER}),

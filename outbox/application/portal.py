@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import UUID
 
-from idem.outbox import installation, recalling
+from idem.outbox import fingerprints, installation, recalling
 from idem.outbox.accept import MINIMUM_RETRY_AFTER, pyformat
 from idem.outbox.application.misuse import Misuse
 from idem.outbox.application.waiting import away
@@ -158,6 +158,8 @@ class Portal:
         """How the key of a request stands that its operation refuses now. On idem's loop. Raises StoreUnavailable."""
         from idem.outbox.database import AWAY, records
 
+        if fingerprints.left_out(wish.fingerprint) is None:
+            return None  # over bytes that are no JSON, and not kept
         retry = recalling.Retry(wish.tenant, wish.operation.name, wish.key, wish.params, wish.address, wish.query)
         try:
             async with (await self.database()).connection() as connection:

@@ -37,6 +37,9 @@ class Wish:
         """The same request with the fingerprint that its key was accepted with; None: it is another, or none was."""
         if not isinstance(decided, Mismatch) or decided.fingerprint == self.fingerprint:
             return None
+        if fingerprints.left_out(self.fingerprint) is None:
+            # Over the bytes of a body that is no JSON, which are not kept here: nothing of it is ever left out.
+            return None
         if not fingerprints.is_of(decided.fingerprint, self.operation.name, self.params, self.address, self.query):
             return None
         return dataclasses.replace(self, fingerprint=decided.fingerprint)

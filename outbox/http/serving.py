@@ -83,7 +83,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         taken.close()
         why = "another process listens there" if error.errno == errno.EADDRINUSE else error.strerror
-        raise ConfigError(f"{host}:{port} cannot be listened on: {why}. Choose another --port") from None
+        raise ConfigError(f"{host}:{port} cannot be listened on: {why}. Choose another port") from None
     return taken
 
 

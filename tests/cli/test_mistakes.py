@@ -212,8 +212,8 @@ def test_a_metrics_port_that_is_taken(environment: dict[str, str]) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         result = call(("worker", "run", "--metrics-port", taken.getsockname()[1]), environment)
-    assert result.code == 1
-    assert "in use" in result.err
+    assert result.code == 2
+    assert "another process listens there. Choose another port" in result.err
 
 
 async def test_a_fault_of_our_own_keeps_its_traceback(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,17 @@ from idem.outbox.states import OutboxStatus
 BATCH = 500
 
 # A subquery that gives one value, because a join would read all evidence that there ever was. What `--lost` has said
-# of an earlier change stands.
+# of an earlier change stands: it said it of every row that was open then, so of each that was doubted before. A row
+# that it left to be sent becomes unknown later, by its last moment or by another change.
 QUARANTINED = """
 SELECT o.id, w.was
   FROM idem.outbox o CROSS JOIN LATERAL (
        SELECT (SELECT e.from_status FROM idem.evidence e
                 WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id AND e.kind = 'database_changed'
-                  AND e.at > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')
+                  AND (SELECT min(f.at) FROM idem.evidence f
+                        WHERE f.intent_id = e.intent_id AND f.outbox_id = e.outbox_id
+                          AND f.kind IN ('database_changed', 'database_doubted'))
+                      > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')
                   AND NOT EXISTS (SELECT FROM idem.evidence l
                                    WHERE l.intent_id = e.intent_id AND l.outbox_id = e.outbox_id AND l.id > e.id
                                      AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay'))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from fix_desk import Desk
 
 from idem.outbox.recovery import release
 from idem.outbox.recovery.guard import Guard
+from idem.sweeper.daemon import Sweeper
 
 FAR = 2**62
 """How far a daemon had seen the log come before the database went back."""
@@ -84,3 +86,27 @@ async def test_lossless_takes_back_what_daemons_doubted_and_not_what_lost_has_sa
     assert await statuses(desk) == ["unknown", "pending", "pending", "pending"]
     doubted = await desk.spine.all("SELECT doubted_since IS NOT NULL AS doubted FROM idem.outbox ORDER BY id")
     assert [row["doubted"] for row in doubted] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("by", ["its last moment", "another change"])
+async def test_what_lost_has_left_to_be_sent_is_not_taken_back_once_it_is_unknown(desk: Desk, by: str) -> None:
+    """It is sent after the provider has forgotten its key, if a word about a later change takes it back."""
+    intent = desk.spine.accepted("a", operation="pay.keyed")
+    await desk.cli("recover", "--lost", "--reason", "restored", "--yes")
+    assert await statuses(desk) == ["pending"]
+    await desk.spine.advance(86400)
+    if by == "its last moment":
+        await Sweeper(desk.spine.database, desk.spine.catalogue).run_once()
+    await another_database(desk)
+    await meets(desk)
+    assert await statuses(desk) == ["unknown"]
+    desk.spine.accepted("c", operation="pay.keyless")
+    await another_database(desk)
+    await meets(desk)
+    done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes", "--json")
+    assert done.data["rows"] == 1, "only what was doubted for the first time since"
+    assert await statuses(desk) == ["unknown", "pending"]
+    row = await desk.spine.row(intent)
+    assert row is not None and row["doubted_since"] is not None
+    await desk.spine.work()
+    assert [send.key for send in desk.spine.bank.log.sends() if send.key == str(row["provider_key"])] == []

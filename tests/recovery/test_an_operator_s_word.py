@@ -103,8 +103,9 @@ async def test_what_lost_has_left_to_be_sent_is_not_taken_back_once_it_is_unknow
     desk.spine.accepted("c", operation="pay.keyless")
     await another_database(desk)
     await meets(desk)
-    done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes", "--json")
-    assert done.data["rows"] == 1, "only what was doubted for the first time since"
+    async with desk.spine.database.connection() as connection:
+        released = await release.lossless(connection, desk.spine.catalogue, by="ann", reason="a planned move")
+    assert released == 1, "only what was doubted for the first time since"
     assert await statuses(desk) == ["unknown", "pending"]
     row = await desk.spine.row(intent)
     assert row is not None and row["doubted_since"] is not None

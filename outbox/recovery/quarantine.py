@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from psycopg import AsyncConnection
 
@@ -19,6 +19,7 @@ from idem.outbox.catalogue import LONGEST_FLIGHT, Catalogue
 from idem.outbox.change import Change, Evidence, Row
 from idem.outbox.contract import Contract
 from idem.outbox.database import records
+from idem.outbox.errors import StoreUnavailable
 from idem.outbox.recovery import window
 from idem.outbox.rows import FIRST_ID, read_locked
 from idem.outbox.settle import write
@@ -41,6 +42,12 @@ class Quarantined:
 
 
 NOTHING = Quarantined()
+
+HELD: Final = (
+    "commits of this database were lost, and {count} rows cannot be doubted, because another session holds their key, "
+    "intent or dead letter (the first is outbox row {first}): nothing was changed. Find that session in "
+    "pg_stat_activity (its transaction stays open) and end it, then try again; a daemon tries again by itself"
+)
 
 QUEUED = """
 SELECT o.id, extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age
@@ -80,6 +87,9 @@ async def quarantine(
 
     Runs inside the caller's transaction. Harmless is a second send where the contract says so, and the row is younger
     than the replay window. What was doubted before keeps the earlier moment.
+
+    Raises StoreUnavailable where a row could not be doubted, because another session holds its key, its intent or an
+    open dead letter of it: the caller's transaction must roll back, or that row would be sent as if nothing was lost.
     """
     details = {"why": why, "by": by}
     opened = await connection.execute(
@@ -114,11 +124,12 @@ async def quarantine(
                 unknown.append(
                     decide.database_changed(row, Evidence("recovery", "database_changed", details=details), terms)
                 )
-        moved = await write(connection, unknown)
-        stayed = await write(connection, left)
+        written = await write(connection, unknown) | await write(connection, left)
+        if held := [row_id for row_id in ages if row_id not in written]:
+            raise StoreUnavailable(HELD.format(count=len(held), first=held[0]))
         found = Quarantined(
-            found.unknown + len(moved),
-            found.left + len(stayed),
+            found.unknown + len(unknown),
+            found.left + len(left),
             max([*times, *([] if found.left_for is None else [found.left_for])], default=None),
             found.open,
         )

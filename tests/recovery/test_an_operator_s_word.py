@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 from fix_desk import Desk
 
@@ -111,3 +112,15 @@ async def test_what_lost_has_left_to_be_sent_is_not_taken_back_once_it_is_unknow
     assert row is not None and row["doubted_since"] is not None
     await desk.spine.work()
     assert [send.key for send in desk.spine.bank.log.sends() if send.key == str(row["provider_key"])] == []
+
+
+async def test_lost_is_not_said_where_a_row_cannot_be_doubted(desk: Desk) -> None:
+    desk.spine.accepted("a", operation="pay.keyless")
+    with psycopg.connect(desk.spine.url) as other:
+        other.execute("SELECT FROM idem.idempotency_keys FOR UPDATE")
+        done = await desk.cli("recover", "--lost", "--reason", "restored", "--yes")
+        assert done.code == 1 and "pg_stat_activity" in done.err and "Traceback" not in done.err
+    assert await statuses(desk) == ["pending"]
+    assert (await desk.spine.one("SELECT recovered_at FROM idem.installation"))["recovered_at"] is None
+    assert (await desk.cli("recover", "--lost", "--reason", "restored", "--yes")).code == 0
+    assert await statuses(desk) == ["unknown"]

@@ -177,7 +177,7 @@ def run_daemon(
         from idem.outbox.http.beside import Beside
 
         beside = Beside(host, port, name=name)
-        say(f"metrics on http://{host}:{port}/metrics")
+        say(f"metrics on http://{opening.in_url(host)}:{port}/metrics")
 
     async def started() -> Any:
         size, timeouts = pool(found) if pool is not None else (4, opening.timeouts(found))

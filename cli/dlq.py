@@ -89,7 +89,7 @@ async def _list(
     from idem.outbox import listing
     from idem.outbox.operators import prefixes
 
-    start, end = moment(since), moment(until)
+    start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:
         last = None if after is None else await prefixes.letter(connection, after)
         times: dict[str, Any] = {

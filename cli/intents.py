@@ -104,7 +104,7 @@ async def _list(
     from idem.outbox import listing
     from idem.outbox.operators import prefixes
 
-    start, end = moment(since), moment(until)
+    start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:
         times: dict[str, Any] = {
             "since": await opening.time_of(connection, start),

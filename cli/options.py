@@ -104,7 +104,7 @@ def who(by: str | None) -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def moment(value: str | None) -> datetime | float | None:
+def moment(value: str | None, option: str = "--since") -> datetime | float | None:
     """A time, or how many seconds ago it was, which `opening.time_of` reads on the database's clock.
 
     A time without an offset is in UTC. Raises a usage error.
@@ -124,7 +124,7 @@ def moment(value: str | None) -> datetime | float | None:
     except ValueError:
         raise typer.BadParameter(
             f"{value!r} is no time: write 2025-01-31T12:00:00Z, or how long ago, as 90s, 2h or 3d",
-            param_hint="--since",
+            param_hint=option,
         ) from None
 
 

@@ -129,7 +129,7 @@ class Life:
 
     async def end(self, database: Database) -> None:
         """Record that this daemon ended cleanly: nothing of it can act any more."""
-        with contextlib.suppress(*AWAY):
+        with contextlib.suppress(*AWAY, *REFUSED):
             async with database.connection() as connection:
                 await end_daemon(connection, self.id, "clean")
 

@@ -217,6 +217,8 @@ class Reconciler:
                 swept += len(
                     await sweep_expired(connection, self.catalogue, batch=self.desk.settings.batch, place=place)
                 )
+        if place.refused is not None:
+            raise place.refused
         return swept
 
     async def check_accounts(self, *, store: bool = True) -> None:

@@ -156,7 +156,7 @@ class Portal:
 
     async def recall(self, wish: Wish) -> recalling.Recalled | None:
         """How the key of a request stands that its operation refuses now. On idem's loop. Raises StoreUnavailable."""
-        from idem.outbox.database import AWAY, records
+        from idem.outbox.database import AWAY, REFUSED, records
 
         if fingerprints.left_out(wish.fingerprint) is None:
             return None  # over bytes that are no JSON, and not kept
@@ -168,7 +168,7 @@ class Portal:
                     return await (await records(connection).execute(pyformat(statement), values)).fetchone()
 
                 return await recalling.recall_async(row, retry)
-        except AWAY as error:
+        except (*AWAY, *REFUSED) as error:
             raise away(error) from error
 
     async def stand(self, wish: Wish, seconds: float) -> End:

@@ -39,6 +39,7 @@ class Line(AsyncConnection[Any]):
     """
 
     silence: float = SILENCE
+    _bound: float | None = None
     _timer: asyncio.TimerHandle | None = None
     _late: list[float]
 
@@ -56,7 +57,7 @@ class Line(AsyncConnection[Any]):
         """psycopg comes here for everything that it sends: each statement, BEGIN and COMMIT, each wait for notices."""
         late: list[float] = []
         self._late = late
-        self._timer = timer = self._cut_in(self.silence, late)
+        self._timer = timer = self._cut_in(min(self.silence, self._bound or self.silence), late)
         try:
             return await super().wait(*args, **kwargs)
         except psycopg.Error as error:
@@ -76,16 +77,17 @@ class Line(AsyncConnection[Any]):
         self.silence = min(seconds, self.silence)
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = self._cut_in(self.silence, self._late)
+            self._timer = self._cut_in(min(self.silence, self._bound or self.silence), self._late)
 
     @contextlib.contextmanager
     def bounded(self, seconds: float) -> Iterator[None]:
         """Within this block no wait lasts longer than so many seconds."""
-        before, self.silence = self.silence, min(seconds, self.silence)
+        # Beside `silence`, which `hasten` may lower meanwhile.
+        before, self._bound = self._bound, seconds
         try:
             yield
         finally:
-            self.silence = before
+            self._bound = before
 
     def _cut_in(self, seconds: float, late: list[float]) -> asyncio.TimerHandle:
         def over() -> None:

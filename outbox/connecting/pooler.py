@@ -15,6 +15,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 
+from idem.outbox.connecting.line import BlockingLine
 from idem.outbox.errors import ConfigError
 
 WHAT: Final = (
@@ -68,15 +69,18 @@ async def refuse_pooler(
 
 
 def refuse_pooler_sync(connection: Connection[Any], another: Callable[[], Connection[Any]]) -> None:
-    """The same for synchronous code."""
+    """The same for synchronous code. A pool that has no second server for us within PATIENCE is not asked."""
     before = _backend_sync(connection)
     if connection.info.backend_pid == before:
         return
-    with another() as other, other.transaction():
-        shared = _backend_sync(other) == before
-        # Asked only where the other has a server of its own: a pooler with a single one would let us wait for ever.
-        if shared or _backend_sync(connection) != before:
-            raise ConfigError(f"{WHAT}. {DO}")
+    with contextlib.suppress(psycopg.OperationalError), another() as other:
+        if isinstance(other, BlockingLine):
+            other.silence = PATIENCE
+        with other.transaction():
+            shared = _backend_sync(other) == before
+            # Asked only where the other has a server of its own: one with a single server would keep us waiting.
+            if shared or _backend_sync(connection) != before:
+                raise ConfigError(f"{WHAT}. {DO}")
 
 
 async def _backend(connection: AsyncConnection[Any]) -> int:

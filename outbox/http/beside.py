@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from idem.outbox import metrics
+from idem.outbox import daemon_events, metrics
 from idem.outbox.http.answers import JSON
 from idem.outbox.http.problems import encoded
 from idem.outbox.http.serving import listen, serve_on
@@ -82,6 +82,7 @@ class Beside:
 
 async def _metrics(_: Request) -> Response:
     text, media_type = metrics.exposition()
+    daemon_events.metric_files(metrics.unreadable)
     return Response(text, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
 
 

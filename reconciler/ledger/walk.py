@@ -19,7 +19,7 @@ from idem.outbox import clock, generations, pausing, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.database import AWAY, Database
+from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.errors import ConfigError, Unrenderable
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
@@ -134,7 +134,7 @@ class Walk:
             try:
                 await self._count(item, match)
             except Exception as error:  # one object must never stop the walk over the others
-                if isinstance(error, AWAY):
+                if isinstance(error, (*AWAY, *REFUSED)):
                     raise
                 telemetry.broken("reconciler", error, f"the ledger check of {self._name.provider} {item.reference}")
                 self._report.counts["not_compared"] += 1

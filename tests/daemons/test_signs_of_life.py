@@ -42,3 +42,19 @@ async def test_signs_of_life_that_fail_are_told_by_the_process(db_url: str, monk
     assert told == ["sign_of_life_lost", "sign_of_life_back"]
     assert lines[0]["sqlstate"] == "55P03"
     await database.close()
+
+
+async def test_a_daemon_whose_record_is_locked_ends_cleanly_all_the_same(db_url: str) -> None:
+    database = Database(db_url, name="test", timeouts=Timeouts(lock=0.05))
+    await database.open()
+    life = Life("worker")
+    async with database.connection() as connection:
+        await life.beat(connection)
+    with psycopg.connect(db_url) as other:
+        other.execute("SELECT FROM idem.daemons WHERE id = %s FOR UPDATE", [life.id])
+        await life.end(database)
+    await life.end(database)
+    async with database.connection() as connection:
+        cursor = await connection.execute("SELECT ended_how FROM idem.daemons")
+        assert await cursor.fetchall() == [("clean",)]
+    await database.close()

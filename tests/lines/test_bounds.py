@@ -1,0 +1,17 @@
+"""How long a wait on a database line may last."""
+
+from __future__ import annotations
+
+from idem.outbox.connecting import session
+from idem.outbox.connecting.line import Line
+
+
+async def test_an_end_that_is_near_outlives_a_shorter_bound(db_url: str) -> None:
+    """A process that is told to end inside a bounded wait waits no longer than its grace afterwards either."""
+    async with await session.connect(db_url, name="test") as line:
+        assert isinstance(line, Line)
+        with line.bounded(5):
+            line.hasten(1)
+            await line.execute("SELECT 1")
+        assert line.silence == 1
+        await line.execute("SELECT 1")

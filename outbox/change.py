@@ -121,8 +121,9 @@ class Change:
     is JSON for the client of an `awaiting` row; None keeps the one before. `still_open`: the key is complete, the
     object is not at its end. `key_burned`, `server_error`: was seen with this change; None: as before.
     `keeps_schedule`: an ordered look is still to be made. `whole`: it speaks for every attempt, those too that the
-    database has forgotten; without it no doubted row comes to rest. `doubt`: the doubt begins or ends with this change;
-    None: as before.
+    database has forgotten; without it no doubted row comes to rest. `rests`: it comes to rest with this change, with an
+    automatic redrive after `redrive_in` or without one; a change that leaves a row at rest leaves that too. `doubt`:
+    the doubt begins or ends with this change; None: as before.
     """
 
     row_id: UUID
@@ -156,6 +157,7 @@ class Change:
     key_burned: bool | None = None
     server_error: bool | None = None
     whole: bool = False
+    rests: bool = False
     doubt: Literal["begins", "ends"] | None = None
     letters: tuple[Letter, ...] = ()
     closes: frozenset[Reason] = frozenset()
@@ -201,6 +203,7 @@ def parameters(change: Change) -> dict[str, Any]:
         "key_burned": change.key_burned,
         "server_error": change.server_error,
         "whole": change.whole,
+        "rests": change.rests,
         "doubt": change.doubt,
         "answer_status": answer.status if answer else None,
         "answer_headers": dict(answer.headers) if answer else None,

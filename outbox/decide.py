@@ -146,6 +146,7 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
     change = dataclasses.replace(
         change,
         status=OutboxStatus.HELD,
+        rests=True,
         state=KeyState.FAILED_RETRYABLE,
         error_code="not_executed",
         error_message=rest_message(None),
@@ -227,7 +228,12 @@ def cancelled(row: Row, evidence: Evidence, terms: Terms, answer: Answer) -> Cha
 
 
 def database_changed(row: Row, evidence: Evidence, terms: Terms) -> Change:
-    """A queued row of a database that lost commits: it may have been sent by what was lost (hazards 5, 60)."""
+    """A queued row of a database that lost commits: it may have been sent by what was lost (hazards 5, 60).
+
+    That it would have been redriven by itself is kept in the evidence: if nothing was lost, it is again.
+    """
+    if row.redrives_itself:
+        evidence = dataclasses.replace(evidence, details={**evidence.details, "redrive": "auto"})
     change = dataclasses.replace(
         _change(row, evidence, terms),
         quiet_for=terms.contract.flight_limit + terms.contract.pause_allowance,
@@ -274,6 +280,7 @@ def _undecided(change: Change) -> Change:
         error_message=None,
         due_in=None,
         redrive_in=None,
+        rests=False,
         letters=tuple(letter for letter in change.letters if letter.reason is Reason.HANDLER_FAILED),
         closes=frozenset(),
         event=None,

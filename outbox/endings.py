@@ -145,6 +145,7 @@ def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) ->
     return dataclasses.replace(
         change,
         status=OutboxStatus.HELD,
+        rests=True,
         state=KeyState.FAILED_RETRYABLE,
         error_code=f"not_executed_{outcome.why}",
         error_message=rest_message(None),
@@ -164,6 +165,7 @@ def at_rest(change: Change, row: Row, terms: Terms, letter: Letter) -> Change:
     return dataclasses.replace(
         change,
         status=OutboxStatus.HELD,
+        rests=True,
         state=KeyState.FAILED_RETRYABLE,
         error_code=str(letter.reason),
         error_message=rest_message(letter.reason),

@@ -34,7 +34,7 @@ WITH input AS MATERIALIZED (
         id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
         looks integer, keeps_schedule boolean, absents integer, misses integer, redrives integer, sweeps integer,
-        key_burned boolean, server_error boolean, whole boolean, doubt text,
+        key_burned boolean, server_error boolean, whole boolean, rests boolean, doubt text,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
         error_code text, error_message text, reference text, provider_status text, result jsonb, event text,
@@ -93,7 +93,9 @@ WITH input AS MATERIALIZED (
        SET status = m.to_status,
            status_since  = CASE WHEN o.status = m.to_status THEN o.status_since ELSE m.at END,
            available_at  = coalesce(m.at + make_interval(secs => m.due_in), o.available_at),
-           redrive_at    = m.at + make_interval(secs => m.redrive_in),
+           -- Only what brings a row to rest decides about its automatic redrive.
+           redrive_at    = CASE WHEN m.rests THEN m.at + make_interval(secs => m.redrive_in)
+                                WHEN m.to_status = 'held' AND o.status = 'held' THEN o.redrive_at END,
            scheduled_at  = CASE WHEN m.keeps_schedule AND o.status = m.to_status THEN o.scheduled_at END,
            start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
            first_sent_at = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN NULL

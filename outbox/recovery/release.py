@@ -18,6 +18,8 @@ from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
 
 BATCH = 500
+REDRIVE = "redrive"
+"""What a row was that was at rest, and that would have been redriven by itself."""
 
 # A subquery that gives one value, because a join would read all evidence that there ever was. What `--lost` has said
 # of an earlier change stands: it said it of every row that was open then, so of each that was doubted before. A row
@@ -25,7 +27,7 @@ BATCH = 500
 QUARANTINED = """
 SELECT o.id, w.was
   FROM idem.outbox o CROSS JOIN LATERAL (
-       SELECT (SELECT e.from_status FROM idem.evidence e
+       SELECT (SELECT CASE WHEN e.details ? 'redrive' THEN 'redrive' ELSE e.from_status END FROM idem.evidence e
                 WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id AND e.kind = 'database_changed'
                   AND (SELECT min(f.at) FROM idem.evidence f
                         WHERE f.intent_id = e.intent_id AND f.outbox_id = e.outbox_id
@@ -74,8 +76,9 @@ async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by
 async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:
     """Rows that nobody touched since are again what they were; how many of them were unknown.
 
-    What was queued goes back to work, what was at rest rests: its client was told that nothing happened, and may have
-    paid otherwise. Rows about which proofs disagree stay, and so does what `idem recover --lost` has said before.
+    What was queued goes back to work, and what was to be redriven by itself is redriven. What was at rest for good
+    rests: its client was told that nothing happened, and may have paid otherwise. Rows about which proofs disagree
+    stay, and so does what `idem recover --lost` has said before.
     """
     released, after = 0, FIRST_ID
     details = {"by": by, "reason": reason}
@@ -90,11 +93,15 @@ async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by:
             after = found[-1].id
             known = [(f.row, catalogue.terms(f.row.operation)) for f in await read_locked(connection, list(was))]
             rows = {row.id: (row, t) for row, t in known if t is not None and not row.contradicted}
-            verdicts = [decide.verdict(row, evidence, terms, redrive=False) for row, terms in rows.values()]
-            # Of a rest nobody hears now: it was told before, or lasts no longer than this transaction.
-            rested = await write(connection, [dataclasses.replace(change, event=None) for change in verdicts])
+            itself = {row_id for row_id in rows if was[row_id] == REDRIVE}
+            verdicts = [decide.verdict(row, evidence, terms, redrive=row.id in itself) for row, terms in rows.values()]
+            # Of a rest nobody hears now: it was told before, or lasts no longer than this transaction. A row that was
+            # to be redriven was told to nobody: if it is not to be any more, this is the first that is heard of it.
+            rested = await write(
+                connection, [c if c.row_id in itself else dataclasses.replace(c, event=None) for c in verdicts]
+            )
             released += len(rested)
-            queued = [row_id for row_id in rested if was[row_id] != OutboxStatus.HELD]
+            queued = [row_id for row_id in rested if row_id not in itself and was[row_id] != OutboxStatus.HELD]
             changes: list[Change] = []
             for at_rest in await read_locked(connection, queued):
                 terms = rows[at_rest.row.id][1]

@@ -86,6 +86,8 @@ WITH last AS (SELECT DISTINCT ON (kind) id FROM idem.daemons ORDER BY kind, seen
 SELECT d.kind, d.id, d.host, d.pid, d.started_at, d.seen_at, d.passed_at, d.ended_at, d.ended_how,
        extract(epoch FROM statement_timestamp() - d.seen_at)::float8 AS seen,
        extract(epoch FROM statement_timestamp() - d.passed_at)::float8 AS passed,
+       -- As of its last sign of life, the worst first.
+       coalesce(d.last_pass -> 'overdue', '[]') AS overdue,
        CASE WHEN d.ended_at IS NOT NULL THEN 'ended'
             WHEN d.seen_at < statement_timestamp() - make_interval(secs => %(silent)s) THEN 'silent'
             ELSE 'alive' END AS life

@@ -13,11 +13,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
+from psycopg.types.json import Jsonb
 
 from idem.outbox import daemon_events, telemetry
 from idem.outbox.backoff import backoff
 from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.fleet import Census
+from idem.outbox.process.pass_times import PassTimes
 
 HEARTBEAT = 5.0
 """Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
@@ -36,10 +38,12 @@ _life = os.environ.pop(LIFE, None)
 
 BEAT = """
 INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens, last_pass)
-VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s, jsonb_build_object('breakers', %(breakers)s::text[]))
+VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s,
+        jsonb_build_object('breakers', %(breakers)s::text[], 'overdue', %(late)s::jsonb))
     ON CONFLICT (id) DO UPDATE SET seen_at = statement_timestamp(), tokens = excluded.tokens,
        last_pass = excluded.last_pass,
-       passed_at = CASE WHEN %(passed)s THEN statement_timestamp() ELSE d.passed_at END
+       passed_at = CASE WHEN %(passed)s THEN statement_timestamp() - make_interval(secs => %(overdue)s)
+                        ELSE d.passed_at END
 """
 END = """
 UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = %(how)s, tokens = '{}'
@@ -75,7 +79,7 @@ class Life:
         self.breakers: Callable[[], Collection[str]] = tuple
         """The lanes whose breaker is open in this process, as provider/account."""
         self.census = Census()
-        self.passed = False
+        self.passes = PassTimes(kind)
         self._misses = 0
         self._told = False
 
@@ -89,11 +93,12 @@ class Life:
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "tokens": list(self.tokens()),
-                "passed": self.passed,
                 "breakers": list(self.breakers()),
+                "late": Jsonb(self.passes.record()),
+                "passed": self.passes.any_made,
+                "overdue": self.passes.overdue,
             },
         )
-        self.passed = False
 
     async def run(self, database: Database, stop: asyncio.Event) -> None:
         """Beat every `HEARTBEAT` seconds until `stop` is set.

@@ -75,7 +75,9 @@ class DoctorSettings(Section):
         "window where that is shorter: time for a person to find out why nothing settles it.",
     )
     last_pass: Duration = Field(
-        default=60.0, gt=0, description="Seconds since the last pass of a daemon that runs; default 1m."
+        default=60.0,
+        gt=0,
+        description="Seconds that any kind of pass of a daemon that runs may be overdue, in any lane; default 1m.",
     )
     snapshot: Duration = Field(
         default=900.0,

@@ -89,14 +89,17 @@ class LaneWorker:
         settings = self._desk.settings
         settled = self._desk.settler.subscribe(self.name.provider, self.name.account)
         quick, full, looked = 0, False, 0.0
+        claiming = self._desk.life.passes.expect("claim", settings.poll, self.name.provider, self.name.account)
         while not stop.is_set():
             full = full and not settled.is_set()
             settled.clear()
             self._slot_free.clear()
             if not self.lane.served:
+                claiming.made()
                 await self._rest(settings.poll, stop, self.account.opened)
                 continue
             if self._room() <= 0:
+                claiming.made()
                 await self._rest(
                     self.lane.wait(settings.poll) if self.lane.free else settings.poll, stop, self._slot_free
                 )
@@ -108,13 +111,13 @@ class LaneWorker:
             try:
                 if self._probe.is_due:
                     await self._probe.ask(lease=settings.lease)
+                    claiming.made()
                     continue
                 if limit > 0 or (spare and self._turns.others):
                     looked = looked if spare else clock.boottime()
                     rows = await self._claim(max(1, limit), keep=0 if spare else keep, spare=spare)
                     self._trouble.over()
-                    self._desk.life.passed = True
-                    telemetry.passed("worker")
+                claiming.made()
             except AWAY as error:
                 await self._trouble.away(error, stop)
                 continue

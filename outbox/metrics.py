@@ -190,8 +190,11 @@ FILES_BAD = Gauge(
 )
 LINES_LOST = Counter("idem_log_lines_lost_total", "Log lines that were given up, because whoever reads them did not.")
 LAST_PASS = Gauge(
-    "idem_last_pass_timestamp_seconds", "When a daemon last finished a pass.", ["daemon"],
-    multiprocess_mode="mostrecent",
+    "idem_last_pass_timestamp_seconds",
+    "When a daemon last finished this kind of pass, or started; of several processes the one that is furthest behind. "
+    "Provider and account are empty where a pass is of no lane.",
+    ["daemon", "pass", *LANE],
+    multiprocess_mode="livemin",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from apscheduler.triggers.base import BaseTrigger
 from idem.outbox import telemetry
 from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
 from idem.outbox.database import AWAY, REFUSED
+from idem.outbox.process.pass_times import PassTime
 
 # It writes a line whenever a pass takes longer than its interval, which is nothing that a person must see.
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -61,8 +62,9 @@ class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
 class Passes:
     """Jobs of one daemon, each at its own interval (seconds); each is its own series."""
 
-    def __init__(self, daemon: str, interval: float, stop: asyncio.Event) -> None:
-        self._daemon = daemon
+    def __init__(self, life: Life, interval: float, stop: asyncio.Event) -> None:
+        self._life = life
+        self._daemon = life.kind
         self._interval = interval
         self._stop = stop
         self._running: set[asyncio.Task[object]] = set()
@@ -70,33 +72,41 @@ class Passes:
             timezone=_Steady(), job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         )
 
-    def add(self, name: str, work: Callable[[], Awaitable[object]], interval: float | None = None) -> None:
-        """A job. While the database is away it backs off, says so once, and goes on by itself afterwards."""
-        trouble = Trouble(f"{self._daemon} {name}")
+    def add(
+        self, name: str, work: Callable[[], Awaitable[object]], interval: float | None = None, *,
+        provider: str = "", account: str = "",
+    ) -> None:  # fmt: skip
+        """A job, of one lane if `provider` and `account` are given.
+
+        While the database is away it backs off, says so once, and goes on by itself afterwards.
+        """
         every = interval or self._interval
+        kind = self._life.passes.expect(name, every, provider, account)
+        name = f"{name} {provider}/{account}" if provider else name
+        trouble = Trouble(f"{self._daemon} {name}")
 
         async def run() -> None:
             task = asyncio.current_task()
             assert task is not None
             self._running.add(task)
             try:
-                await self._once(name, work, trouble, every)
+                await self._once(name, work, trouble, kind)
             finally:
                 self._running.discard(task)
 
         self._scheduler.add_job(run, _Every(every), id=name)
 
-    async def run(self, life: Life) -> None:
+    async def run(self) -> None:
         """Run until the stop is set, then wait for the passes that run."""
-        self._life = life
         self._scheduler.start()
         await self._stop.wait()
         self._scheduler.pause()
         if self._running:
             await asyncio.wait(list(self._running))
         self._scheduler.shutdown(wait=False)
+        self._life.passes.end()
 
-    async def _once(self, name: str, work: Callable[[], Awaitable[object]], trouble: Trouble, every: float) -> None:
+    async def _once(self, name: str, work: Callable[[], Awaitable[object]], trouble: Trouble, kind: PassTime) -> None:
         loop = asyncio.get_running_loop()
         while not self._stop.is_set():
             began = loop.time()
@@ -113,8 +123,7 @@ class Passes:
                 await wait(self._stop, BROKEN_WAIT)
                 return
             trouble.over()
-            telemetry.passed(self._daemon)
-            self._life.passed = True
-            if loop.time() - began < every:
+            kind.made()
+            if loop.time() - began < kind.every:
                 return
             await asyncio.sleep(PASS_AGAIN)

@@ -29,6 +29,7 @@ from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.endings import at_rest
 from idem.outbox.errors import ParamsInvalid
 from idem.outbox.outcomes import Seen
+from idem.outbox.process.pass_times import PassTime
 from idem.outbox.settle import UNSTORABLE, write
 from idem.outbox.states import KeyState, OutboxStatus, Reason
 from idem.outbox.unfrozen import Source, Unfrozen, pick, waits
@@ -68,13 +69,19 @@ class Freezer:
             if o.kind == "provider"
         ]
 
-    async def run(self, stop: asyncio.Event, woken: asyncio.Event, poll: float, rendered: Callable[[], None]) -> None:
-        """Render until `stop`, every `poll` seconds or when `woken`; `rendered` is called when rows may be sent."""
+    async def run(
+        self, stop: asyncio.Event, woken: asyncio.Event, rendering: PassTime, rendered: Callable[[], None]
+    ) -> None:
+        """Render until `stop`, whenever the pass `rendering` is due or when `woken`.
+
+        `rendered` is called when rows may be sent.
+        """
         while not stop.is_set():
             woken.clear()
             try:
                 found, written = await self._batch()
                 self._trouble.over()
+                rendering.made()
             except AWAY as error:
                 await self._trouble.away(error, stop)
                 continue
@@ -90,7 +97,7 @@ class Freezer:
             if found == BATCH and written:
                 continue
             events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
-            await asyncio.wait(events, timeout=poll, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(events, timeout=rendering.every, return_when=asyncio.FIRST_COMPLETED)
             for waiting in events:
                 waiting.cancel()
 

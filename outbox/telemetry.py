@@ -297,8 +297,8 @@ def aged(lane: Lane, seen: LaneAges) -> None:
     metrics.WINDOW.labels(OutboxStatus.UNKNOWN, *lane).set(left if left is not None else float("inf"))
 
 
-def passed(daemon: str) -> None:
-    metrics.LAST_PASS.labels(daemon).set_to_current_time()
+def passed(daemon: str, kind: str, provider: str = "", account: str = "") -> None:
+    metrics.LAST_PASS.labels(daemon, kind, provider, account).set_to_current_time()
 
 
 def broken(daemon: str, error: BaseException, doing: str) -> None:

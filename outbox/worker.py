@@ -84,7 +84,9 @@ class Worker:
         living = asyncio.create_task(self.life.run(self.database, ended))
         settling = asyncio.create_task(self.settler.run())
         telling = asyncio.create_task(
-            keep_expanding(self.database, stop) if self._handlers is None else self._handlers.run(stop)
+            keep_expanding(self.database, stop, self.life.passes)
+            if self._handlers is None
+            else self._handlers.run(stop, self.life.passes)
         )
         checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
         woken = [listener.subscribe() for _ in self.lanes]
@@ -93,8 +95,10 @@ class Worker:
             for event in woken:
                 event.set()
 
-        freezing = self._freezer.run(stop, listener.subscribe(), self.settings.poll, rendered)
+        rendering = self.life.passes.expect("rendering", self.settings.poll)
+        freezing = self._freezer.run(stop, listener.subscribe(), rendering, rendered)
         await asyncio.gather(freezing, *(lane.run(stop, event) for lane, event in zip(self.lanes, woken, strict=True)))
+        self.life.passes.end()
         # It would wait for its next probe, and nobody claims any more.
         listening.cancel()
         for check in checking:

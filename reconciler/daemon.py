@@ -227,21 +227,23 @@ class Reconciler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop`; questions that run are finished."""
-        passes = Passes("reconciler", self.desk.settings.interval, stop)
+        passes = Passes(self.desk.life, self.desk.settings.interval, stop)
         passes.add("stored proofs", self._apply)
         passes.add("waiting events", self._look_again)
         passes.add("redrives", self._redrive)
         passes.add("schedules", self._open_entries, SCHEDULES_INTERVAL)
         for lane in self.lanes:
-            passes.add(f"{lane.name.provider}/{lane.name.account}", partial(lane.start_all, stop))
+            passes.add("take", partial(lane.start_all, stop), provider=lane.name.provider, account=lane.name.account)
         for hints in self.hints:
-            passes.add(f"events of {hints.name.provider}/{hints.name.account}", partial(hints.start_all, stop))
+            passes.add(
+                "events", partial(hints.start_all, stop), provider=hints.name.provider, account=hints.name.account
+            )
         # It is a sign of life until nothing of this process can act any more.
         ended = asyncio.Event()
         living = asyncio.create_task(self.desk.life.run(self.desk.database, ended))
         checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
         hastening = asyncio.create_task(self.desk.database.hasten_after(stop))
-        await passes.run(self.desk.life)
+        await passes.run()
         for check in checking:
             check.cancel()
         await asyncio.gather(*checking, return_exceptions=True)

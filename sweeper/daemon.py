@@ -99,7 +99,7 @@ class Sweeper:
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep until `stop`; a pass that runs is finished. An outage is waited out."""
         settings = self.settings
-        passes = Passes("sweeper", settings.interval, stop)
+        passes = Passes(self.life, settings.interval, stop)
         passes.add("leases", self._timed(self._sweep, settings.interval))
         passes.add("doubted", self._timed(self._doubt, settings.interval))
         passes.add("queue", self._timed(self._hold, settings.interval))
@@ -108,7 +108,7 @@ class Sweeper:
         passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
         living = asyncio.create_task(self.life.run(self.database, stop))
         hastening = asyncio.create_task(self.database.hasten_after(stop))
-        await passes.run(self.life)
+        await passes.run()
         await living
         hastening.cancel()
         await self.life.end(self.database)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
@@ -34,8 +36,10 @@ async def daemons(examination: Examination) -> list[Finding]:
             findings.append((error if work else warning)("daemons", what, do))
             continue
         limit = examination.limits.last_pass
+        hanging = [_hangs(each, limit, otherwise) for each in alive if _late(each, limit)]
+        findings += hanging
         since = [_idle(each) for each in alive]
-        if min(since) > limit:
+        if min(since) > limit and not hanging:
             findings.append(
                 error(
                     "daemons",
@@ -60,6 +64,24 @@ async def daemons(examination: Examination) -> list[Finding]:
         several(sum(e["kind"] == kind for e in alive), kind) for kind in sorted({e["kind"] for e in alive})
     )
     return findings or [ok("daemons", f"{counts} alive, and at work")]
+
+
+def _late(alive: Record, limit: float) -> list[dict[str, Any]]:
+    # Each kind of pass has its own interval, so what counts is since when the next one has been due.
+    return [each for each in alive["overdue"] if each["overdue"] > limit]
+
+
+def _hangs(alive: Record, limit: float, otherwise: str) -> Finding:
+    worst, *others = _late(alive, limit)
+    lane = f" for lane {worst['provider']}/{worst['account']}" if worst["provider"] else ""
+    more = f", and {several(len(others), 'other pass', 'other passes')} of it too" if others else ""
+    return error(
+        "daemons",
+        f"the {alive['kind']} on {alive['host']} (process {alive['pid']}) has made no pass `{worst['pass']}`{lane} for "
+        f"{age(worst['age'])}, more than {text(limit)} over its interval{more}: {otherwise}",
+        "See its log for `broken`, `database_away` or `statement_refused`: another session may hold what it waits "
+        "for. Otherwise restart it",
+    )
 
 
 def _idle(alive: Record) -> float:

@@ -9,18 +9,21 @@ from idem.outbox import telemetry
 from idem.outbox.daemon import wait
 from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.handlers import work
+from idem.outbox.process.pass_times import PassTimes
 
 INTERVAL: Final = 30.0
 """Seconds between two passes: what runs a handler does it for itself as soon as it hears of an event."""
 
 
-async def keep_expanding(database: Database, stop: asyncio.Event) -> None:
+async def keep_expanding(database: Database, stop: asyncio.Event, passes: PassTimes) -> None:
     """Give events to the handlers that others run, until `stop`: see `work.expand`."""
+    expanding = passes.expect("expanding", INTERVAL)
     while not stop.is_set():
         try:
             async with database.connection() as connection:
                 while await work.expand(connection):
                     pass
+            expanding.made()
         except (*AWAY, *REFUSED):
             pass  # told by whoever works with it
         except Exception as error:

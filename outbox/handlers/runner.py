@@ -17,6 +17,7 @@ from idem.outbox.handlers.handling import Handler
 from idem.outbox.handlers.seat import NAME, Seat
 from idem.outbox.handlers.turn import Fate, OwnTransaction, Turn
 from idem.outbox.handlers.work import Item
+from idem.outbox.process.pass_times import PassTimes
 
 SIGN_OF_LIFE: Final = 30.0
 """Seconds between two signs of life of a handler."""
@@ -61,13 +62,18 @@ class HandlerRunner:
         self._told = 0
         self._seen = float("-inf")
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Tell handlers what has settled until `stop`; then let what runs come to its end, and close."""
+    async def run(self, stop: asyncio.Event, passes: PassTimes | None = None) -> None:
+        """Tell handlers what has settled until `stop`; then let what runs come to its end, and close.
+
+        Each look for work is a pass of the daemon that `passes` belongs to.
+        """
+        looking = (passes or PassTimes("handlers")).expect("handlers", self._poll)
         trouble = Trouble("handlers")
         while not stop.is_set():
             try:
                 self._freed.clear()
                 begun = await self._begin()
+                looking.made()
                 trouble.over()
                 if begun == 0:
                     await self._rest(stop)

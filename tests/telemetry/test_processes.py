@@ -23,7 +23,7 @@ from idem.outbox import metrics, telemetry
 telemetry.set_up(json=True, level="error")
 telemetry.claimed("p", "a", 2)
 telemetry.called("p", "a", uuid4(), 1, "succeeded", 0.2)
-telemetry.passed("worker")
+telemetry.passed("worker", "claim", "p", "a")
 telemetry.waiting(3)
 telemetry.aged(("p", "a"), telemetry.LaneAges({"pending": telemetry.Unsettled(int(sys.argv[1]), 1.0)}))
 print("ready", flush=True)

@@ -10,9 +10,9 @@ from fix_spine import Spine
 from idem.outbox.database import Database, Timeouts
 from idem.outbox.decisions import Replay
 from idem.outbox.settings import ReconcilerSettings, WorkerSettings
+from idem.outbox.sweeping.expired import sweep_expired
 from idem.outbox.worker import Worker
 from idem.reconciler.daemon import Reconciler
-from idem.sweeper.expired import sweep_expired
 
 INTENTS = int(os.environ.get("IDEM_TEST_AT_ONCE", "60"))
 

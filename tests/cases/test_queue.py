@@ -13,8 +13,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from idem.outbox.decisions import Accepted, Replay
+from idem.outbox.sweeping.expired import sweep_expired
 from idem.outbox.wakeup import Nudge
-from idem.sweeper.expired import sweep_expired
 
 TEN_MINUTES = 600
 

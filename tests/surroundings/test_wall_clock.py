@@ -32,8 +32,6 @@ READS = {
     "cli/doctor/contracts.py": "the day, for a warning about facts that were checked long ago",
     "cli/group/metrics_folder.py": "the age of a folder of metrics whose supervisor was killed",
     "cli/recover.py": "a time that is shown, made of the database's seconds",
-    "outbox/importing/lines.py": "whether a line of `idem import` speaks of the future",
-    "outbox/importing/taking.py": "what is left of the life of a key that `idem import` takes over",
     "cli/status.py": "shown beside what is shown",
     "outbox/client.py": "a signature's time, which the provider compares with its own clock",
     "outbox/configuration/consistency.py": "the day, for a warning about facts that were checked long ago",

@@ -14,6 +14,7 @@ from idem.cli.options import (
     Account,
     By,
     Config,
+    Id,
     Json,
     Label,
     Limit,
@@ -41,7 +42,7 @@ app = typer.Typer(
 ID = "0193b6a0-0000-7000-8000-000000000000"
 
 Letter = Annotated[
-    Any, typer.Argument(parser=an_id, metavar="ID", help="The dead letter's id, or its beginning.", show_default=False)
+    Id, typer.Argument(parser=an_id, metavar="ID", help="The dead letter's id, or its beginning.", show_default=False)
 ]
 ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only with this reason, as too_late.")]
 Provider = Annotated[str | None, typer.Option("--provider", help="Only of this provider.")]
@@ -59,7 +60,8 @@ def list_(
     until: Until = None,
     all_: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
     after: Annotated[
-        Any, typer.Option(parser=an_id, metavar="ID", help="Only after this entry: the last one of the page before.")
+        Id | None,
+        typer.Option(parser=an_id, metavar="ID", help="Only after this entry: the last one of the page before."),
     ] = None,
     limit: Limit = 100,
     as_data: Json = False,
@@ -223,12 +225,12 @@ def resolve(
 )
 def redrive(
     letter: Annotated[
-        Any,
+        Id | None,
         typer.Argument(
-            parser=an_id, metavar="[ID]", help="The dead letter's id, or its beginning; none for many at once."
+            parser=an_id, metavar="ID", help="The dead letter's id, or its beginning; none for many at once."
         ),
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence. Required.")] = None,
     config: Config = None,
     app: App = None,
     provider: Provider = None,

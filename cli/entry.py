@@ -31,8 +31,8 @@ def main() -> int:
     """Run a command; its exit code. One line and `USAGE` where the extra `daemon` is not installed."""
     if absent := [name for name in PACKAGES if find_spec(name) is None]:
         sys.stderr.write(
-            f'idem: the command and the daemons need {", ".join(absent)}: install "idem-outbox[daemon]" '
-            "(an application that only accepts needs neither)\n"
+            f"idem: the command and the daemons need {', '.join(absent)}: install idem with the extra `daemon` "
+            '(in a clone: pip install ".[daemon]"). An application that only accepts needs neither.\n'
         )
         return USAGE
     from idem.cli.main import main as run

@@ -10,7 +10,7 @@ import typer
 
 from idem.cli import opening
 from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Why, Yes, confirm, examples, who
+from idem.cli.options import By, Config, Json, Yes, confirm, examples, who
 from idem.cli.output import as_json, say
 
 if TYPE_CHECKING:
@@ -26,8 +26,18 @@ SHOWN = 20
 
 
 def take_over(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="JSON lines, one a wish.")],
-    reason: Why = "",
+    file: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, readable=True, help="One JSON object per line, one per request."),
+    ],
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason",
+            help="Why: kept in the evidence, with your name. Required, except with --dry-run.",
+            show_default=False,
+        ),
+    ] = "",
     config: Config = None,
     app: App = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every line, and write nothing.")] = False,
@@ -35,7 +45,7 @@ def take_over(
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """Take over a live outbox: one line of JSON a wish, as docs/adopt/live-system.md says.
+    """Take over a live outbox: one JSON object per line, one per request, as docs/adopt/live-system.md says.
 
     Every line is checked first; if one is wrong, nothing is written and the exit code is 1. Run again, it writes what
     is new and leaves alone what it has taken over before.

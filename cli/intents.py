@@ -16,6 +16,7 @@ from idem.cli.options import (
     Account,
     By,
     Config,
+    Id,
     Json,
     Label,
     Limit,
@@ -43,7 +44,7 @@ app = typer.Typer(
 )
 
 Intent = Annotated[
-    Any, typer.Argument(parser=an_id, metavar="ID", help="The intent's id, or its beginning.", show_default=False)
+    Id, typer.Argument(parser=an_id, metavar="ID", help="The intent's id, or its beginning.", show_default=False)
 ]
 State = Annotated[
     Literal["in_progress", "completed", "failed_retryable", "unknown"] | None,
@@ -68,7 +69,8 @@ def list_(
     since: Since = None,
     until: Until = None,
     before: Annotated[
-        Any, typer.Option(parser=an_id, metavar="ID", help="Only older than this: the last one of the page before.")
+        Id | None,
+        typer.Option(parser=an_id, metavar="ID", help="Only older than this: the last one of the page before."),
     ] = None,
     limit: Limit = 100,
     as_data: Json = False,

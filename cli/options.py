@@ -16,6 +16,11 @@ import typer
 if TYPE_CHECKING:
     from idem.outbox.operators.prefixes import Prefix
 
+    Id: TypeAlias = Prefix
+else:
+    Id = type("id", (), {})
+    """How the help names the type of an id: it loads nothing of the outbox, and `an_id` reads the value."""
+
 
 def _config(context: typer.Context, config: Path | None) -> Path | None:
     # It starts an installation, and all others may look at the one that runs here.

@@ -52,10 +52,9 @@ def reconcile(
 ) -> None:
     """Settle once what is unknown: with --now all of it, with --since what was accepted from then on, else what is due.
 
-    Shows what became of each, and what is left. Claims whose lease is over are ended first. These looks use up none of
-    the schedule. With --since the ledger check
-    follows: the provider's own list of that time is held against this ledger, and what only one side has becomes a dead
-    letter, once.
+    Shows what became of each, and what is left. Claims whose lease is over are ended first. Looks made before they are
+    due do not count against the schedule. With --since the ledger check follows: it compares the provider's own list of
+    that time with this ledger, and what only one side has becomes a dead letter, once.
     """
     from_then = moment(since)
     if dry_run and since is None:

@@ -57,7 +57,10 @@ def recover(
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """What the word came to. `left`: rows that may still be sent; the last of them until `left_until` (UTC)."""
+    """What the word came to. `left`: rows that may still be sent; the last of them until `left_until` (UTC).
+
+    `became` is "unknown", or "as before" for rows that are queued or at rest again.
+    """
 
     rows: int
     became: str
@@ -90,7 +93,7 @@ async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes
     async with opening.writing(config, catalogue.environment) as connection:
         if not lost:
             confirm("Put the rows that the change made unknown back to work?", yes=yes)
-            return Done(await release.lossless(connection, catalogue, by=by, reason=reason), "pending")
+            return Done(await release.lossless(connection, catalogue, by=by, reason=reason), "as before")
         confirm("Make every queued row unknown, unless a second send is harmless?", yes=yes)
         async with moves.transaction(connection):
             # A daemon that has noticed the same change waits here, and then finds it done.

@@ -46,7 +46,8 @@ def top(
 ) -> None:
     """Show the tenants that misuse keys most: other content under a used key, no key, personal data as a key.
 
-    Counted by the HTTP API, by the hour, and kept for 30 days; the last seconds may be missing.
+    Counted for the HTTP API, the library and SQL, by the hour, and kept for 30 days. The last seconds may be missing;
+    what the library and SQL counted appears once a sweeper has added it up.
     """
     at, found = asyncio.run(_top(config, moment(since), by, limit))
     if as_data:

@@ -12,7 +12,7 @@ from uuid import UUID
 import typer
 
 from idem.cli import opening
-from idem.cli.options import By, Config, Json, Limit, Yes, an_id, confirm, examples, who
+from idem.cli.options import By, Config, Id, Json, Limit, Yes, an_id, confirm, examples, who
 from idem.cli.output import as_json, fields, say, table
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ async def _list(config: Path | None, tenant: str | None, revoked: bool, limit: i
 @app.command(epilog=examples('idem token revoke 0193b6a0-0000-7000-8000-000000000000 --reason "left the company"'))
 def revoke(
     token: Annotated[
-        Any,
+        Id,
         typer.Argument(
             parser=an_id, metavar="ID", help="The token's id, or its beginning: `idem token list`.", show_default=False
         ),

@@ -248,7 +248,7 @@ async def _write(connection: AsyncConnection[Any], change: Change, held: Standin
     # The guards let no hint pass without somebody who is sure; the provider is still asked about its event.
     # Storing a proof needs no lock on the row, so one may have come in since the guards were asked.
     if not await write(connection, [dataclasses.replace(change, folds=held.hints)]):
-        raise Refusal("a proof came in at this moment: nothing was changed; look again")
+        raise Refusal("a proof came in, or another session holds the row: nothing was changed; look again")
     return Done(held.row.intent_id, change.evidence.kind, change.state, change.status)
 
 

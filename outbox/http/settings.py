@@ -31,8 +31,9 @@ class LimitSettings(Section):
     active_keys: int | None = Field(
         default=None,
         ge=1,
-        description="Keys of one tenant that have not expired, in the whole installation; default no limit. Counted "
-        "beside the requests, so it may be passed by what comes within a few seconds.",
+        description="Keys of one tenant that have not expired, in the whole installation; default no limit. Only "
+        "the API refuses by it. A process counts its own new keys at once, and those of other processes, the library "
+        "and SQL every 2 s. A tenant that made no key at a process for 30 s is not limited there for the first 2 s.",
     )
 
 

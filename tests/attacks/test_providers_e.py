@@ -107,7 +107,7 @@ async def test_a_hint_that_comes_while_somebody_decides_is_not_passed(hooks: Hoo
     intent = await hooks.desk.held("k")
     row = await row_of(hooks.spine, intent)
     async with hooks.spine.database.connection() as connection:
-        with pytest.raises(Refusal, match="came in at this moment"):
+        with pytest.raises(Refusal, match="a proof came in"):
             async with holding.held(connection, intent, None, "ada", "why") as held:
                 async with hooks.spine.database.connection() as other:
                     about = Event(key=str(row["provider_key"]), bare=True)

@@ -76,7 +76,7 @@ def test_the_command_without_its_packages_says_which_extra_to_install(base: Envi
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
     assert line.startswith("idem: ")
-    assert 'install "idem-outbox[daemon]"' in line
+    assert 'pip install ".[daemon]"' in line
     assert "psycopg" in line
 
 

@@ -134,7 +134,7 @@ def test_without_a_server_they_are_told_what_to_install(project: Project, monkey
     project.write(conftest=NOTHING_INSTALLED, test_one="def test_one(idem_database): pass\n")
     run = project.run()
     assert run.code == 1
-    assert 'pip install "idem-outbox[embedded]"' in run.output
+    assert 'pip install ".[embedded]"' in run.output
     assert "Traceback" not in run.output
 
 

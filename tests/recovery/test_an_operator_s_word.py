@@ -36,8 +36,8 @@ async def statuses(desk: Desk) -> list[str]:
 async def test_lossless_before_the_daemons_start_leaves_the_queue_alone(desk: Desk) -> None:
     desk.spine.accepted(operation="pay.keyless")
     await another_database(desk)
-    done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes")
-    assert done.code == 0, done
+    done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes", "--json")
+    assert (done.code, done.data["became"]) == (0, "as before"), done
     await meets(desk)
     await meets(desk, moved=FAR)
     assert await statuses(desk) == ["pending"]

@@ -73,7 +73,8 @@ WITH input AS MATERIALIZED (
     SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
            o.provider, o.account, o.traceparent,
            extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited,
-           n.state AS from_state, n.created_at AS wanted_first, n.tenant_id, n.operation, n.idempotency_key, n.label,
+           least(o.imported_sent_at, n.created_at) AS wanted_first,
+           n.state AS from_state, n.tenant_id, n.operation, n.idempotency_key, n.label,
            statement_timestamp() AS at
       FROM input i
       JOIN locked o ON o.id = i.id AND o.claim_token IS NOT DISTINCT FROM i.token AND o.attempt = i.attempt

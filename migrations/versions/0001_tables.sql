@@ -108,6 +108,9 @@ CREATE TABLE idem.outbox (
     claimed_until       timestamptz,
     started_at          timestamptz,
     first_sent_at       timestamptz,
+    -- When the system before has sent it first, of a call in flight that was imported. Never cleared: what the provider
+    -- remembers of it counts from there, also where first_sent_at is not known any more.
+    imported_sent_at    timestamptz,
     quiet_after         timestamptz,
     redrive_at          timestamptz,
     doubted_since       timestamptz,

@@ -170,8 +170,8 @@ def _in_the_way(record: Any) -> str:
 
 
 OWN_ROW = "SELECT id FROM idem.outbox WHERE intent_id = %(intent)s"
-# The replay guard counts from here, and a later doubt does (Recovery).
-SENT = "UPDATE idem.outbox SET first_sent_at = %(at)s WHERE id = %(id)s"
+# The replay guard counts from here; so does a later doubt (Recovery), and a redrive after an operator's word.
+SENT = "UPDATE idem.outbox SET first_sent_at = %(at)s, imported_sent_at = %(at)s WHERE id = %(id)s"
 
 
 async def _take(

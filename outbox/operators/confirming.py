@@ -43,7 +43,7 @@ class Confirmed:
 
 CALL = """
 SELECT n.operation, o.provider, o.account, o.origin, o.status, r.method, r.path, o.provider_reference AS reference,
-       extract(epoch FROM coalesce(o.first_sent_at, r.created_at))::float8 AS sent_at,
+       extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at))::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = o.id
               ORDER BY q.generation DESC) AS keys

@@ -13,7 +13,10 @@ import httpx
 import pytest
 from fix_desk import Desk, Result
 
+from idem.outbox import moves
 from idem.outbox.decisions import Accepted, Mismatch, Replay, Retrying, Unknown
+from idem.outbox.errors import Refusal
+from idem.outbox.recovery.quarantine import quarantine
 from idem.sweeper.daemon import Sweeper
 
 HOUR = timedelta(hours=1)
@@ -133,6 +136,29 @@ async def test_without_its_bytes_a_call_in_flight_is_only_asked_about(desk: Desk
     assert desk.spine.bank.log.sends() == []
     row = await desk.spine.row(await intent_of(desk)) or {}
     assert (row["status"], str(row["provider_key"]), row["replay_window"]) == ("unknown", key, 0)
+
+
+@pytest.mark.parametrize("ago", [HOUR, timedelta(days=3)])
+async def test_after_a_word_the_memory_still_counts_from_the_first_send(
+    desk: Desk, tmp_path: Path, ago: timedelta
+) -> None:
+    """The intent was created only at the import: counted from there the provider would remember for a day more."""
+    key = str(uuid4())
+    _, request = await sent_before(desk, key)
+    await taken(desk, tmp_path, in_flight("k1", ago=ago, provider_key=key, request=request))
+    intent = await intent_of(desk)
+    await desk.spine.advance(200)
+    await desk.act("resolve_failed", intent)
+    if ago == HOUR:
+        assert (await desk.act("redrive", intent)).state == "in_progress"
+        return
+    with pytest.raises(Refusal, match="remembers its key is over"):
+        await desk.act("redrive", intent)
+    async with desk.spine.database.connection() as connection, moves.transaction(connection):
+        await quarantine(connection, desk.spine.catalogue, "a test")
+    row = await desk.spine.row(intent) or {}
+    assert row["status"] == "unknown", "nobody sends it again after a restore either"
+    assert row["doubted_since"] < datetime.now(UTC) - timedelta(days=3)
 
 
 async def test_absence_proves_nothing_while_the_system_before_may_still_be_sending(desk: Desk, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def show_event(event: dict[str, Any]) -> None:
             ("type", event["type"]),
             ("reference", event["reference"]),
             ("verdict", event["verdict"]),
+            ("signed", "at another time than it came: no proof by itself" if event["out_of_time"] else None),
             ("received", f"{age(event['age'])} ago"),
             ("tries that failed", event["tries"] or None),
             ("body", f"{event['body_bytes']} bytes" if event["body_bytes"] is not None else "not kept any more"),

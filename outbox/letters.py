@@ -41,10 +41,17 @@ SELECT d.id, d.intent_id, d.webhook_event_id, d.reason, d.details, d.seen, d.res
 LOCK_INTENT = "SELECT FROM idem.intents WHERE id = %(intent)s FOR NO KEY UPDATE"
 # First of all, as whoever tries the event has it when it comes to the intent and the entry.
 LOCK_EVENT = "SELECT FROM idem.webhook_events WHERE id = %(event)s FOR UPDATE"
-# Not a hint: a call waits for what it says, and only whoever is sure about that call may let it go on.
+# Not a hint whose call waits for what it says: only whoever is sure about that call may let it go on.
 GIVE_UP = """
-UPDATE idem.webhook_events SET verdict = 'noted', retry_at = NULL
- WHERE id = %(event)s AND verdict IN ('deferred', 'early')
+WITH dropped AS (
+    DELETE FROM idem.proofs p USING idem.webhook_events w
+     WHERE p.id = %(event)s AND p.outcome = 'hint' AND w.id = p.id AND w.verdict = 'hint' AND w.out_of_time
+       AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id)
+)
+UPDATE idem.webhook_events w SET verdict = 'noted', retry_at = NULL
+ WHERE w.id = %(event)s
+   AND (w.verdict IN ('deferred', 'early')
+        OR w.verdict = 'hint' AND w.out_of_time AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id))
 """
 
 

@@ -131,6 +131,11 @@ SETTLE_SECONDS = Histogram("idem_settle_seconds", "From unknown to settled, by h
 PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what became of them.", ["source", "applied"])
 WEBHOOKS = Counter("idem_webhooks_total", "Verified webhooks by what became of them.", [*LANE, "verdict"])
 WEBHOOKS_REFUSED = Counter("idem_webhooks_refused_total", "Webhooks refused, by reason.", ["provider", "reason"])
+WEBHOOKS_OUT_OF_TIME = Counter(
+    "idem_webhooks_out_of_time_total",
+    "Genuine webhooks whose time stamp was further from our clock than `tolerance`: the provider is asked about them.",
+    LANE,
+)
 WEBHOOKS_FOREIGN = Counter(
     "idem_webhooks_foreign_total", "Verified webhooks about nothing of ours: somebody else uses the account.", LANE
 )

@@ -114,6 +114,12 @@ def webhook_foreign(provider: str, account: str) -> None:
     metrics.WEBHOOKS_FOREIGN.labels(provider, account).inc()
 
 
+def webhook_out_of_time(provider: str, account: str, event_id: str) -> None:
+    """A webhook that the provider has signed, with a time stamp that is not near our clock: no proof, but a hint."""
+    metrics.WEBHOOKS_OUT_OF_TIME.labels(provider, account).inc()
+    log.warning("webhook_out_of_time", provider=provider, account=account, event_id=event_id)
+
+
 def webhooks_wait(rows: int, oldest: float) -> None:
     """Webhooks that match no call yet, and the age of the oldest in seconds."""
     metrics.WEBHOOKS_UNMATCHED.set(rows)

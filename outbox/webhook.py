@@ -17,6 +17,20 @@ class Unverified(Exception):
         super().__init__(detail)
 
 
+class OutOfTime(Unverified):
+    """A delivery that one of the secrets has signed, and whose time stamp is not near our clock.
+
+    Its sender is the provider. It may have been held up, or somebody has recorded it and sends it now: so it is worth a
+    question to the provider, and is no proof. `id`: what `Scheme.verify` returns in time, as far as that is signed.
+    `away`: seconds from the time stamp to our clock; negative: it lies in the future.
+    """
+
+    def __init__(self, detail: str, id: str | None, away: float) -> None:
+        super().__init__("timestamp", detail)
+        self.id = id
+        self.away = away
+
+
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 """The headers of a delivery as they came, names in lower case."""
 
@@ -45,7 +59,7 @@ class Scheme(Protocol):
         the delivery.
 
         `now`: POSIX seconds of the receipt. Looks at the bytes alone, in constant time. Raises Unverified, and nothing
-        else whatever the bytes are.
+        else whatever the bytes are; `OutOfTime`, a kind of it, only where the signature is right.
         """
         ...
 

@@ -3,10 +3,12 @@
 -- hint: matched, and what it says is asked of the provider first. early: a later fact, told once its call has ended.
 -- foreign: about nothing of ours, as far as anybody can tell; still tried when its reference is written. unconfirmed: a
 -- hint of which the provider has nothing. `place`: where in the kept body the event stands; `absents`: looks of a hint
--- that found nothing.
+-- that found nothing. `out_of_time`: it is signed, but its time stamp was not near the time at which it came, so what it
+-- says is never a proof, whenever it is read; only the provider, or a delivery in time, can confirm it.
 ALTER TABLE idem.webhook_events
     ADD COLUMN place    integer  NOT NULL DEFAULT 0,
     ADD COLUMN absents  integer NOT NULL DEFAULT 0,
+    ADD COLUMN out_of_time boolean NOT NULL DEFAULT false,
     DROP CONSTRAINT webhook_verdict_is_known,
     DROP CONSTRAINT only_a_waiting_event_is_tried_again,
     ADD CONSTRAINT webhook_verdict_is_known CHECK (verdict IN (

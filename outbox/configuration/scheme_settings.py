@@ -106,7 +106,8 @@ class SchemeSettings(Section):
         gt=0,
         le=3600,
         description="Seconds by which the time of sending may differ from our clock, in either direction; default 5m, "
-        "at most 1h. Only where the scheme has one: standard, stripe, and hmac-sha256 with timestamp_header.",
+        "at most 1h. A genuine event outside of it is stored, and is no proof: the provider is asked what it says. "
+        "Only where the scheme has a time: standard, stripe, and hmac-sha256 with timestamp_header.",
     )
     id_header: str | None = Field(
         default=None,

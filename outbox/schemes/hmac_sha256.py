@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
-from idem.outbox.schemes.deliveries import TOLERANCE, check_age, fits, header, nothing_fits, plain, readable
+from idem.outbox.schemes.deliveries import TOLERANCE, check_age, fits, header, nothing_fits, plain, readable, seconds
 from idem.outbox.webhook import Signed, Unverified
 
 Encoding: TypeAlias = Literal["hex", "base64"]
@@ -82,15 +82,16 @@ class HmacSha256:
         return plain(text)
 
     def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> str:
-        """The id in its header, else one made of the body. Raises Unverified."""
+        """The id in its header, else one made of the body. Raises Unverified, and OutOfTime."""
         value = header(delivery.headers, self.header)
         if not value.startswith(self.prefix):
             raise Unverified("malformed", f"the signature does not begin with {self.prefix.decode()}")
         given = value[len(self.prefix) :]
         parts = {Place.BODY: delivery.body}
+        sent: int | None = None
         if self.timestamp_header is not None:
             parts[Place.TIMESTAMP] = header(delivery.headers, self.timestamp_header)
-            check_age(parts[Place.TIMESTAMP], now, self.tolerance, self.timestamp_header.decode())
+            sent = seconds(parts[Place.TIMESTAMP], self.timestamp_header.decode())
         if self.id_header is not None:
             parts[Place.ID] = header(delivery.headers, self.id_header)
         if delivery.url is not None:
@@ -106,5 +107,11 @@ class HmacSha256:
         if not found:
             raise nothing_fits()
         if self.id_header is not None:
-            return readable(parts[Place.ID], self.id_header.decode())
-        return "sha256:" + hashlib.sha256(delivery.body).hexdigest()
+            event_id = readable(parts[Place.ID], self.id_header.decode())
+        else:
+            event_id = "sha256:" + hashlib.sha256(delivery.body).hexdigest()
+        if sent is not None and self.timestamp_header is not None:
+            # Under an id that is not signed, one recorded delivery makes any number of events.
+            signed_id = self.id_header is None or Place.ID in self.signed
+            check_age(sent, now, self.tolerance, self.timestamp_header.decode(), event_id if signed_id else None)
+        return event_id

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from idem.outbox.schemes import ed25519
-from idem.outbox.schemes.deliveries import TOLERANCE, check_age, fits, header, nothing_fits, readable
+from idem.outbox.schemes.deliveries import TOLERANCE, check_age, fits, header, nothing_fits, readable, seconds
 from idem.outbox.schemes.ed25519 import PublicKey
 from idem.outbox.webhook import Signed, Unverified
 
@@ -58,9 +58,9 @@ class StandardWebhooks:
         return key
 
     def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> str:
-        """`webhook-id`. Raises Unverified: `missing`, `malformed`, `timestamp` or `signature`."""
+        """`webhook-id`. Raises Unverified: `missing`, `malformed`, `timestamp` or `signature`; OutOfTime."""
         id, timestamp, signatures = (header(delivery.headers, name) for name in NAMES)
-        check_age(timestamp, now, self.tolerance, "webhook-timestamp")
+        sent = seconds(timestamp, "webhook-timestamp")
         by_secret, by_key = _signatures(signatures)
         signed = b".".join((id, timestamp, delivery.body))
         found = False
@@ -72,7 +72,9 @@ class StandardWebhooks:
                 found |= fits((base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)),), by_secret)
         if not found:
             raise nothing_fits()
-        return readable(id, "webhook-id")
+        event_id = readable(id, "webhook-id")
+        check_age(sent, now, self.tolerance, "webhook-timestamp", event_id)
+        return event_id
 
 
 def _signatures(value: bytes) -> tuple[list[bytes], list[bytes]]:

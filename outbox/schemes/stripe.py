@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from idem.outbox.schemes.deliveries import TOLERANCE, check_age, fits, header, nothing_fits
+from idem.outbox.schemes.deliveries import TOLERANCE, check_age, fits, header, nothing_fits, seconds
 from idem.outbox.webhook import Signed, Unverified
 
 SECRET: Final = re.compile(r"whsec_[!-~]{16,}")
@@ -37,17 +37,18 @@ class StripeSignatures:
         return text.encode()
 
     def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> None:
-        """The id is in the body. Raises Unverified: `missing`, `malformed`, `timestamp` or `signature`."""
+        """The id is in the body. Raises Unverified: `missing`, `malformed`, `timestamp` or `signature`; OutOfTime."""
         items = [item.partition(b"=") for item in header(delivery.headers, NAME).split(b",")]
         if any(name in (b"t", b"v1") and not equals for name, equals, _ in items):
             raise Unverified("malformed", "Stripe-Signature is no list of name=value")
         stamps = [value for name, _, value in items if name == b"t"]
         if len(stamps) != 1:
             raise Unverified("malformed", "Stripe-Signature has not exactly one t")
-        check_age(stamps[0], now, self.tolerance, "t of Stripe-Signature")
+        sent = seconds(stamps[0], "t of Stripe-Signature")
         signed = b".".join((stamps[0], delivery.body))
         # v0 is a signature of test events, by another rule.
         given = [value for name, _, value in items if name == b"v1"]
         wanted = [hmac.digest(secret, signed, hashlib.sha256).hex().encode() for secret in secrets]
         if not fits(wanted, given):
             raise nothing_fits()
+        check_age(sent, now, self.tolerance, "t of Stripe-Signature", None)

@@ -30,9 +30,10 @@ WITH due AS MATERIALIZED (
        SET retry_at = statement_timestamp() + make_interval(secs => %(lease)s),
            tries    = w.tries + CASE w.verdict WHEN 'deferred' THEN 1 ELSE 0 END
      WHERE w.id = ANY (ARRAY(SELECT id FROM due))
-    RETURNING w.id, w.provider, w.account, w.event_id, w.verdict, w.tries, w.intent_id, w.received_at, w.place
+    RETURNING w.id, w.provider, w.account, w.event_id, w.verdict, w.tries, w.intent_id, w.received_at, w.place,
+              w.out_of_time
 )
-SELECT t.id, t.provider, t.account, t.event_id, t.verdict, t.tries, t.intent_id, t.place,
+SELECT t.id, t.provider, t.account, t.event_id, t.verdict, t.tries, t.intent_id, t.place, t.out_of_time,
        extract(epoch FROM statement_timestamp() - t.received_at)::float8 AS age,
        (SELECT b.body FROM idem.webhook_bodies b WHERE b.webhook_event_id = t.id) AS body
   FROM taken t
@@ -77,7 +78,7 @@ async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, tak
             else:
                 await unmatched.wait_on(connection, taken, event, provider.contract)
             return 0
-    delivery = Delivery(taken.provider, taken.account, taken.event_id, event)
+    delivery = Delivery(taken.provider, taken.account, taken.event_id, event, out_of_time=taken.out_of_time)
     what = await applying.ready(catalogue, renderer, delivery, found)
     what = dataclasses.replace(what, recorded=taken.verdict == "early")
     async with database.connection() as connection, moves.transaction(connection):
@@ -94,7 +95,7 @@ async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, tak
         await decide(connection, taken.id, verdict, what, again=due_again(verdict, taken.age))
         if verdict == "deferred":
             return 0
-        await unmatched.close(connection, taken.id, verdict)
+        await waiting.close(connection, taken.id, verdict)
     if verdict == taken.verdict:
         return 0
     telemetry.webhook(taken.provider, taken.account, verdict)

@@ -33,8 +33,8 @@ live claim or a locked row. agrees, conflict: compared with a step that was done
 exists, or the key was complete when the object existed, and now that has failed. noted: it is evidence, and no proof.
 ignored: of a type that nobody wants, or about an object that its call made beside its own. unmatched: about no call
 that we know yet. deferred: applying it failed, and is tried again. duplicate: known already. hint: the provider is
-asked before it is believed, or because it is a later fact about a call of which we know no object; unconfirmed: and has
-nothing. early: a later fact that is told when its call has ended.
+asked before it is believed (its contract wants that, or it came out of time), or because it is a later fact about a
+call of which we know no object; unconfirmed: and has nothing. early: a later fact that is told when its call has ended.
 foreign: about nothing of ours, as far as can be told.
 """
 
@@ -60,7 +60,9 @@ class Ready:
     @property
     def is_hint(self) -> bool:
         """Whether the provider must be asked before it is believed."""
-        return self.fetched is None and not self.beside and hints.is_due(self.terms.contract, self.delivery.event)
+        if self.fetched is not None or self.beside:
+            return False
+        return hints.is_due(self.terms.contract, self.delivery.event, out_of_time=self.delivery.out_of_time)
 
     def proof(self, event_row: UUID) -> StoredProof | None:
         """What is stored or applied. It has the id of its event, so that a second try takes up the first one's."""
@@ -72,7 +74,9 @@ class Ready:
 
     def evidence(self) -> Evidence:
         event = self.delivery.event
-        details = {"event": self.delivery.event_id, "type": event.type}
+        details: dict[str, Any] = {"event": self.delivery.event_id, "type": event.type}
+        if self.delivery.out_of_time:
+            details["out_of_time"] = True
         if event.later:
             told = {**details, "status": event.status, "fields": dict(event.fields)}
             return Evidence("webhook", "later_fact", None, Seen(note=event.note), event.reference, told)
@@ -169,6 +173,9 @@ async def _was_cancelled(connection: AsyncConnection[Any], what: Ready) -> bool:
 
 async def _tell(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
     event, match = what.delivery.event, what.match
+    may_be_told = what.delivery.out_of_time and not what.recorded
+    if may_be_told and await hints.was_told(connection, event_row, match.intent_id, what.delivery.event_id):
+        return "agrees"
     # Whoever was asked once is not asked again: what was seen waits for the row, or speaks of an earlier key.
     stored, no_news = await hints.answered(connection, event_row, match.intent_id) if what.recorded else (False, False)
     told = await later.tell(

@@ -69,7 +69,7 @@ WITH due AS MATERIALIZED (
      WHERE w.id = ANY (ARRAY(SELECT id FROM due))
     RETURNING w.*
 )
-SELECT t.id, t.event_id, t.tries, t.place, t.intent_id, t.outbox_id, t.absents, t.reference AS named,
+SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_id, t.absents, t.reference AS named,
        (SELECT n.operation FROM idem.intents n WHERE n.id = t.intent_id) AS operation,
        extract(epoch FROM statement_timestamp() - t.received_at)::float8 AS age,
        (SELECT b.body FROM idem.webhook_bodies b WHERE b.webhook_event_id = t.id) AS body,
@@ -110,6 +110,7 @@ def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
         intent_id=row.intent_id,
         body=None if row.body is None else bytes(row.body),
         place=row.place,
+        out_of_time=row.out_of_time,
     )
     return Hint(
         waiting=taken,

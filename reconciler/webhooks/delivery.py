@@ -12,7 +12,7 @@ from idem.outbox.errors import IdemError
 from idem.outbox.http import reading
 from idem.outbox.providers import nobody
 from idem.outbox.providers.document import VISIBLE
-from idem.outbox.webhook import Event, Headers, Signed, Unverified
+from idem.outbox.webhook import Event, Headers, OutOfTime, Signed, Unverified
 
 PAYLOAD: Final = "payload"
 MOST_FIELDS: Final = 10
@@ -58,6 +58,7 @@ class Delivery:
     """A verified event. `account` is the one whose secret has signed it; `event_id` is the same at each delivery.
 
     `body` is kept to read it again: of a batch a delivery of this event alone, or all of it and its `place` there.
+    `out_of_time`: genuine, but sent at another time than it came, so that only the provider can confirm what it says.
     """
 
     provider: str
@@ -67,6 +68,7 @@ class Delivery:
     headers: Headers = ()
     body: bytes = field(default=b"", repr=False)
     place: int = 0
+    out_of_time: bool = False
 
 
 def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[str, tuple[bytes, ...]]:
@@ -88,17 +90,21 @@ def verified(
 
     `account` None: those of all its accounts. `now`: POSIX seconds of the receipt, because a delivery that waits here
     does not grow too old (IB-106). An event of a batch that has no id of its own could be told from no other, and is
-    left out; a delivery of which nothing could be kept is not readable. Raises NotTaken.
+    left out; a delivery of which nothing could be kept is not readable. One that is genuine and out of time is taken
+    as such, if its id is signed: under another one it could come any number of times. Raises NotTaken.
     """
     tried = endpoint(catalogue, provider, account)
     known = catalogue.providers[provider]
     assert known.webhook is not None
     signer: tuple[str, str | None] | None = None
+    late: OutOfTime | None = None
     failed = Unverified("signature", "no signature fits an active secret")
     # Every secret is tried, whichever fits: how long it takes tells nobody whose it was.
     for name, keys in tried.items():
         try:
             signer = name, known.webhook.scheme.verify(Signed(headers, body, known.webhook.urls.get(name)), keys, now)
+        except OutOfTime as error:
+            signer, late = (name, error.id), error
         except Unverified as error:
             failed = error
     if signer is None:
@@ -113,6 +119,8 @@ def verified(
     refused: NotReadable | None = None
     for place, event in enumerate(events):
         try:
+            if late is not None and not (event.id or alone):
+                raise NotVerified(late.reason, str(late))
             event_id = _id(event.id or alone)
         except NotReadable as error:
             refused = error
@@ -120,7 +128,7 @@ def verified(
                 telemetry.webhook_refused(provider, "no_id")
             continue
         kept, at = (said, place) if event.body is None else (event.body, 0)
-        found.append(Delivery(provider, signer[0], event_id, event, headers, kept, at))
+        found.append(Delivery(provider, signer[0], event_id, event, headers, kept, at, late is not None))
     if refused is not None and not found:
         raise refused
     return tuple(found)

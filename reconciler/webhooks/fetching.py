@@ -22,7 +22,7 @@ from idem.outbox.settings import ReconcilerSettings
 from idem.outbox.states import OutboxStatus, Reason
 from idem.outbox.webhook import Event
 from idem.reconciler.taking import Slots
-from idem.reconciler.webhooks import applying, asked, hints, unmatched, waiting
+from idem.reconciler.webhooks import applying, asked, hints, waiting
 from idem.reconciler.webhooks.again import pause
 from idem.reconciler.webhooks.applying import Verdict
 from idem.reconciler.webhooks.asked import Hint
@@ -31,6 +31,12 @@ from idem.reconciler.webhooks.delivery import Delivery
 SOON: Final = 60.0
 """Seconds at most until a question that failed is asked again: a claim may be waiting for it, and the breaker keeps
 it from a provider that is away."""
+
+NOTHING_TO_ASK: Final = "there is nothing that could be asked about it: `webhook.fetch` needs a look-up by id"
+UNCONFIRMABLE: Final = (
+    "it is signed by the provider, but its time stamp is not near the time at which it came, and there is no look-up "
+    "that could confirm it: have the provider send it again, or compare it with what the provider shows and decide"
+)
 
 QUEUED: Final = frozenset(
     {OutboxStatus.UNFROZEN, OutboxStatus.WAITING, OutboxStatus.PENDING, OutboxStatus.HELD, OutboxStatus.CLAIMED}
@@ -109,7 +115,7 @@ class Hints:
                 return
         question = hint.question(event)
         if not self._lane.provider.questions(question):
-            seen = Seen(note="there is nothing that could be asked about it: `webhook.fetch` needs a look-up by id")
+            seen = Seen(note=UNCONFIRMABLE if taken.out_of_time else NOTHING_TO_ASK)
             await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
             return
         look, seen = await self._lane.ask(question, lease_ends=hint.lease_ends)
@@ -144,7 +150,7 @@ class Hints:
                 await asked.let_tell(connection, hint)
             else:
                 await asked.end(connection, hint, verdict)
-            await unmatched.close(connection, taken.id, verdict)
+            await waiting.close(connection, taken.id, verdict)
         self._tell(hint, verdict)
 
     async def _not_there(self, hint: Hint, event: Event, seen: Seen) -> None:
@@ -180,7 +186,8 @@ class Hints:
                 return
             async with moves.transaction(connection):
                 await asked.put_off(connection, hint, again=max(again, pause(taken.tries)), counts=True)
-                await waiting.bury(connection, taken, f"what was fetched decides nothing: {seen.note or 'no rule'}")
+                asked_in_vain = f"what was fetched decides nothing: {seen.note or 'no rule'}"
+                await waiting.bury(connection, taken, UNCONFIRMABLE if seen.note == UNCONFIRMABLE else asked_in_vain)
 
     async def _let_tell(self, connection: AsyncConnection[Any], hint: Hint) -> None:
         """A later fact whose call has come to its end, or whose object is known."""
@@ -189,7 +196,7 @@ class Hints:
                 await hints.drop(connection, hint.waiting.id)
                 await asked.let_tell(connection, hint)
                 # Whoever closed it now would give up what is about to be told.
-                await unmatched.close(connection, hint.waiting.id, "early")
+                await waiting.close(connection, hint.waiting.id, "early")
 
     async def _end(
         self, connection: AsyncConnection[Any], hint: Hint, event: Event, verdict: Verdict, seen: Seen,
@@ -205,7 +212,7 @@ class Hints:
             await hints.drop(connection, taken.id)
             await note(connection, hint.match.row_id, evidence, token=taken.id)
             await asked.end(connection, hint, verdict)
-            await unmatched.close(connection, taken.id, verdict)
+            await waiting.close(connection, taken.id, verdict)
         self._tell(hint, verdict)
 
     def _tell(self, hint: Hint, verdict: Verdict) -> None:

@@ -18,13 +18,13 @@ from idem.outbox.outcomes import Refused
 from idem.outbox.webhook import Event
 
 
-def is_due(contract: Contract, event: Event) -> bool:
-    """Whether the provider is to be asked what this event says.
+def is_due(contract: Contract, event: Event, *, out_of_time: bool) -> bool:
+    """Whether the provider is to be asked what this event says: its contract wants it, or the event came `out_of_time`.
 
     Not where it says nothing: neither an end nor a beginning, nor that something of ours has changed there. A later
     fact changes no state, so it is told as it came, unless its call is open (`idem.outbox.later`).
     """
-    return contract.event.fetch and not event.later and (event.said is not None or event.bare)
+    return (contract.event.fetch or out_of_time) and not event.later and (event.said is not None or event.bare)
 
 
 # Needs no lock on the row, and may come a second time.
@@ -89,3 +89,20 @@ async def is_old_news(connection: AsyncConnection[Any], intent_id: UUID, event: 
     if isinstance(said, Refused):
         return bool(outcome == "refused" or end == "refused")
     return bool(outcome == "succeeded" and end in (None, "succeeded"))
+
+
+WAS_TOLD = """
+SELECT EXISTS (SELECT FROM idem.evidence e
+                WHERE e.intent_id = %(intent)s AND e.kind = 'later_fact' AND e.token <> %(id)s
+                  AND e.details ->> 'event' = %(event)s)
+"""
+
+
+async def was_told(connection: AsyncConnection[Any], event_row: UUID, intent_id: UUID, event_id: str) -> bool:
+    """Whether an earlier row of this event has told its later fact.
+
+    Events are kept for less long than evidence: a recorded one may come again when its own row is gone.
+    """
+    about = {"id": event_row, "intent": intent_id, "event": event_id}
+    record = await (await connection.execute(WAS_TOLD, about)).fetchone()
+    return bool(record and record[0])

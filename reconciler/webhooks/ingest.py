@@ -13,7 +13,7 @@ from idem.outbox import moves, storable, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
-from idem.reconciler.webhooks import applying
+from idem.reconciler.webhooks import applying, hints, waiting
 from idem.reconciler.webhooks.applying import Ready, Verdict
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.matching import match
@@ -80,25 +80,41 @@ async def ingest(database: Database, catalogue: Catalogue, renderer: Renderer, d
 
 
 IS_KNOWN = """
-SELECT EXISTS (SELECT FROM idem.webhook_events
-                WHERE provider = %(provider)s AND account = %(account)s AND event_id = %(event)s)
+SELECT EXISTS (SELECT FROM idem.webhook_events w
+                WHERE w.provider = %(provider)s AND w.account = %(account)s AND w.event_id = %(event)s
+                  AND NOT (w.out_of_time AND NOT %(out_of_time)s
+                           AND w.verdict IN ('unmatched', 'foreign', 'deferred', 'hint', 'unconfirmed')))
 """
 
 
 async def is_known(connection: AsyncConnection[Any], delivery: Delivery) -> bool:
-    """Whether this event has been taken in before: a cheap first look, which decides nothing."""
-    about = {"provider": delivery.provider, "account": delivery.account, "event": delivery.event_id}
+    """Whether this event has been taken in before: a cheap first look, which decides nothing. One that came out of time
+    and now comes in time says more than before."""
+    about = {
+        "provider": delivery.provider, "account": delivery.account, "event": delivery.event_id,
+        "out_of_time": delivery.out_of_time,
+    }  # fmt: skip
     record = await (await connection.execute(IS_KNOWN, about)).fetchone()
     return bool(record and record[0])
 
 
 INSERT_EVENT = """
-INSERT INTO idem.webhook_events (provider, account, event_id, type, reference, verdict, place)
-VALUES (%(provider)s, %(account)s, %(event)s, %(type)s, %(reference)s, %(verdict)s, %(place)s)
+INSERT INTO idem.webhook_events (provider, account, event_id, type, reference, verdict, place, out_of_time)
+VALUES (%(provider)s, %(account)s, %(event)s, %(type)s, %(reference)s, %(verdict)s, %(place)s, %(out_of_time)s)
     ON CONFLICT (provider, account, event_id) DO NOTHING RETURNING id
 """
 INSERT_BODY = """
 INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) VALUES (%(id)s, %(headers)s::jsonb, %(body)s)
+    ON CONFLICT (webhook_event_id) DO UPDATE SET headers = EXCLUDED.headers, body = EXCLUDED.body
+"""
+# What came out of time, and waits or was not confirmed, begins anew when it comes in time.
+CONFIRM = """
+UPDATE idem.webhook_events
+   SET out_of_time = false, verdict = %(verdict)s, type = %(type)s, reference = %(reference)s, place = %(place)s,
+       retry_at = NULL, tries = 0, absents = 0
+ WHERE provider = %(provider)s AND account = %(account)s AND event_id = %(event)s
+   AND out_of_time AND verdict IN ('unmatched', 'foreign', 'deferred', 'hint', 'unconfirmed')
+RETURNING id
 """
 # A wake-up that came while the event was looked at is not written over.
 DECIDE = """
@@ -114,7 +130,10 @@ UPDATE idem.webhook_events
 
 
 async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Ready | None) -> Verdict:
-    """One transaction: the event, its body, and what it says about its call. Another delivery of it is waited for."""
+    """One transaction: the event, its body, and what it says about its call. Another delivery of it is waited for.
+
+    An event that is known, but came out of time, is taken up again by a delivery in time.
+    """
     async with moves.transaction(connection):
         event = delivery.event
         about = {
@@ -125,11 +144,17 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
             "reference": event.reference,
             "verdict": "unmatched" if event.wanted else "ignored",
             "place": delivery.place,
+            "out_of_time": delivery.out_of_time,
         }
         inserted = await (await connection.execute(INSERT_EVENT, about)).fetchone()
+        known = inserted is None
+        if known and not delivery.out_of_time:
+            inserted = await (await connection.execute(CONFIRM, about)).fetchone()
         if inserted is None:
             return "duplicate"
         row: UUID = inserted[0]
+        if known:
+            await hints.drop(connection, row)
         body = {"id": row, "headers": json.dumps(_headers(delivery)), "body": delivery.body}
         await connection.execute(INSERT_BODY, body)
         if not event.wanted:
@@ -144,6 +169,8 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
             return verdict
         verdict, error = await applying.settle(connection, row, what)
         await decide(connection, row, verdict, what, again=due_again(verdict, 0.0), failed=error is not None)
+        if known and verdict != "deferred":
+            await waiting.close(connection, row, verdict)
         return verdict
 
 
@@ -194,5 +221,7 @@ def _headers(delivery: Delivery) -> dict[str, Any]:
 
 
 def _told(delivery: Delivery, verdict: Verdict) -> Verdict:
+    if delivery.out_of_time and verdict != "duplicate":
+        telemetry.webhook_out_of_time(delivery.provider, delivery.account, delivery.event_id)
     telemetry.webhook(delivery.provider, delivery.account, verdict)
     return verdict

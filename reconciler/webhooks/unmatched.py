@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 from psycopg import AsyncConnection
 
@@ -121,16 +120,3 @@ def _members(value: Any, at: tuple[str, ...] = ()) -> Iterator[str]:
         yield pointer.render(at)
     for name, child in children:
         yield from _members(child, (*at, str(name)))
-
-
-CLOSE = """
-UPDATE idem.dead_letters
-   SET resolved_at = statement_timestamp(), resolution = 'webhook_' || %(how)s::text, resolved_by = current_user,
-       note = 'the event could be applied after all'
- WHERE webhook_event_id = %(id)s AND resolved_at IS NULL
-"""
-
-
-async def close(connection: AsyncConnection[Any], event_row: UUID, how: str) -> None:
-    """Close the open dead letter of an event that has found its call and its end."""
-    await connection.execute(CLOSE, {"id": event_row, "how": how})

@@ -26,7 +26,7 @@ FAILURES_THAT_NEED_A_PERSON: Final = 3
 class Waiting:
     """A taken event. `tries`: how often it could not be applied, this try included; `age` in seconds.
 
-    `place`: where among the events of its body it stands.
+    `place`: where among the events of its body it stands. `out_of_time`: as in `Delivery`.
     """
 
     id: UUID
@@ -39,6 +39,7 @@ class Waiting:
     intent_id: UUID | None
     body: bytes | None
     place: int = 0
+    out_of_time: bool = False
 
     def read(self, provider: Provider) -> Event | None:
         """What it says, read again by the contract as it is now; None where its body is gone or is none any more."""
@@ -102,3 +103,16 @@ async def bury(connection: AsyncConnection[Any], waiting: Waiting, error: str, *
     )
     if await buried.fetchone() == (1,):
         moves.tell(connection, partial(moves.dead_letter, waiting.intent_id, Reason.HANDLER_FAILED))
+
+
+CLOSE = """
+UPDATE idem.dead_letters
+   SET resolved_at = statement_timestamp(), resolution = 'webhook_' || %(how)s::text, resolved_by = current_user,
+       note = 'the event could be applied after all'
+ WHERE webhook_event_id = %(id)s AND resolved_at IS NULL
+"""
+
+
+async def close(connection: AsyncConnection[Any], event_row: UUID, how: str) -> None:
+    """Close the open dead letter of an event that has found its call and its end."""
+    await connection.execute(CLOSE, {"id": event_row, "how": how})

@@ -155,7 +155,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     }  # fmt: skip
     event = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'unmatched' ORDER BY id LIMIT 1")[0]
     hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
-            "reference": "pay_110000", "verdict": "unmatched", "place": 0}  # fmt: skip
+            "reference": "pay_110000", "verdict": "unmatched", "place": 0, "out_of_time": False}  # fmt: skip
     hint = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'hint' ORDER BY id LIMIT 1")[0]
     frozen = [
         {
@@ -211,12 +211,13 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "again.TAKE": {"providers": ["p0", "p1"], "limit": BATCH, "lease": 60.0},
         "waiting.STILL_WAITS": {"id": event, "verdict": "unmatched", "tries": 0},
         "waiting.FAILED": {"id": event, "again": 4.0}, "waiting.BURY_EVENT": {**proven, "id": event},
-        "unmatched.CLOSE": {"id": event, "how": "applied"},
+        "waiting.CLOSE": {"id": event, "how": "applied"},
         "unmatched.BURY_UNMATCHED": {**proven, "id": event, "reason": "unmatched_webhook"},
         "asked.TAKE_HINTS": {**LANE, "limit": BATCH, "lease": 60.0},
         "asked.PUT_OFF": {"id": hint, "tries": 1, "again": 4.0, "counts": True, "absents": 1},
         "asked.HINT_ENDED": {"id": hint, "verdict": "agrees"}, "asked.HINT_IS_EARLY": {"id": hint},
         "hints.KEEP": {"id": uuid4(), "row": row, "reference": "pay_x"}, "hints.DROP": {"id": proof},
+        "hints.WAS_TOLD": {"id": uuid4(), "intent": old[0], "event": "evt_1"},
         "hints.ENDED_WITH": {"intent": old[0]}, "hints.ANSWERED": {"id": event, "intent": old[0]},
         "later.STANDS": {"intent": old[0]}, "later.LOCK_ROWS": {"intent": old[0], "row": uuid4()},
         "later.TELL": {"intent": old[0], "reference": "pay_x", "status": "refunded", "fields": "{}", "details": "{}"},
@@ -224,6 +225,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "letters.LOCK_EVENT": {"event": event},
         "letters.NOTE_TRY": {"letter": letter, "details": "{}"},
         "ingest.IS_KNOWN": hook, "ingest.INSERT_EVENT": {**hook, "event": "evt_new"},
+        "ingest.CONFIRM": hook,
         "ingest.INSERT_BODY": {"id": uuid4(), "headers": "{}", "body": b"{}"},
         "ingest.DECIDE": {"id": event, "verdict": "applied", "intent": intent, "row": row, "failed": False,
                           "again": None},

@@ -21,12 +21,13 @@ from idem.outbox.sweeping.pages import Place, change_page
 UNASKED: Final = 86400.0
 """Seconds after which a look that is due and was not made is told to an operator."""
 WHY: Final = (
-    "its look is due for more than a day and no reconciler made it: is a reconciler running, and are its operation, "
-    "provider and account configured there? `idem doctor` says which rows nobody serves"
+    "its look is due for more than a day and no reconciler made it: is a reconciler running, or is its lane paused, "
+    "and are its operation, provider and account configured there? `idem doctor` says which rows nobody serves"
 )
 
-# A lane whose looks are paused waits on purpose; `doctor` tells of the pause. No order by the index: it begins with the
-# lane, and what is a day late is little.
+# A lane that is paused waits on purpose; `doctor` tells of the pause. Where calls are paused, a row may wait for its
+# replay for as long as it can be replayed (`due.TAKE`), and is asked about as all others are after that. No order by
+# the index: it begins with the lane, and what is a day late is little.
 NOT_ASKED = """
 SELECT c.id, c.available_at
   FROM idem.outbox c
@@ -34,7 +35,10 @@ SELECT c.id, c.available_at
    AND c.available_at <= statement_timestamp() - make_interval(secs => %(unasked)s)
    AND (c.available_at, c.id) > (%(at)s, %(row)s)
    AND (c.claim_token IS NULL OR c.claimed_until <= statement_timestamp())
-   AND (SELECT bool_or(l.looks_paused) FROM idem.lanes l
+   AND (SELECT bool_or(l.looks_paused
+                       OR l.paused AND c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned
+                          AND c.first_sent_at > statement_timestamp() - make_interval(secs => c.replay_window))
+          FROM idem.lanes l
          WHERE l.provider = c.provider AND l.account IN (c.account, '')) IS NOT TRUE
    AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
          WHERE d.intent_id = c.intent_id

@@ -7,9 +7,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from fix_spine import Spine
+from fix_spine import KEYED, Spine
 
 from idem.outbox import operator
+from idem.outbox.contract import LookupRule
 from idem.sweeper.daemon import Sweeper
 
 
@@ -102,6 +103,33 @@ async def test_a_paused_lane_is_not_told_as_unattended(spine: Spine) -> None:
     await spine.advance(2 * 86400)
     await sweep(spine)
     assert await spine.letters(intent) == []
+
+
+@pytest.mark.parametrize("over", [False, True])
+async def test_a_row_that_waits_for_its_replay_is_not_told_as_unattended_before_its_memory_ends(
+    spine: Spine, over: bool
+) -> None:
+    """Two days of a pause of calls, with a provider that remembers keys for a month and cannot be asked."""
+    month = 30 * 86400
+    known: Any = spine.catalogue.providers["keyed"]
+    rule = dataclasses.replace(KEYED.key, retention=month)
+    contract = dataclasses.replace(KEYED, lookup=LookupRule(), key=rule)
+    blind = dataclasses.replace(known, contract=contract, lookups=())
+    spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": blind})
+    intent = await lost(spine, "keyed")
+    await spine.all("UPDATE idem.outbox SET replay_window = %(w)s RETURNING id", w=contract.replay_window)
+    await spine.all("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', '', true) RETURNING provider")
+    await spine.advance(2 * 86400)
+    assert (await spine.reconcile()).asked == {}
+    await sweep(spine)
+    assert await spine.letters(intent) == []
+    if over:
+        await spine.advance(month)
+        await sweep(spine)
+        assert await spine.letters(intent) == ["not_settleable"], "it waits for nothing any more, and nobody asks"
+        return
+    await spine.all("UPDATE idem.lanes SET paused = false RETURNING provider")
+    assert (await spine.reconcile()).settled == {"replay:succeeded": 1}
 
 
 async def test_a_take_that_was_left_behind_keeps_its_quiet_time_when_it_is_told(spine: Spine) -> None:

@@ -48,6 +48,8 @@ class Settler:
         self.held = Holds()
         self.fates: Counter[str] = Counter()
         self._told: dict[tuple[str, str], asyncio.Event] = {}
+        self.settled = asyncio.Event()
+        """Set whenever anything was settled; what waits for it clears it."""
 
     def subscribe(self, provider: str, account: str) -> asyncio.Event:
         """An event that is set whenever something of this lane was settled, so that its fleet has room again."""
@@ -153,6 +155,7 @@ class Settler:
             self.fates[fate] += 1
             telemetry.reported(report.row.intent_id, report.row.attempt, name(report.outcome), fate)
         self.let_go(report.row.token)
+        self.settled.set()
         if (told := self._told.get((report.row.provider, report.row.account))) is not None:
             told.set()
         self._queue.task_done()

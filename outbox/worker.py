@@ -86,7 +86,7 @@ class Worker:
         telling = asyncio.create_task(
             keep_expanding(self.database, stop, self.life.passes)
             if self._handlers is None
-            else self._handlers.run(stop, self.life.passes)
+            else self._handlers.run(stop, self.life.passes, self.settler.settled)
         )
         checking = [asyncio.create_task(lane.account.run(stop)) for lane in self.lanes]
         woken = [listener.subscribe() for _ in self.lanes]

@@ -23,6 +23,8 @@ SIGN_OF_LIFE: Final = 30.0
 """Seconds between two signs of life of a handler."""
 LEFT_BEHIND: Final = 16
 """Threads of a handler that may hang before no more of its turns are begun in this process."""
+TOGETHER: Final = 0.05
+"""Seconds between a result that was settled and the look: results come in bursts, and one look finds them all."""
 GRACE: Final = 3.0
 """Seconds that a handler may still take after its connection was ended, before its thread is left behind."""
 
@@ -40,12 +42,13 @@ class HandlerRunner:
     """Runs the handlers of one process, each at most `seats` times at once; any number of processes may run.
 
     `limit`: seconds that a turn may take. `attempts`: failures until the dead letter. `poll`: seconds between two looks
-    for work, which is also how long an event waits for its handler at the most where nothing is behind.
+    for work. What this worker settles wakes it at once; the poll finds what other processes have settled, and what is
+    tried again.
     """
 
     def __init__(
         self, address: Address | str, handlers: Mapping[str, Handler], *, seats: int = 2, limit: float = 60.0,
-        attempts: int = 8, poll: float = 0.25,
+        attempts: int = 8, poll: float = 1.0,
     ) -> None:  # fmt: skip
         self.handlers = dict(handlers)
         self._address = Address.of(address)
@@ -62,21 +65,25 @@ class HandlerRunner:
         self._told = 0
         self._seen = float("-inf")
 
-    async def run(self, stop: asyncio.Event, passes: PassTimes | None = None) -> None:
+    async def run(
+        self, stop: asyncio.Event, passes: PassTimes | None = None, settled: asyncio.Event | None = None
+    ) -> None:
         """Tell handlers what has settled until `stop`; then let what runs come to its end, and close.
 
-        Each look for work is a pass of the daemon that `passes` belongs to.
+        Each look for work is a pass of the daemon that `passes` belongs to. `settled` wakes it, and it clears it.
         """
+        settled = settled or asyncio.Event()
         looking = (passes or PassTimes("handlers")).expect("handlers", self._poll)
         trouble = Trouble("handlers")
         while not stop.is_set():
             try:
                 self._freed.clear()
+                settled.clear()
                 begun = await self._begin()
                 looking.made()
                 trouble.over()
                 if begun == 0:
-                    await self._rest(stop)
+                    await self._rest(stop, settled)
             except AWAY as error:
                 await trouble.away(error, stop)
             except REFUSED as error:
@@ -145,14 +152,16 @@ class HandlerRunner:
     def _room(self, line: _Line) -> int:
         return 0 if line.hanging >= LEFT_BEHIND else self._seats - line.running
 
-    async def _rest(self, stop: asyncio.Event) -> None:
-        # Not before a turn has ended is there anything new for it, and a stop is to be heard at once.
-        waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._freed.wait())]
+    async def _rest(self, stop: asyncio.Event, settled: asyncio.Event) -> None:
+        # A turn that has ended or a result that was settled may have brought work, and a stop must end the wait.
+        waiting = [asyncio.ensure_future(event.wait()) for event in (stop, self._freed, settled)]
         try:
             await asyncio.wait(waiting, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waiting:
                 each.cancel()
+        if settled.is_set() and not self._freed.is_set():
+            await wait(stop, TOGETHER)
 
     async def _turn(self, item: Item) -> None:
         try:

@@ -1,0 +1,92 @@
+"""An idle installation asks its database little, and what settles is told without waiting for a poll."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from fix_spine import Spine
+from sqlalchemy.orm import Session
+
+from idem.outbox.handlers import HandlerRunner, Settled, handler
+from idem.outbox.worker import Worker
+from idem.reconciler.daemon import Reconciler
+from idem.sweeper.daemon import Sweeper
+
+ONE_SECOND = 1.0
+"""The shortest default interval of anything that polls."""
+
+
+async def test_what_a_worker_settles_wakes_its_handlers(spine: Spine) -> None:
+    heard: list[UUID] = []
+    told, stop = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear(db: Session, settled: Settled[Any]) -> None:
+        heard.append(settled.intent)
+        loop.call_soon_threadsafe(told.set)
+
+    known = handler("pay.keyed", hear)
+    # It would find nothing by itself for as long as this test runs.
+    runner = HandlerRunner(spine.url, {known.name: known}, poll=3600)
+    working = asyncio.create_task(Worker(spine.database, spine.catalogue, handlers=runner).run(stop))
+    accepted = []
+    try:
+        # The first may be found by the look at the start, and the second by the one after its turn.
+        for number in range(4):
+            told.clear()
+            accepted.append(spine.accepted(f"k{number}"))
+            async with asyncio.timeout(60):
+                await told.wait()
+            while (await spine.one("SELECT count(*) AS n FROM idem.handler_work"))["n"]:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
+    finally:
+        stop.set()
+        await working
+    assert heard == accepted
+
+
+async def test_no_statement_of_an_idle_installation_runs_more_than_once_a_second_and_lane(
+    spine: Spine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: Counter[str] = Counter()
+    execute = psycopg.AsyncCursor.execute
+
+    async def counting(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        # An empty one is the pool's proof of a connection before it is lent: it begins no transaction.
+        if query:
+            counted[str(query)] += 1
+        return await execute(self, query, *arguments, **options)
+
+    def hear(db: Session, settled: Settled[Any]) -> None: ...
+
+    known, stop = handler("pay.keyed", hear, begin="first"), asyncio.Event()
+    runner = HandlerRunner(spine.url, {known.name: known})
+    daemons = (
+        Worker(spine.database, spine.catalogue, handlers=runner),
+        Sweeper(spine.database, spine.catalogue),
+        Reconciler(spine.database, spine.catalogue),
+    )
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counting)
+    running = asyncio.gather(*(daemon.run(stop) for daemon in daemons))
+    # What each does once at its start is no poll.
+    await asyncio.sleep(1)
+    counted.clear()
+    began = time.monotonic()
+    await asyncio.sleep(5)
+    seconds, seen = time.monotonic() - began, dict(counted)
+    stop.set()
+    await running
+    lanes = len(daemons[0].lanes)
+    assert seen
+    # A pass that was late is followed by the next one promptly: one more for each end of the time.
+    most = lanes * (seconds / ONE_SECOND + 2)
+    assert {statement: n for statement, n in seen.items() if n > most} == {}
+    looks = sum(n for statement, n in seen.items() if "idem.handler_work" in statement and "unnest" in statement)
+    assert looks <= seconds / ONE_SECOND + 2

@@ -68,9 +68,11 @@ async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) ->
     Raises one of `AWAY` (settle them again), and Held: another session holds a row, and nothing was written of its
     report.
     """
-    fates = await settle_batch(connection, reports)
+    done = await settle_batch(connection, reports)
+    fates = dict(done)
     for report in reports:
-        if report.row.id not in fates:
+        # Not `fates`: a second report of the same row has an end of its own.
+        if report.row.id not in done:
             fates[report.row.id] = await settle_alone(connection, report)
     return fates
 

@@ -151,7 +151,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         **LANE, "tenant": "t1", "operation": "pay", "key": "a new key", "fingerprint": "v1:0", "params": "{}",
         "label": None, "provider_key": uuid4(), "method": "POST", "path": "/", "headers": "{}", "body": b"{}",
         "key_ttl": 86400.0, "patience": 3600.0, "replay_window": 0, "marks_start": False, "traceparent": None,
-        "may_create": True, "refuse_after_expiry": False,
+        "may_create": True, "refuse_after_expiry": False, "count": False,
     }  # fmt: skip
     event = ids("SELECT id FROM idem.webhook_events WHERE verdict = 'unmatched' ORDER BY id LIMIT 1")[0]
     hook = {"provider": "p0", "account": "a0", "event": "evt_110000", "type": "payment.succeeded",
@@ -291,7 +291,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "tenants.ADD_DECISIONS": {"batch": BATCH},
         "tenants.DELETE_USAGE": {"age": 86400.0 * 30, "batch": BATCH},
         "ends.ENDED": waited, "ends.STANDS": {**waited, "fingerprints": ["v1:0"] * BATCH},
-        "deciding.ALONE": asked, "installation.SECRET": {},
+        "deciding.ALONE": asked, "recalling.TAKE_UP": asked, "installation.SECRET": {},
         "reserving.STILL_OPEN": asked | {"intent": intent},
         "ledger.INTENT": {"intent": intent, "tenant": "t1"}, "ledger.TIMELINE": {"intent": intent},
         "ledger.INTENTS": newest, "ledger.INTENTS_OF_STATE": newest | {"state": "unknown"},

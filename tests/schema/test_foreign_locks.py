@@ -31,7 +31,7 @@ WAITS: Final = {
     "waiting.BURY_EVENT": ONE, "waiting.FAILED": ONE, "unmatched.BURY_UNMATCHED": ONE, "waiting.CLOSE": ONE,
     "discrepancies.OPEN": ONE, "discrepancies.STATE": ONE,
     "generations.REKEY": AFTER, "rendering.FREEZE": AFTER, "generations.FREEZE": AFTER, "tenants.COUNT_KEYS": AFTER,
-    "tenants.MOVE_MARKS": AFTER, "tenants.TAKE_OFF": AFTER,
+    "taking.SENT": AFTER, "tenants.MOVE_MARKS": AFTER, "tenants.TAKE_OFF": AFTER,
     "letters.EVIDENCE": PERSON, "letters.LOCK_EVENT": PERSON, "letters.LOCK_INTENT": PERSON,
     "letters.NOTE_TRY": PERSON, "letters.RESOLVE": PERSON, "letters.TRY_EVENT": PERSON, "stopped.RESUME": PERSON,
     "stopped.SKIP": PERSON, "unmasking.NOTE_UNMASKED": PERSON,

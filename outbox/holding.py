@@ -31,9 +31,7 @@ async def held(
         async with moves.transaction(connection):
             row = await _row_id(connection, intent)
             if row is None:
-                raise Refusal(
-                    f"intent {intent} is {await state(connection, intent)} already, and its answer is never changed"
-                )
+                raise _ended(intent, await state(connection, intent))
             found = await locked(connection, row, intent)
             if version is not None and found.row.version != version:
                 raise Refusal(
@@ -115,6 +113,15 @@ async def state(connection: AsyncConnection[Any], intent: UUID) -> KeyState:
     row = await (await connection.execute(STATE, {"intent": intent})).fetchone()
     assert row is not None  # intents are never deleted
     return KeyState(row[0])
+
+
+def _ended(intent: UUID, state: KeyState) -> Refusal:
+    if state is KeyState.FAILED_RETRYABLE:
+        return Refusal(
+            f"intent {intent} rests {state}: nothing happened, and its key has expired, so nothing of it is sent any "
+            "more. If the effect is still wanted, accept it with a new key"
+        )
+    return Refusal(f"intent {intent} is {state} already, and its answer is never changed")
 
 
 def no_such(intent: UUID) -> Refusal:

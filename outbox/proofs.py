@@ -140,7 +140,9 @@ def _as_json(value: Any) -> str | None:
 
 
 DONE = """
-SELECT n.id, n.state, n.outcome, n.provider_reference, n.object_end
+SELECT n.id, n.state, n.provider_reference, n.object_end,
+       CASE WHEN n.state = 'failed_retryable' AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = n.id)
+            THEN 'at_rest' ELSE n.outcome END AS outcome
   FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
  WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1 FOR NO KEY UPDATE OF n
 """
@@ -188,11 +190,14 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
         case "succeeded":
             # An object may fail and succeed after that (another card): only its success is an end for good.
             known = Succeeded(done.provider_reference, interim=done.object_end in ("open", "refused"))
-        case "refused" | "cancelled":
-            # Cancelled means that nothing happened: any object there contradicts it, as it contradicts a refusal.
+        case "refused" | "cancelled" | "at_rest":
+            # Cancelled, or at rest until the row left, means that nothing happened: any object there contradicts it, as
+            # it contradicts a refusal.
             known = Refused(done.provider_reference)
     happened = isinstance(found.proof, Pending | Succeeded)
-    compared = Succeeded(found.proof.reference) if happened and done.outcome == "cancelled" else found.proof
+    compared = (
+        Succeeded(found.proof.reference) if happened and done.outcome in ("cancelled", "at_rest") else found.proof
+    )
     letter = disagreement(known, compared) if known is not None else None
     if letter is None:
         if known is None or not is_open(known) or is_open(found.proof):

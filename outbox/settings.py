@@ -135,8 +135,9 @@ class SweeperSettings(Section):
     evidence_retention: Duration = Field(
         default=400 * 86400.0,
         ge=86400,
-        description="Seconds for which evidence, events and requests of final intents are kept; default 400d, longer "
-        "than card disputes run. `idem db upgrade` writes it to the database, whose guards hold it.",
+        description="Seconds for which evidence, events and requests of final intents are kept, and resolved dead "
+        "letters, changes of lanes and handlers that no program has any more; default 400d, longer than card disputes "
+        "run. `idem db upgrade` writes it to the database, whose guards hold it.",
     )
     webhook_retention: Duration = Field(
         default=90 * 86400.0,

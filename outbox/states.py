@@ -40,7 +40,7 @@ class OutboxStatus(StrEnum):
 
 
 GONE = None
-"""The end of an outbox row: its step is done, or cancelled."""
+"""The end of an outbox row: its step is done or cancelled, or nobody can take it up any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,7 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.UNFROZEN, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
     Transition(S.HELD, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
     *(Transition(status, GONE, ("settle", "cancel"), "step done or cancelled") for status in S),
+    Transition(S.HELD, GONE, ("sweeper",), "its key has expired, and the tombstone's time has passed"),
 )
 
 

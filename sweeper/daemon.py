@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
@@ -21,22 +21,17 @@ from idem.outbox.settings import SweeperSettings
 from idem.outbox.states import OutboxStatus
 from idem.outbox.sweeping.expired import sweep_expired
 from idem.outbox.sweeping.pages import Place
-from idem.sweeper import history, tenants, unattended
+from idem.sweeper import unattended
 from idem.sweeper.doubted import end_doubted
 from idem.sweeper.history import Walk
-from idem.sweeper.retention import prune_keys
+from idem.sweeper.steps import Retention, Step
 from idem.sweeper.too_old import hold_too_old
-
-DAY = 86400.0
 
 UNATTENDED_INTERVAL = 60.0
 """Seconds between two looks for rows that no daemon serves."""
 
 AGES_INTERVAL = 15.0
 """Seconds between two looks at how old everything unsettled is, for the metrics (P5)."""
-
-Step: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[bool]]
-"""One batch of one kind of work; whether that kind is done for this pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class SweepResult:
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
     made in time. `doubted`: rows that lost commits may have sent, and that may not be sent any more. `unattended`:
     rows that no daemon serves, told to an operator. `expired`: keys that lost
-    their answer. `deleted`: tombstones. The others are rows of history.
+    their answer. `deleted`: tombstones. `left`: rows at rest whose key has expired. The others are rows of history.
     """
 
     swept: int = 0
@@ -60,6 +55,7 @@ class SweepResult:
     doubted: int = 0
     expired: int = 0
     deleted: int = 0
+    left: int = 0
     evidence: int = 0
     events: int = 0
     requests: int = 0
@@ -67,6 +63,9 @@ class SweepResult:
     webhook_bodies: int = 0
     provider_answers: int = 0
     daemons: int = 0
+    dead_letters: int = 0
+    lane_changes: int = 0
+    handler_work: int = 0
     tenant_hours: int = 0
     more: bool = False
 
@@ -181,62 +180,9 @@ class Sweeper:
 
     async def _prune(self, done: Counter[str], until: float, *, walk: bool = False) -> bool:
         """All kinds in turn, a batch each, so that a flood of one kind does not keep the others waiting."""
-        batch, settings, place = self.settings.batch, self.settings, Place()
         loop = asyncio.get_running_loop()
-        walk = walk or not self._walk.over or loop.time() - self._walked >= settings.history_interval
-
-        async def keys(connection: AsyncConnection[Any]) -> bool:
-            gone = await prune_keys(connection, batch=batch, tombstone_ttl=settings.tombstone_ttl, place=place)
-            done.update(expired=gone.expired, deleted=gone.deleted)
-            return place.over
-
-        async def prune(connection: AsyncConnection[Any]) -> bool:
-            done.update(await history.prune_history(connection, batch=batch, walk=self._walk))
-            if self._walk.over:
-                self._walked = loop.time()
-            return self._walk.over
-
-        async def counts(connection: AsyncConnection[Any]) -> bool:
-            """Move the marks on, and count one tenant's keys at a time."""
-            moved = await tenants.move_marks(connection, batch=batch)
-            return not await tenants.count_keys(connection) and moved < batch
-
-        async def decisions(connection: AsyncConnection[Any]) -> bool:
-            return await tenants.add_decisions(connection, batch=10 * batch) < 10 * batch
-
-        async def forget(connection: AsyncConnection[Any]) -> bool:
-            return await tenants.forget_counts(connection, batch=batch) < batch
-
-        def delete(what: str, rows: Callable[[AsyncConnection[Any]], Awaitable[int]]) -> Step:
-            async def step(connection: AsyncConnection[Any]) -> bool:
-                gone = await rows(connection)
-                done[what] += gone
-                return gone < batch
-
-            return step
-
-        left: dict[str, Step] = {
-            "keys": keys,
-            "webhook bodies": delete(
-                "webhook_bodies",
-                lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_body_retention),
-            ),
-            "webhook events": delete(
-                "webhook_events",
-                lambda c: history.delete_webhook_events(c, batch=batch, age=self._events_are_kept),
-            ),
-            "provider answers": delete(
-                "provider_answers",
-                lambda c: history.delete_answers(c, batch=batch, age=settings.provider_answer_retention),
-            ),
-            "daemons": delete(
-                "daemons", lambda c: history.delete_daemons(c, batch=batch, age=settings.daemon_retention)
-            ),
-            "tenants": counts,
-            "tenants' decisions": decisions,
-            "tenants' hours": delete("tenant_hours", lambda c: tenants.delete_usage(c, batch=batch)),
-            "tenants' counts": forget,
-        } | ({"history": prune} if walk else {})
+        walk = walk or not self._walk.over or loop.time() - self._walked >= self.settings.history_interval
+        left = Retention(self.catalogue, self.settings, done, self._walk).steps(history_too=walk)
         before = Counter(done)
         try:
             while left and loop.time() < until:
@@ -244,15 +190,11 @@ class Sweeper:
                     if await self._once(kind, step):
                         del left[kind]
         finally:
+            if walk and self._walk.over:
+                self._walked = loop.time()
             for what, rows in (done - before).items():
                 telemetry.pruned(what, rows)
         return bool(left)
-
-    @property
-    def _events_are_kept(self) -> float:
-        # As long as a provider may send one again: by the event that is kept its repetition is known.
-        redelivery = [provider.contract.event.redelivery + DAY for provider in self.catalogue.providers.values()]
-        return max(self.settings.webhook_retention, *redelivery, 0.0)
 
     async def _once(self, kind: str, step: Step) -> bool:
         async with self.database.connection() as connection:

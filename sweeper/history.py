@@ -41,7 +41,7 @@ WITH RECURSIVE bound AS MATERIALIZED (
       FROM old o WHERE o.intent_id IS NOT NULL
 )
 SELECT o.intent_id,
-       (SELECT i.state FROM idem.intents i WHERE i.id = o.intent_id) = 'completed'
+       (SELECT i.state FROM idem.intents i WHERE i.id = o.intent_id) IN ('completed', 'failed_retryable')
        AND (SELECT w.id FROM idem.outbox w WHERE w.intent_id = o.intent_id LIMIT 1) IS NULL
        AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
              WHERE d.intent_id = o.intent_id) IS NOT TRUE AS settled
@@ -53,7 +53,8 @@ SELECT o.intent_id,
 async def prune_history(connection: AsyncConnection[Any], *, batch: int, walk: Walk) -> dict[str, int]:
     """Delete what is past `installation.evidence_retention` of the next `batch` old intents; how many rows of what.
 
-    An intent that is not settled, or has an open dead letter, keeps everything, however old it is.
+    An intent with an open row or an open dead letter keeps everything, however old it is. One at rest without a row is
+    final: its key has expired.
     """
     found = await (await connection.execute(OLD_INTENTS, {"after": walk.after, "batch": batch})).fetchall()
     walk.over = len(found) < batch
@@ -140,7 +141,9 @@ WITH bound AS MATERIALIZED (
                SELECT w.ctid FROM idem.webhook_events w
                 WHERE w.id < (SELECT b.before FROM bound b) AND w.received_at < (SELECT b.at FROM bound b)
                   AND w.verdict NOT IN ('hint', 'deferred', 'early')
-                  AND coalesce((SELECT i.state FROM idem.intents i WHERE i.id = w.intent_id), 'completed') = 'completed'
+                  AND coalesce((SELECT i.state FROM idem.intents i WHERE i.id = w.intent_id), 'completed')
+                      IN ('completed', 'failed_retryable')
+                  AND (SELECT o.id FROM idem.outbox o WHERE o.intent_id = w.intent_id LIMIT 1) IS NULL
                   AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
                         WHERE d.webhook_event_id = w.id) IS NOT TRUE
                   AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
@@ -157,7 +160,7 @@ SELECT count(*) FROM gone
 async def delete_webhook_events(connection: AsyncConnection[Any], *, batch: int, age: float) -> int:
     """Delete up to `batch` webhook events that were received more than `age` seconds ago; how many.
 
-    One of an intent that is not settled, or with an open dead letter, is kept; so is what is still to be applied.
+    One of an intent with an open row or an open dead letter is kept; so is what is still to be applied.
     """
     return await _count(await connection.execute(DELETE_WEBHOOK_EVENTS, {"batch": batch, "age": age}))
 

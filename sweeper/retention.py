@@ -21,6 +21,7 @@ from psycopg import AsyncConnection
 from idem.outbox import moves
 from idem.outbox.moves import Moved
 from idem.outbox.sweeping.pages import Place
+from idem.sweeper.at_rest import leave_with_key
 from idem.sweeper.tenants import hold_counts, take_off
 
 # All three states of the index's own condition, so that no estimate of one of them can cost the order.
@@ -36,10 +37,11 @@ SELECT k.intent_id, k.expires_at, k.state
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Keys that lost their answer, and tombstones that went."""
+    """Keys that lost their answer, tombstones that went, and rows at rest that left after them."""
 
     expired: int = 0
     deleted: int = 0
+    left: int = 0
 
 
 async def prune_keys(
@@ -59,7 +61,8 @@ async def prune_keys(
     async with moves.transaction(connection):
         at_rest = await _hold_rows(connection, by_state["failed_retryable"])
         expired = await _expire(connection, by_state["completed"] + at_rest, tombstone_ttl)
-    return Pruned(expired, await _delete(connection, by_state["expired"]))
+    gone = await _delete(connection, by_state["expired"])
+    return Pruned(expired, len(gone), await leave_with_key(connection, gone, tombstone_ttl))
 
 
 # A key at rest goes only with a row that waits for nothing: no redrive of ours, no proof, no step done before.
@@ -150,10 +153,10 @@ SELECT g.intent_id, g.tenant_id, g.operation, g.idempotency_key FROM gone g
 """
 
 
-async def _delete(connection: AsyncConnection[Any], intents: list[UUID]) -> int:
+async def _delete(connection: AsyncConnection[Any], intents: list[UUID]) -> list[UUID]:
     if not intents:
-        return 0
+        return []
     gone = await (await connection.execute(DELETE_TOMBSTONES, {"intents": intents})).fetchall()
     for intent, tenant, operation, key in gone:
         _tell(connection, Moved(tenant, operation, key, intent, None, "sweeper", "deleted", "expired", None))
-    return len(gone)
+    return [record[0] for record in gone]

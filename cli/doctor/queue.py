@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from idem.cli.doctor.examination import Examination, Record
@@ -16,7 +17,8 @@ from idem.outbox.lane_names import lane_names
 from idem.outbox.pausing import named
 
 MOST = 200_000
-"""Open rows that are looked at, the oldest first: a queue of millions must not be read whole by whoever asks why."""
+"""Rows that are looked at of each kind (queued, claimed, asked about, at rest), the oldest first: a queue of millions
+must not be read whole by whoever asks why, and many of one kind must not hide the others."""
 
 # What is queued counts from when it was due; a claim from the end of its lease; everything else from its status.
 OPEN = """
@@ -35,7 +37,14 @@ SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
   FROM (SELECT r.*, CASE WHEN r.status = 'unknown' AND r.replay_window > 0 AND NOT r.key_burned THEN
                extract(epoch FROM r.first_sent_at - statement_timestamp())::float8 + r.replay_window END
                AS left_to_replay
-          FROM idem.outbox r ORDER BY r.id LIMIT %(most)s) o
+          FROM ((SELECT q.* FROM idem.outbox q WHERE q.status IN ('pending', 'waiting', 'unfrozen')
+                  ORDER BY q.start_before, q.id LIMIT %(most)s) UNION ALL
+                (SELECT c.* FROM idem.outbox c WHERE c.status = 'claimed'
+                  ORDER BY c.claimed_until, c.id LIMIT %(most)s) UNION ALL
+                (SELECT a.* FROM idem.outbox a WHERE a.status IN ('unknown', 'awaiting')
+                  ORDER BY a.id LIMIT %(most)s) UNION ALL
+                (SELECT h.* FROM idem.outbox h WHERE h.status = 'held'
+                  ORDER BY h.status_since, h.id LIMIT %(most)s)) r) o
   LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
   LEFT JOIN idem.lanes e ON e.provider = o.provider AND e.account = ''
  GROUP BY 1, 2, 3, 4, 5, 6, 7
@@ -50,6 +59,13 @@ DO: Mapping[str, str] = {
     "awaiting": "Ask the provider: `idem unknowns list --awaiting`",
     "held": "`idem dlq list`: redrive or cancel what is still there; a client's retry takes it up too",
 }
+
+
+KINDS: Mapping[str, str] = {
+    "pending": "queued", "waiting": "queued", "unfrozen": "queued", "unknown": "asked about",
+    "awaiting": "asked about", "held": "at rest",
+}  # fmt: skip
+"""How `OPEN` reads rows by their status; a claimed row is its own kind."""
 
 
 def limit_of(limits: DoctorSettings, status: str) -> float:
@@ -67,11 +83,16 @@ async def ages(examination: Examination) -> list[Finding]:
     rows = await _open(examination)
     total = sum(each["rows"] for each in rows)
     findings = list(_ages(rows, examination.limits))
-    if total >= MOST:
+    of_a_kind = Counter[str]()
+    for each in rows:
+        of_a_kind[KINDS.get(each["status"], each["status"])] += each["rows"]
+    for kind, many in sorted(of_a_kind.items()):
+        if many < MOST:
+            continue
         findings.append(
             warning(
                 "queue",
-                f"at least {total} rows are open; only the oldest {MOST} were looked at",
+                f"at least {many} rows are {kind}; only the oldest {MOST} of these were looked at",
                 "Is a provider down, or are there too few workers? `idem status` counts them all",
             )
         )

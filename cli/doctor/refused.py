@@ -18,7 +18,8 @@ SELECT q.provider, q.account, e.outcome, count(*)::integer AS rows, max(e.http_s
        max(e.details ->> 'note') AS note,
        min(extract(epoch FROM statement_timestamp() - e.at))::float8 AS newest
   FROM (SELECT o.intent_id, o.provider, o.account
-          FROM (SELECT p.* FROM idem.outbox p WHERE p.status = 'pending' ORDER BY p.id LIMIT %(most)s) o
+          FROM (SELECT p.* FROM idem.outbox p WHERE p.status = 'pending'
+                 ORDER BY p.start_before, p.id LIMIT %(most)s) o
          WHERE o.attempt > 0 LIMIT %(sample)s) q
  CROSS JOIN LATERAL (
        SELECT v.outcome, v.http_status, v.details, v.at FROM idem.evidence v

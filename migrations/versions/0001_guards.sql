@@ -62,11 +62,17 @@ CREATE TRIGGER quiet_time_is_never_lowered BEFORE UPDATE ON idem.outbox FOR EACH
 CREATE FUNCTION idem.row_left_for_good() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'completed')
-       AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = OLD.intent_id AND o.step > OLD.step) THEN
+       AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = OLD.intent_id AND o.step > OLD.step)
+       -- Or its intent rests for good: nobody can take it up again, because its key has expired.
+       AND NOT (OLD.status = 'held' AND OLD.redrive_at IS NULL AND OLD.doubted_since IS NULL
+                AND EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'failed_retryable')
+                AND NOT EXISTS (SELECT FROM idem.idempotency_keys k
+                                 WHERE k.intent_id = OLD.intent_id AND k.state <> 'expired')) THEN
         RAISE EXCEPTION USING
             ERRCODE = 'check_violation',
             MESSAGE = format('idem refuses this DELETE of outbox row %s', OLD.id),
-            DETAIL  = 'An outbox row leaves only when its step is completed or cancelled.';
+            DETAIL  = 'An outbox row leaves only when its step is completed or cancelled, or when it rests and its key '
+                      'has expired.';
     END IF;
     RETURN NULL;
 END $$;
@@ -90,7 +96,8 @@ DECLARE
     made  timestamptz := (to_jsonb(OLD) ->> TG_ARGV[1])::timestamptz;
 BEGIN
     IF made < statement_timestamp() - (SELECT evidence_retention FROM idem.installation)
-       AND EXISTS (SELECT FROM idem.intents WHERE id = about AND state = 'completed')
+       -- An intent at rest without a row is final: its key has expired, and its row has left.
+       AND EXISTS (SELECT FROM idem.intents WHERE id = about AND state IN ('completed', 'failed_retryable'))
        AND NOT EXISTS (SELECT FROM idem.outbox WHERE intent_id = about)
        AND NOT EXISTS (SELECT FROM idem.dead_letters WHERE intent_id = about AND resolved_at IS NULL) THEN
         RETURN OLD;
@@ -100,6 +107,22 @@ BEGIN
         MESSAGE = format('idem refuses this DELETE of %s', TG_TABLE_NAME),
         DETAIL  = 'It goes only when it is past its retention and its intent is final, with no open dead letter.';
 END $$;
+
+-- What people did, kept as long as evidence. An entry that is open has no time of its end, so it never goes.
+CREATE FUNCTION idem.keep_until_retention() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ended  timestamptz := (to_jsonb(OLD) ->> TG_ARGV[0])::timestamptz;
+BEGIN
+    IF ended < statement_timestamp() - (SELECT evidence_retention FROM idem.installation) THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation',
+        MESSAGE = format('idem refuses this DELETE of %s', TG_TABLE_NAME),
+        DETAIL  = 'It goes only when it is past its retention, and a dead letter only when it is resolved.';
+END $$;
+CREATE TRIGGER dead_letters_are_kept BEFORE DELETE ON idem.dead_letters FOR EACH ROW
+    EXECUTE FUNCTION idem.keep_until_retention('resolved_at');
 
 CREATE TRIGGER evidence_is_never_changed BEFORE UPDATE ON idem.evidence FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('evidence is append-only');

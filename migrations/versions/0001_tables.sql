@@ -168,6 +168,7 @@ CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS
 CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
     WHERE doubted_since IS NOT NULL AND status IN ('pending', 'waiting', 'unfrozen', 'held');
 CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key IS NOT NULL;
+CREATE INDEX outbox_at_rest ON idem.outbox (status_since, id) WHERE status = 'held';
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
 
 -- The frozen bytes, written once; a new generation of the provider key is a new row. Outlives the outbox row, so
@@ -300,6 +301,7 @@ CREATE UNIQUE INDEX one_open_dead_letter_an_intent_and_reason ON idem.dead_lette
 CREATE UNIQUE INDEX one_open_dead_letter_a_subject_and_reason ON idem.dead_letters (subject, reason)
     WHERE resolved_at IS NULL AND intent_id IS NULL;
 CREATE INDEX open_dead_letters ON idem.dead_letters (created_at) WHERE resolved_at IS NULL;
+CREATE INDEX resolved_dead_letters ON idem.dead_letters (resolved_at, id) WHERE resolved_at IS NOT NULL;
 CREATE INDEX dead_letters_by_intent ON idem.dead_letters (intent_id);
 CREATE INDEX dead_letters_by_webhook ON idem.dead_letters (webhook_event_id) WHERE webhook_event_id IS NOT NULL;
 

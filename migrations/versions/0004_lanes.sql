@@ -8,7 +8,7 @@ ALTER TABLE idem.lanes
 -- A pause held up both until now.
 UPDATE idem.lanes SET looks_paused = paused;
 
--- Who paused and resumed what, and why: one row for each thing that changed, kept for good.
+-- Who paused and resumed what, and why: one row for each thing that changed, kept as long as evidence.
 CREATE TABLE idem.lane_changes (
     id             uuid        PRIMARY KEY DEFAULT idem.uuid7(),
     provider       text        COLLATE "C" NOT NULL,
@@ -23,8 +23,10 @@ CREATE TABLE idem.lane_changes (
     CONSTRAINT a_change_says_why CHECK (changed_by <> '' AND reason <> '')
 );
 CREATE INDEX lane_changes_by_lane ON idem.lane_changes (provider, account, what, id);
-CREATE TRIGGER lane_changes_are_never_changed BEFORE UPDATE OR DELETE ON idem.lane_changes FOR EACH ROW
+CREATE TRIGGER lane_changes_are_never_changed BEFORE UPDATE ON idem.lane_changes FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('who paused a lane, and why, is append-only');
+CREATE TRIGGER lane_changes_are_kept BEFORE DELETE ON idem.lane_changes FOR EACH ROW
+    EXECUTE FUNCTION idem.keep_until_retention('changed_at');
 CREATE TRIGGER lane_changes_are_never_truncated BEFORE TRUNCATE ON idem.lane_changes
     EXECUTE FUNCTION idem.refuse('who paused a lane, and why, is append-only');
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
@@ -110,7 +110,9 @@ def read(
         # What this ledger keeps of an intent is about its last step: of an earlier one it is enough that it is there.
         return MATCHED
     if void and isinstance(item.said, Refused):
-        return MATCHED if ours.state is KeyState.COMPLETED or ours.status is OutboxStatus.HELD else OPEN
+        return MATCHED if ours.state is KeyState.COMPLETED or _at_rest(ours) else OPEN
+    if ours.status is None and _at_rest(ours):
+        return _did_not_happen(item, replace(ours, outcome="not_executed"))
     if ours.state is not KeyState.COMPLETED:
         return _unsettled(item, ours)
     match ours.outcome:
@@ -127,9 +129,13 @@ def same_object(ours: Ours, item: Item, wanted: str | None) -> bool:
     return not another(ours.reference, item.reference) and (wanted is None or item.kind == wanted)
 
 
+def _at_rest(ours: Ours) -> bool:
+    # Also when its row has left, because its key has expired.
+    return ours.status in (OutboxStatus.HELD, None) and ours.state is KeyState.FAILED_RETRYABLE
+
+
 def _unsettled(item: Item, ours: Ours) -> Reading:
-    at_rest = ours.status is OutboxStatus.HELD
-    if item.said is None and at_rest:
+    if item.said is None and _at_rest(ours):
         # We say that nothing happened, and there is something, whatever its state.
         return Reading("theirs_only", (Difference("outcome", "not_executed", _there(item)),))
     if item.said is None or ours.live or ours.row_id is None:

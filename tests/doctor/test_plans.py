@@ -25,7 +25,8 @@ MOST = max(queue.MOST, refused.MOST)
 PARAMETERS: dict[str, Any] = {
     "window": 7200.0, "most": MOST, "sample": refused.SAMPLE, "misses": refused.MISSES, "newest": people.NEWEST,
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
-    "columns": [""], "transactions": 1, "timeout": "5s", "lock": "2s", "recent": accounts.RECENT,
+    "columns": [""], "functions": ["lane_room"],
+    "transactions": 1, "timeout": "5s", "lock": "2s", "recent": accounts.RECENT,
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from doctor.conftest import Doctor, edit
 from fix_desk import Desk
 
+from idem.cli.doctor import queue
 from idem.outbox.outcomes import NotExecuted, Succeeded
 
 HOUR, DAY = 3600.0, 86400.0
@@ -39,6 +40,26 @@ async def test_hazard_45_the_oldest_of_each_status_has_a_limit(
     assert "keyed/keyed" in found["what"]
     desk.environment["IDEM_DOCTOR_" + {"pending": "QUEUED", "live": "UNSWEPT"}.get(make, make.upper())] = "90d"
     assert [each["level"] for each in await doctor("queue")] == ["ok"]
+
+
+async def test_many_rows_of_one_kind_do_not_hide_the_others(
+    desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows at rest grow old and stay: the doctor must still see a claim, a queue and an unknown behind them."""
+    monkeypatch.setattr(queue, "MOST", 3)
+    kinds = ("held", "awaiting", "live", "pending")
+    for make in kinds:
+        for n in range(4):
+            await getattr(desk, make)(f"{make}-{n}")
+    await desk.spine.advance(30 * DAY)
+    found = await doctor("queue")
+    errors = {each["what"].split(":")[0] for each in found if each["level"] == "error"}
+    assert errors == {"held", "awaiting", "claimed", "pending"}
+    cut = [each["what"] for each in found if each["level"] == "warning"]
+    assert cut == [
+        f"at least 3 rows are {kind}; only the oldest 3 of these were looked at"
+        for kind in ("asked about", "at rest", "claimed", "queued")
+    ]
 
 
 async def test_a_row_that_waits_for_its_back_off_is_not_late(desk: Desk, doctor: Doctor) -> None:

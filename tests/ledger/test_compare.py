@@ -17,6 +17,7 @@ from idem.reconciler.ledger.compare import Ours, read, same_object
 ROW = UUID(int=2)
 DONE = Ours(UUID(int=1), ROW, "pay", KeyState.COMPLETED, "succeeded", "pay_1", result={"amount": 100})
 REST = Ours(UUID(int=1), ROW, "pay", KeyState.FAILED_RETRYABLE, status=OutboxStatus.HELD)
+LEFT = replace(REST, status=None)
 UNKNOWN = replace(REST, state=KeyState.UNKNOWN, status=OutboxStatus.UNKNOWN)
 CONTRACT = Contract("bank")
 S, R, P, I = Succeeded("pay_1"), Refused("pay_1"), Pending("pay_1"), Succeeded("pay_1", interim=True)  # noqa: E741
@@ -42,6 +43,7 @@ def item(said: Proof | None, reference: str | None = "pay_1", **more: Any) -> It
         (replace(DONE, outcome="cancelled", reference=None), I, "theirs_only"),
         (replace(DONE, last_step=False), R, "matched"),
         (REST, S, "settled_now"), (REST, P, "settled_now"), (REST, R, "settled_now"), (REST, None, "theirs_only"),
+        (LEFT, S, "theirs_only"), (LEFT, P, "theirs_only"), (LEFT, R, "matched"), (LEFT, None, "theirs_only"),
         (UNKNOWN, S, "settled_now"), (UNKNOWN, P, "settled_now"), (UNKNOWN, None, "open"),
         (replace(UNKNOWN, status=OutboxStatus.AWAITING), P, "open"),
         (replace(UNKNOWN, status=OutboxStatus.AWAITING), I, "open"),

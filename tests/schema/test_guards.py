@@ -117,10 +117,39 @@ def test_hazard_37_retention_may_not_delete_what_may_be_asked(
 ) -> None:
     state = why if why in ("in_progress", "unknown", "failed_retryable") else "completed"
     tables = ["intents", table]
-    tables += ["outbox"] if why == "open row" else ["dead_letters"] if why == "open letter" else []
+    rows = {"open row": "outbox", "failed_retryable": "outbox", "open letter": "dead_letters"}
+    tables += [rows[why]] if why in rows else []
     changes = {} if why == "young" else {table: old(table)}
+    changes |= {"outbox": shapes.row_columns("held")} if why == "failed_retryable" else {}
     shapes.plant(rolled_back, *tables, intents=intent_columns(state), **changes)
     become(rolled_back, role)
+    with pytest.raises(psycopg.errors.CheckViolation, match=f"refuses this DELETE of {table}"):
+        rolled_back.execute(f"DELETE FROM idem.{table}")
+
+
+@WHO
+@HISTORY
+def test_what_rests_without_a_row_is_final(rolled_back: Connection, role: str, table: str) -> None:
+    """Its key has expired, and its row has left: nobody can take it up again."""
+    shapes.plant(rolled_back, "intents", table, intents=intent_columns("failed_retryable"), **{table: old(table)})
+    become(rolled_back, role)
+    assert rolled_back.execute(f"DELETE FROM idem.{table}").rowcount == 1
+
+
+@WHO
+@pytest.mark.parametrize("age", ["young", "old"])
+@pytest.mark.parametrize("what", ["open dead letter", "resolved dead letter", "change of a lane"])
+def test_what_people_did_is_kept_as_long_as_evidence(rolled_back: Connection, role: str, what: str, age: str) -> None:
+    at = psycopg.sql.SQL("now() - interval '500 days'") if age == "old" else NOW
+    table = "lane_changes" if what == "change of a lane" else "dead_letters"
+    ended = {"changed_at": at} if table == "lane_changes" else {"created_at": at}
+    if what == "resolved dead letter":
+        ended |= {"resolved_at": at, "resolution": "completed", "resolved_by": "anna"}
+    shapes.plant(rolled_back, "intents", table, **{table: ended})
+    become(rolled_back, role)
+    if age == "old" and what != "open dead letter":
+        assert rolled_back.execute(f"DELETE FROM idem.{table}").rowcount == 1
+        return
     with pytest.raises(psycopg.errors.CheckViolation, match=f"refuses this DELETE of {table}"):
         rolled_back.execute(f"DELETE FROM idem.{table}")
 

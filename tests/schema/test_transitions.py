@@ -164,6 +164,31 @@ def test_hazard_6_a_row_leaves_only_when_its_step_is_done(
     assert "idem refuses this DELETE of outbox row" in str(refused(rolled_back, role, plant, same_step))
 
 
+@WHO
+@pytest.mark.parametrize("key", [None, *KeyState])
+@pytest.mark.parametrize("status", list(OutboxStatus))
+def test_a_row_at_rest_leaves_when_nobody_can_take_it_up(
+    rolled_back: Connection, role: str, status: OutboxStatus, key: KeyState | None
+) -> None:
+    """Its key has expired, or its tombstone has gone too; and nothing of ours is to follow."""
+
+    def plant(**more: Any) -> None:
+        at_rest = {"intents": shapes.intent_columns("failed_retryable"), "outbox": shapes.row_columns(status) | more}
+        shapes.plant(rolled_back, "intents", "outbox", **at_rest)
+        if key is not None:
+            shapes.plant(rolled_back, "idempotency_keys", idempotency_keys=shapes.key_columns(key))
+
+    def leave() -> None:
+        rolled_back.execute("DELETE FROM idem.outbox")
+
+    may = status is OutboxStatus.HELD and key in (None, KeyState.EXPIRED)
+    assert (refused(rolled_back, role, plant, leave) is None) == may
+    if status is OutboxStatus.HELD:
+        for open_still in ({"redrive_at": shapes.NOW}, {"doubted_since": shapes.NOW}):
+            error = refused(rolled_back, role, lambda more=open_still: plant(**more), leave)
+            assert "idem refuses this DELETE of outbox row" in str(error)
+
+
 def test_hazard_6_the_row_that_left_too_early_stops_the_commit(installed: Any) -> None:
     """The check is deferred: the statement succeeds, the COMMIT does not, and the row is still there."""
     with psycopg.connect(installed.superuser_url) as superuser:

@@ -10,26 +10,27 @@ import psycopg
 import pytest
 
 from idem.outbox.sweeping import expired, pages
-from idem.sweeper import history, retention, too_old, unattended
+from idem.sweeper import at_rest, history, records, retention, too_old, unattended
 
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
-OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events")
-PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN")
+OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events", "handler_work")
+PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "AT_REST")
 STATEMENTS = {
     name: getattr(module, name)
-    for module in (expired, too_old, unattended, pages, retention, history)
+    for module in (expired, too_old, unattended, pages, retention, history, at_rest, records)
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, str) and re.search(r"\b(SELECT|UPDATE|DELETE)\b", value)
 }
 VALUES = {
     "at": "'2020-01-01'", "row": "gen_random_uuid()", "batch": "500", "ids": "ARRAY[gen_random_uuid()]",
     "intents": "ARRAY[gen_random_uuid()]", "ttl": "60", "after": "gen_random_uuid()", "age": "86400",
-    "unasked": "86400", "intent": "gen_random_uuid()", "busy": "ARRAY['t']",
+    "unasked": "86400", "intent": "gen_random_uuid()", "busy": "ARRAY['t']", "handler": "'h'",
 }  # fmt: skip
 TYPES = {
     "at": "timestamptz", "row": "uuid", "batch": "bigint", "ids": "uuid[]", "intents": "uuid[]",
     "ttl": "float8", "after": "uuid", "age": "float8", "unasked": "float8", "intent": "uuid", "busy": "text[]",
+    "handler": "text",
 }  # fmt: skip
 
 
@@ -72,6 +73,8 @@ WITH intents AS MATERIALIZED (SELECT intent_id AS i, id AS o, idem.uuid7() AS w 
      events AS (INSERT INTO idem.events (aggregateid, number, type, payload)
                 SELECT i, 1, 'completed', '{}' FROM intents),
      marks AS (INSERT INTO idem.handled_events (event_id, handler) SELECT w, 'h' FROM intents),
+     work AS (INSERT INTO idem.handler_work (handler, intent_id, number, event_id)
+              SELECT h, i, 1, w FROM intents, unnest(ARRAY['h', 'g']) AS h),
      letters AS (INSERT INTO idem.dead_letters (intent_id, reason, webhook_event_id)
                  SELECT i, 'conflict', w FROM intents),
      webhooks AS (INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id)
@@ -81,7 +84,9 @@ WITH intents AS MATERIALIZED (SELECT intent_id AS i, id AS o, idem.uuid7() AS w 
 INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) SELECT w, '{}', '' FROM intents
 """
 BUSY = """
-WITH claimed AS (
+WITH held AS (
+    UPDATE idem.outbox SET status = 'held' WHERE id IN (SELECT id FROM idem.outbox ORDER BY id DESC LIMIT 30000)
+), claimed AS (
     UPDATE idem.outbox SET status = 'claimed', claim_token = gen_random_uuid(), claimed_by = 'w', claimed_at = now(),
            claimed_until = now()
      WHERE id IN (SELECT id FROM idem.outbox LIMIT 10000))

@@ -44,7 +44,8 @@ async def test_a_key_past_its_time_becomes_a_tombstone_and_then_goes(
     assert (await sweeper.run_once()).deleted == 1
     assert await rows.states() == {}
     assert await rows.value("SELECT state FROM idem.intents") == state
-    assert (await rows.kinds(intent))[-2:] == ["expired", "deleted"]
+    left = ["left"] if state == "failed_retryable" else []
+    assert [kind for kind in await rows.kinds(intent) if kind != "accepted"] == ["expired", "deleted", *left]
 
 
 async def test_a_key_inside_its_time_is_kept(rows: Any, database: Database, known: Catalogue) -> None:

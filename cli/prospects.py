@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from idem.outbox import letters, standing
+from idem.outbox import holding, letters, standing
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.states import KeyState, Reason
 
@@ -68,7 +68,7 @@ def prospects(
     if held is not None:
         found += _of_row(intent, held, catalogue, sure=sure)
     elif letter is None or letter["reason"] not in letters.CLOSED_ALONE:
-        found.append(Prospect(COMPLETED, False, f"it is {intent['state']} already, and its answer is never changed"))
+        found.append(Prospect(COMPLETED, False, holding.why_ended(KeyState(intent["state"]))))
     if letter is not None and letter["reason"] in letters.CLOSED_ALONE:
         why = letters.against_closing(Reason(letter["reason"]), KeyState(intent["state"]))
         found.append(_prospect(CLOSED, why, "closes this entry and keeps your reason; the intent stays what it is"))

@@ -31,7 +31,7 @@ async def held(
         async with moves.transaction(connection):
             row = await _row_id(connection, intent)
             if row is None:
-                raise _ended(intent, await state(connection, intent))
+                raise Refusal(f"intent {intent}: {why_ended(await state(connection, intent))}")
             found = await locked(connection, row, intent)
             if version is not None and found.row.version != version:
                 raise Refusal(
@@ -115,13 +115,14 @@ async def state(connection: AsyncConnection[Any], intent: UUID) -> KeyState:
     return KeyState(row[0])
 
 
-def _ended(intent: UUID, state: KeyState) -> Refusal:
+def why_ended(state: KeyState) -> str:
+    """Why nothing can be decided about an intent without an open row."""
     if state is KeyState.FAILED_RETRYABLE:
-        return Refusal(
-            f"intent {intent} rests {state}: nothing happened, and its key has expired, so nothing of it is sent any "
-            "more. If the effect is still wanted, accept it with a new key"
+        return (
+            f"it rests {state} for good: nothing happened, and its key has expired, so nothing of it is sent any more. "
+            "If the effect is still wanted, accept it with a new key"
         )
-    return Refusal(f"intent {intent} is {state} already, and its answer is never changed")
+    return f"it is {state} already, and its answer is never changed"
 
 
 def no_such(intent: UUID) -> Refusal:

@@ -55,10 +55,12 @@ SMALL = frozenset(
         "SEE_ACCOUNT",
         "KNOWN_ACCOUNT",
         "PROVIDERS",
+        "DELETE_LANE_CHANGES",
+        "GONE_HANDLERS",
     }
 )
 """Statements that touch no hot table."""
-CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE"})
+CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER"})
 """Calls of a function of 0003: what it does goes by primary keys, and is tested where it is defined."""
 WHOLE = frozenset(
     {
@@ -127,6 +129,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     )
     tombs = ids("SELECT intent_id FROM idem.idempotency_keys WHERE state = 'expired' ORDER BY intent_id LIMIT 100")
     held = ids("SELECT intent_id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 100 OFFSET 2000")
+    resting = ids("SELECT id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 100 OFFSET 2000")
     proof = ids("SELECT id FROM idem.proofs ORDER BY id LIMIT 1 OFFSET 500")[0]
     gone = ids("SELECT outbox_id FROM idem.proofs ORDER BY stored_at DESC LIMIT 1")[0]
     letter = ids("SELECT id FROM idem.dead_letters WHERE resolved_at IS NULL ORDER BY id LIMIT 1")[0]
@@ -247,6 +250,9 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "schedules.USED_UP": {**LANE, **page, "length": 3},
         "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0, "busy": []},
         "retention.DELETE_TOMBSTONES": {"intents": tombs},
+        "at_rest.AT_REST": page | {"ttl": 1.0}, "at_rest.ROWS_OF": {"intents": held},
+        "at_rest.LEAVE": {"ids": resting, "ttl": 1.0}, "records.DELETE_LETTERS": {"batch": BATCH},
+        "records.DELETE_WORK": {"handler": "mail", "batch": BATCH},
         "history.OLD_INTENTS": {"after": UUID(int=0), "batch": BATCH},
         "history.DELETE_EVENTS": {"intents": old}, "history.DELETE_REQUESTS": {"intents": old},
         "history.DELETE_EVIDENCE": {"intents": old},

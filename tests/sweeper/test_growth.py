@@ -10,7 +10,9 @@ import pytest
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Evidence, StoredProof
 from idem.outbox.database import Database
+from idem.outbox.errors import Refusal
 from idem.outbox.operation import Answer
+from idem.outbox.operator import cancel
 from idem.outbox.outcomes import Outcome, Refused, Succeeded
 from idem.outbox.proofs import apply
 from idem.outbox.settings import SweeperSettings
@@ -138,6 +140,9 @@ async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any, database: Dat
     assert await rows.statuses() == {}
     assert await rows.states() == {}
     assert await rows.value("SELECT state FROM idem.intents") == "failed_retryable"
+    async with database.connection() as connection:
+        with pytest.raises(Refusal, match="rests failed_retryable for good: nothing happened, and its key has expired"):
+            await cancel(connection, known, intent, by="anna", reason="r", version=None)
     (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'left'")
     assert (seen["intent_id"], seen["source"], seen["from_status"], seen["to_status"]) == (
         intent,

@@ -1,6 +1,8 @@
 """Fixtures by subject: `fix_database` (servers, clones), `fix_spine` (operations, a bank), `fix_api` (HTTP)."""
 
+import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -13,6 +15,16 @@ from fix_spine import spine  # noqa: F401
 # program that it starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def variables_as_they_begin() -> Iterator[None]:
+    """A command that ran in this process before may have set a variable for the programs that it starts."""
+    before = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    yield
+    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture(autouse=True)

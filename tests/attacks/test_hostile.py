@@ -111,11 +111,11 @@ async def test_what_cannot_be_held_is_refused_before_any_statement(
     """The caller's own transaction goes on: their rows are not lost because of a client's bytes."""
     engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
     with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE orders (id int)"))
+        connection.execute(text("CREATE TABLE public.orders (id int)"))
         with pytest.raises(error):
             spine.acceptor.accept(connection, "t", "pay.keyed", key, {"amount": amount})
-        connection.execute(text("INSERT INTO orders VALUES (1)"))
-    assert len(await spine.all("SELECT FROM orders")) == 1
+        connection.execute(text("INSERT INTO public.orders VALUES (1)"))
+    assert len(await spine.all("SELECT FROM public.orders")) == 1
     assert await spine.all("SELECT FROM idem.intents") == []
 
 

@@ -10,13 +10,9 @@ import sys
 
 import psycopg
 import pytest
-from alembic import command as alembic
 from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
 from group.conftest import command, eventually, left_of
 from schema.conftest import empty_database  # noqa: F401
-from sqlalchemy import text
-
-from idem.migrations import runner
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -89,20 +85,3 @@ async def test_a_death_is_not_put_on_record_for_the_same_pid_of_another_containe
         alive = await desk.spine.one("SELECT ended_at FROM idem.daemons WHERE id = 'worker-alive'")
         assert alive["ended_at"] is None
         assert await group.stop() == 0
-
-
-def test_who_may_accept_may_still_do_so_after_the_upgrade(empty_database: str) -> None:  # noqa: F811
-    """A database that takes functions from PUBLIC: 0002 makes accept anew, and its producers stay its producers."""
-    with runner.engine(empty_database).connect() as old:
-        old.execute(text("CREATE SCHEMA idem"))
-        alembic.upgrade(runner._config(old), "0001")
-        old.commit()
-    accept = "SELECT oid FROM pg_proc WHERE pronamespace = 'idem'::regnamespace AND proname = 'accept' AND pronargs > 5"
-    may = f"SELECT has_function_privilege('pg_monitor', ({accept}), 'EXECUTE')"
-    anybody = f"SELECT has_function_privilege('pg_signal_backend', ({accept}), 'EXECUTE')"
-    with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC")
-        connection.execute("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA idem TO pg_monitor")
-        runner.upgrade(empty_database, environment="development")
-        assert connection.execute(may).fetchone() == (True,)
-        assert connection.execute(anybody).fetchone() == (False,)

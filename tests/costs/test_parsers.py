@@ -211,6 +211,7 @@ PARSES = {
     "outbox/providers/document.py": "a provider's answer, an event",
     "outbox/providers/cutting.py": "a batch",
     "outbox/accept.py": "what the database gives back",
+    "outbox/fingerprints.py": "how a stored fingerprint was composed, from the configuration of then",
     "outbox/redaction.py": "the beginning of a provider's answer, cut before",
     "outbox/sending.py": "what a function of the operator's said",
     "outbox/process/metric_files.py": "what processes of this group wrote",

@@ -31,7 +31,7 @@ def test_each_error_of_the_server_is_sorted(kind: type[psycopg.Error]) -> None:
 @pytest.mark.parametrize(
     ("statement", "kind"),
     [
-        ("SET LOCAL lock_timeout = '50ms'; SELECT 1 FROM held FOR UPDATE", errors.LockNotAvailable),
+        ("SET LOCAL lock_timeout = '50ms'; SELECT 1 FROM public.held FOR UPDATE", errors.LockNotAvailable),
         ("SET LOCAL statement_timeout = '50ms'; SELECT pg_sleep(5)", errors.QueryCanceled),
         ("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$", errors.SerializationFailure),
         ("DO $$ BEGIN RAISE SQLSTATE '54001'; END $$", errors.StatementTooComplex),
@@ -40,9 +40,9 @@ def test_each_error_of_the_server_is_sorted(kind: type[psycopg.Error]) -> None:
 )
 async def test_a_refused_statement_is_no_outage(db_url: str, statement: str, kind: type[psycopg.Error]) -> None:
     with psycopg.connect(db_url) as other:
-        other.execute("CREATE TABLE held AS SELECT 1 AS one")
+        other.execute("CREATE TABLE public.held AS SELECT 1 AS one")
         other.commit()
-        other.execute("SELECT one FROM held FOR UPDATE")
+        other.execute("SELECT one FROM public.held FOR UPDATE")
         database = Database(db_url, name="test", size=1)
         await database.open()
         with pytest.raises(kind) as raised:

@@ -18,13 +18,11 @@ from schema.databases import new_database
 
 import idem.cli.doctor
 from idem.cli.doctor import accounts, people, queue, refused, webhooks
-from idem.migrations import grants
 
 LEDGERS = backlog.HOT - {"outbox"}
 MOST = max(queue.MOST, refused.MOST)
 
 PARAMETERS: dict[str, Any] = {
-    "functions": list(grants.FUNCTIONS["daemon"]),
     "window": 7200.0, "most": MOST, "sample": refused.SAMPLE, "misses": refused.MISSES, "newest": people.NEWEST,
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
     "columns": [""], "functions": ["lane_room"],

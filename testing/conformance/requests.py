@@ -128,8 +128,9 @@ def _body(said: Any, world: World) -> bytes | None:
         case {"nested": int() as depth}:
             return b"[" * depth + b"]" * depth
         case {"padded_to": int() as size}:
-            usual = compact(world.target.bodies["body"])
-            return usual + b" " * (size - len(usual))
+            return compact(world.target.bodies["body"]).ljust(size)
+        case {"beyond_the_limit": int() as more}:
+            return compact(world.target.bodies["body"]).ljust(world.target.max_body + more)
     raise ValueError(f"{said!r} is no body")
 
 

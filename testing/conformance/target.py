@@ -32,7 +32,7 @@ class Target:
     """One server. `profile` is how it is configured: a case for another profile does not run.
 
     `problems` False: codes and types of problems are not compared (another server has its own); or a mapping from
-    idem's codes to those of the server.
+    idem's codes to those of the server. `max_body`: the largest body that it takes, in bytes.
     """
 
     url: str
@@ -44,6 +44,7 @@ class Target:
     problems: Mapping[str, str] | bool = True
     key_header: str = "Idempotency-Key"
     webhook_secret: str | None = None
+    max_body: int = 65_536
 
     @classmethod
     def read(cls, file: Path, **changes: Any) -> Self:

@@ -52,6 +52,8 @@ HEADERS_OF: Final[Mapping[str, str]] = {
 
 def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
     """The whole document, as JSON values."""
+    operations = [each for _, each in sorted(catalogue.operations.items()) if each.kind == "provider"]
+    unused: set[str] = set() if any(each.answer_version is not None for each in operations) else {ANSWER_VERSION}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -63,11 +65,7 @@ def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
         },
         "security": [{"token": []}],
         "paths": {
-            **{
-                f"/v1/intents/{name}": {"post": _ask(operation, settings)}
-                for name, operation in sorted(catalogue.operations.items())
-                if operation.kind == "provider"
-            },
+            **{f"/v1/intents/{operation.name}": {"post": _ask(operation, settings)} for operation in operations},
             "/v1/intents": {"get": _list(catalogue)},
             "/v1/intents/{intent}": {
                 "parameters": [
@@ -86,7 +84,11 @@ def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {"Problem": PROBLEM, "Intent": INTENT, "Accepted": ACCEPTED},
-            "headers": {name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()},
+            "headers": {
+                name: {"description": text, "schema": {"type": "string"}}
+                for name, text in HEADERS.items()
+                if name not in unused
+            },
         },
     }
 

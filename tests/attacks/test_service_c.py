@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -78,10 +79,13 @@ def test_a_refusal_without_words_has_a_detail_all_the_same() -> None:
     assert json.loads(_refused(Refused("p1", "declined", {}), "i1").body)["detail"]
 
 
-def test_every_header_that_is_described_is_one_of_an_answer(spine: Spine) -> None:
-    document = openapi.document(spine.catalogue, ApiSettings())
-    shown = json.dumps(document["paths"])
-    for name in document["components"]["headers"]:
-        assert f'"#/components/headers/{name}"' in shown, name
+@pytest.mark.parametrize("version", [None, 2])
+def test_every_header_that_is_described_is_one_of_an_answer(spine: Spine, version: int | None) -> None:
+    operations = dict(spine.catalogue.operations)
+    operations["pay.keyed"] = dataclasses.replace(operations["pay.keyed"], answer_version=version)
+    document = openapi.document(dataclasses.replace(spine.catalogue, operations=operations), ApiSettings())
+    named = set(re.findall(r'"#/components/headers/([^"]+)"', json.dumps(document["paths"])))
+    assert named == set(document["components"]["headers"])
+    assert ("Idempotent-Answer-Version" in named) == (version is not None)
     for status in ("409", "429", "503"):
         assert "Retry-After" in document["paths"]["/v1/intents/pay.keyed"]["post"]["responses"][status]["headers"]

@@ -24,7 +24,8 @@ MAX_REFERENCE: Final = 255
 """Characters. A longer reference is none: cut short it would name something else."""
 
 MAX_INTEGER_DIGITS: Final = 400
-MAX_NESTING: Final = 500
+MAX_NESTING: Final = 950
+"""Of an event: as deep as the parser goes where Python allows 1000 calls, although a newer one would allow more."""
 
 VISIBLE: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 
@@ -86,7 +87,7 @@ def read_event(body: bytes) -> Any:
     """The JSON value of an event, or `UNREADABLE`. Never raises.
 
     A member that appears twice is as good as unsaid, and spoils nothing beside it: whoever signed these bytes will
-    send no others. What is nested deeper than 500 or has more than 100,000 values is not read.
+    send no others. What is nested deeper than 950 or has more than 100,000 values is not read.
     """
     return _json(body, _doubtful_members)
 

@@ -16,6 +16,7 @@ from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.forms import encoded
 
 DEEP = "[" * 900 + "]" * 900
+TOO_DEEP = "[" * 1000 + "]" * 1000
 
 
 @pytest.fixture
@@ -29,6 +30,7 @@ async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
     [
         ('{"id":"pay_1","status":"succeeded","amount":{"a":1,"a":2}}', 200, "completed"),
         ('{"id":"pay_1","status":"succeeded","amount":' + DEEP + "}", 200, "completed"),
+        ('{"id":"pay_1","status":"succeeded","amount":' + TOO_DEEP + "}", 400, "unknown"),
         ('{"id":"pay_1","status":"succeeded","amount":1e999999999999999999999}', 200, "completed"),
         ('{"id":"pay_1","id":"pay_2","status":"succeeded"}', 200, "unknown"),
         ('{"id":"\\ud800","status":"succeeded"}', 200, "unknown"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
@@ -83,6 +83,8 @@ def _upgrade(connection: Connection, environment: str | None, lock_timeout: floa
                 connection.execute(text("CREATE SCHEMA idem"))
             if connection.scalar(FIRST) == "idem":
                 raise MigrationError(IDEM_FIRST)
+            path = connection.scalar(PATH)
+            connection.execute(SET_PATH, {"value": OURS})
             if not found.has_versions:
                 connection.execute(text(VERSIONS))
             known = revisions()
@@ -104,6 +106,7 @@ def _upgrade(connection: Connection, environment: str | None, lock_timeout: floa
                 there = connection.scalar(ENVIRONMENT)
                 if there != environment:
                     raise MigrationError(_wrong_database(str(there), environment))
+            connection.execute(SET_PATH, {"value": path})
     except DBAPIError as error:
         state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
         if state in LOCK_TIMEOUTS:
@@ -114,6 +117,10 @@ def _upgrade(connection: Connection, environment: str | None, lock_timeout: floa
         raise MigrationError(f"idem's schema could not be upgraded: {error.orig}") from error
 
 
+OURS: Final = "pg_catalog, pg_temp"
+"""The search_path of each statement of a revision: what other roles may create in `public` is not found by it."""
+PATH = text("SELECT current_setting('search_path')")
+SET_PATH = text("SELECT pg_catalog.set_config('search_path', :value, true)")
 SHOW = text("SELECT current_setting('lock_timeout')")
 SET = text("SELECT set_config('lock_timeout', :value, true)")
 
@@ -149,14 +156,17 @@ def script(environment: str) -> str:
     IF to_regclass('idem.alembic_version') IS NULL THEN
         {VERSIONS.strip()};
     END IF;
-END $idem$;""",
+    PERFORM set_config('idem.search_path', current_setting('search_path'), true);
+END $idem$;
+SELECT pg_catalog.set_config('search_path', '{OURS}', true);""",
         *map(_if_next, revisions()),
         REGISTER.strip().replace(":environment", f"'{name}'") + ";",
         f"""DO $idem$ DECLARE there text := (SELECT environment FROM idem.installation); BEGIN
     IF there <> '{name}' THEN
         RAISE EXCEPTION '{wrong}', there;
     END IF;
-END $idem$;""",  # noqa: S608
+END $idem$;
+SELECT pg_catalog.set_config('search_path', current_setting('idem.search_path'), true);""",  # noqa: S608
     ]
     return "\n\n".join(parts)
 

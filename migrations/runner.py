@@ -140,7 +140,9 @@ def offline_sql(environment: str = "development") -> str:
     command.upgrade(_config(output=output), "head", sql=True)
     named = environment.replace("'", "''")
     register = REGISTER.strip().replace(":environment", f"'{named}'")
-    return f"CREATE SCHEMA IF NOT EXISTS idem;\n{output.getvalue()}\n{register};\n"
+    # What other roles may create in `public` is found by no statement of it.
+    path = f"SET search_path = {SETTINGS['search_path']};"
+    return f"{path}\nCREATE SCHEMA IF NOT EXISTS idem;\n{output.getvalue()}\n{register};\nRESET search_path;\n"
 
 
 def upgrade(

@@ -174,7 +174,7 @@ END $$;
 -- What a stored fingerprint leaves out of the params (outbox/fingerprints.py); NULL: it is not composed of members.
 CREATE FUNCTION idem.left_out(p_fingerprint text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    found  text[] := regexp_match(p_fingerprint, '^v1(?:-without(\[.*\]))?:[0-9a-f]{64}$');
+    found  text[] := regexp_match(p_fingerprint, E'^v1(?:-without(\\[.*\\]))?:[0-9a-f]{64}$');
 BEGIN
     IF found IS NULL THEN
         RETURN NULL;

@@ -276,6 +276,40 @@ def test_nothing_of_ours_is_shadowed_by_their_names(project: Project) -> None:
     assert "GRANT" in written
 
 
+PLANTED = """
+CREATE TABLE public.caught (who text);
+CREATE FUNCTION public.jsonb_build_array(text, text, text) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO public.caught VALUES (current_user);
+    RETURN pg_catalog.jsonb_build_array($1, $2, $3);
+END $$;
+CREATE FUNCTION public.format(text, regprocedure) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO public.caught VALUES (current_user);
+    RETURN pg_catalog.format($1, $2);
+END $$;
+"""
+
+
+@pytest.mark.parametrize("how", ["in their revision", "as their script", "as our script"])
+def test_a_function_that_fits_better_than_the_server_s_own_is_not_called(empty_database: str, how: str) -> None:
+    """Another role may create functions in `public`; none of them runs as the owner of the schema."""
+    with psycopg.connect(empty_database, autocommit=True) as stranger:
+        stranger.execute(PLANTED)
+    engine = create_engine(driven(empty_database, "psycopg"), poolclass=NullPool)
+    with engine.connect() as connection, connection.begin():
+        path = connection.scalar(text("SHOW search_path"))
+        if how == "in their revision":
+            upgrade_in(connection, environment="test")
+        elif how == "as their script":
+            connection.exec_driver_sql(script("test"), execution_options={"no_parameters": True})
+        if how != "as our script":
+            assert connection.scalar(text("SHOW search_path")) == path
+    with psycopg.connect(empty_database, autocommit=True) as owner:
+        if how == "as our script":
+            owner.execute(runner.offline_sql("test"))
+        assert owner.execute("SELECT count(*) FROM public.caught").fetchone() == (0,)
+        assert owner.execute("SELECT environment FROM idem.installation").fetchone() == ("test",)
+
+
 def at_revision(url: str, name: str) -> None:
     """A database as an older version of idem has left it."""
     with create_engine(driven(url, "psycopg"), poolclass=NullPool).begin() as connection:

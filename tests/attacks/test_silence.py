@@ -23,6 +23,7 @@ from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
 from idem.outbox.reports import Report
 from idem.outbox.settings import WorkerSettings
+from idem.outbox.settler import Settler
 from idem.outbox.worker import Worker
 from idem.reconciler import stored as stored_work
 from idem.sweeper.daemon import Sweeper
@@ -131,7 +132,8 @@ async def test_hazard_53_a_proof_about_a_locked_row_is_never_lost(spine: Spine) 
     assert isinstance(spine.accept(), Replay)
 
 
-async def test_two_reports_of_one_row_in_a_batch_are_two_ends(spine: Spine) -> None:
+@pytest.mark.parametrize("way", ["a batch", "the worker"])
+async def test_two_reports_of_one_row_in_a_batch_are_two_ends(spine: Spine, way: str) -> None:
     """After an outage the results of two claims of a row may wait side by side: each has its own fate and evidence."""
     intent = spine.accepted(operation="pay.keyless")
     first = await claim_one(spine, "keyless")
@@ -143,8 +145,17 @@ async def test_two_reports_of_one_row_in_a_batch_are_two_ends(spine: Spine) -> N
         report(spine, first, Succeeded("pay_1"), "keyless"),
         report(spine, second, NotExecuted("transport"), "keyless"),
     ]
-    async with spine.database.connection() as connection:
-        await reports.settle(connection, both)
+    if way == "a batch":
+        async with spine.database.connection() as connection:
+            await reports.settle(connection, both)
+    else:
+        settler = Settler(spine.database)
+        settling = asyncio.create_task(settler.run())
+        for each in both:
+            settler.put(each)
+        await asyncio.wait_for(settler.drain(), 30)
+        settling.cancel()
+        assert settler.fates == {"late_proof": 1, "folded": 1}
     await spine.reconcile()
     assert (await spine.key(intent))["state"] == "completed"
     assert (await spine.work()).claimed == 0

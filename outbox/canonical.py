@@ -148,8 +148,6 @@ def check_structure(text: str, depth: int, values: int) -> None:
     opened = outside.count("[") + outside.count("{")
     if opened + outside.count(",") + outside.count(":") > values:
         raise _too_many(values)
-    if opened <= depth:
-        return
     level = 0
     for bracket in BRACKETS.findall(outside):
         level += 1 if bracket in "[{" else -1

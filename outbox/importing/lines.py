@@ -170,6 +170,7 @@ def _prepared(shape: Shape, catalogue: Catalogue, secret: bytes) -> Prepared:
         key=keys.parse_key(shape.key),
         params=shape.params,
     )
+    _check_key(shape, prepared)
     provider_key = prepared.provider_key if shape.provider_key is None else _provider_key(shape.provider_key)
     if shape.request is not None:
         request = FrozenRequest(
@@ -184,6 +185,18 @@ def _prepared(shape: Shape, catalogue: Catalogue, secret: bytes) -> Prepared:
     return replace(prepared, provider_key=provider_key, request=request)
 
 
+def _check_key(shape: Shape, prepared: Prepared) -> None:
+    """The derived key was never sent: a provider that is asked by it would say that nothing is there."""
+    contract = prepared.provider.contract
+    by_key = contract.lookup.possible or contract.replays or contract.cancel is not None
+    if shape.state == "in_flight" and shape.provider_key is None and by_key:
+        raise ValueError(
+            f"provider_key: say under which key it was sent. Provider {contract.provider} settles by the key, and says "
+            "of another key that nothing is there. The `reference` alone is enough only where lookup.by_id is the "
+            "provider's only way to settle. Where you do not have the key, let the old system settle this one"
+        )
+
+
 def _provider_key(text: str) -> UUID:
     try:
         key = UUID(text)
@@ -192,7 +205,7 @@ def _provider_key(text: str) -> UUID:
     if key is None or str(key) != text:
         raise ValueError(
             f"provider_key: {text[:60]!r} is no UUID in lower case with hyphens, the only form in which idem sends a "
-            "key; leave it out and give the provider's `reference`, or let the old system settle this one"
+            "key; let the old system settle this one"
         )
     return key
 

@@ -154,10 +154,12 @@ def test_references_keep_their_digits() -> None:
     assert exact == Succeeded("a", "succeeded", {"amount": "100000000.000000011"})
 
 
-def test_what_was_seen_has_the_code_and_no_body() -> None:
+def test_what_was_seen_has_the_code_and_the_message_and_no_body() -> None:
+    """The message is for an operator: it is redacted before it is stored, and masked before it is shown."""
     assert BANK.classify(answered(422, error("bad_amount", "secret 4242")))[1] == Seen(
-        http_status=422, code="bad_amount", note="the provider does not take this request", started=True
-    )
+        http_status=422, code="bad_amount", message="secret 4242", note="the provider does not take this request",
+        started=True,
+    )  # fmt: skip
 
 
 JSON = st.recursive(

@@ -126,7 +126,7 @@ def test_upgrade_current_check_and_sql(variables: dict[str, str], empty: str) ->
     assert call(("db", "check", "--json"), environment).data["up_to_date"] is True
     assert call(("db", "current", "--json"), environment).data["environment"] == "test"
     sql = call(("db", "sql"), {})
-    assert sql.out.startswith("CREATE SCHEMA IF NOT EXISTS idem;")
+    assert sql.out.startswith("SET search_path = pg_catalog, pg_temp;\nCREATE SCHEMA IF NOT EXISTS idem;")
 
 
 def test_an_upgrade_needs_no_providers_credentials(variables: dict[str, str], empty: str) -> None:

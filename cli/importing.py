@@ -50,6 +50,11 @@ def take_over(
     Every line is checked first; if one is wrong, nothing is written and the exit code is 1. Run again, it writes what
     is new and leaves alone what it has taken over before.
     """
+    if not file.is_file():
+        raise typer.BadParameter(
+            f"{file} is no regular file, and every line is read twice: to check it, then to write it. Write the export "
+            "to a file, and give that"
+        )
     if not dry_run and not reason.strip():
         raise typer.BadParameter("say why with --reason, or look first with --dry-run")
     found = asyncio.run(_import(file, config, reason=reason, by=who(by), yes=yes, dry_run=dry_run))
@@ -83,7 +88,7 @@ async def _import(file: Path, config: Path | None, *, reason: str, by: str, yes:
             return found
         confirm(f"Take over {sum(found.new.values())} of {found.lines} lines?", yes=yes)
         with file.open("rb") as lines:
-            return await taking.take(connection, catalogue, lines, by=by, reason=reason)
+            return await taking.take(connection, catalogue, lines, checked=found, by=by, reason=reason)
 
 
 def _tell(found: Found, dry_run: bool) -> None:

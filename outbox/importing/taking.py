@@ -7,6 +7,7 @@ evidence of source `import`. Nothing is told to handlers: the system before has 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,8 @@ ERRORS = 100
 @dataclass
 class Found:
     """What a file came to. `new`: lines by their state; `already`: taken over before; `expired`: their keys are past
-    `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells."""
+    `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells;
+    `digests`: one of the lines of each batch, by which `take` knows that it reads what was checked."""
 
     lines: int = 0
     new: Counter[str] = field(default_factory=Counter)
@@ -47,6 +49,7 @@ class Found:
     expired: int = 0
     wrong: int = 0
     errors: list[LineError] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
 
     def err(self, error: LineError) -> None:
         self.wrong += 1
@@ -62,6 +65,7 @@ async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: Bi
     sent: dict[tuple[str, str, UUID], int] = {}
     for batch in _batches(file):
         items: list[Item] = []
+        found.digests.append(_digest(batch))
         for number, text in batch:
             found.lines += 1
             try:
@@ -76,16 +80,20 @@ async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: Bi
 
 
 async def take(
-    connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO, *, by: str, reason: str
+    connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO, *, checked: Found, by: str, reason: str
 ) -> Found:
     """Take over every line that is new, in transactions of `BATCH` lines; run again, it goes on where it ended.
 
-    Raises Refusal for the first line that cannot be taken over (`check` finds them before), AcceptPaused, and what an
-    unreachable database raises; what was committed before stays.
+    `checked` is what `check` has found in the same file. Raises Refusal for the first line that cannot be taken over
+    and where the file has other lines than those that were checked, AcceptPaused, and what an unreachable database
+    raises; what was committed before stays.
     """
     secret = await installation.secret(connection)
     found = Found()
     for batch in _batches(file):
+        found.digests.append(_digest(batch))
+        if found.digests != checked.digests[: len(found.digests)]:
+            raise Refusal(OTHER_LINES)
         async with moves.transaction(connection):
             items = []
             for number, text in batch:
@@ -95,7 +103,22 @@ async def take(
                 await _take(connection, catalogue, item, now, by, reason)
             if found.errors:
                 raise Refusal(str(found.errors[0]))
+    if found.digests != checked.digests:
+        raise Refusal(OTHER_LINES)
     return found
+
+
+OTHER_LINES = (
+    "the file has other lines than a moment ago, when they were checked: something is still writing it. Write the "
+    "export to its end, then run the import again; what was taken over before is left alone"
+)
+
+
+def _digest(batch: Sequence[tuple[int, bytes]]) -> bytes:
+    digest = hashlib.sha256()
+    for number, text in batch:
+        digest.update(b"%d:%d:" % (number, len(text)) + text)
+    return digest.digest()
 
 
 def _batches(file: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
@@ -128,7 +128,9 @@ async def redrive(
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
             row = dataclasses.replace(row, frozen=True, key_burned=False)
         change = decide.redriven(row, evidence, terms, patience=patience)
-        change = dataclasses.replace(change, misses=0, due_in=due_in, doubt="ends" if certain else None)
+        # On a word alone nothing is proven either: the next replay's memory counts from the first send as well.
+        doubt: Literal["begins", "ends"] | None = "ends" if certain else "begins" if recognised else None
+        change = dataclasses.replace(change, misses=0, due_in=due_in, doubt=doubt)
         return await _write(connection, change, held)
 
 

@@ -5,6 +5,7 @@ What cannot be noticed (a restored snapshot with all daemons restarted) is what 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal, TypeAlias
 
 from psycopg import AsyncConnection
@@ -32,28 +33,25 @@ class Guard:
         self._catalogue = catalogue
         self._durability = durability
         self._moved = 0
+        self._one = asyncio.Lock()
 
     async def __call__(self, connection: AsyncConnection[Any]) -> None:
-        # What was seen before the question was asked: answers on several connections may overtake each other.
-        seen = self._moved
-        identity = await identities.read(connection)
-        went_back = identity.moved < seen
-        self._moved = identity.moved if went_back else max(identity.moved, self._moved)
-        known = await identities.known(connection)
-        if known is None:
-            raise StoreUnavailable(NOT_INSTALLED)
-        if known.environment != self._catalogue.environment:
-            raise StoreUnavailable(
-                f"this database belongs to environment {known.environment!r}, this process is configured for "
-                f"{self._catalogue.environment!r}; check database.url, or `environment` in idem.toml"
-            )
-        if (went_back and not _spoken_about(known, identity)) or differs(known, identity):
-            try:
+        # One connection at a time: while one doubts the rows, no other passes.
+        async with self._one:
+            identity = await identities.read(connection)
+            went_back = identity.moved < self._moved
+            known = await identities.known(connection)
+            if known is None:
+                raise StoreUnavailable(NOT_INSTALLED)
+            if known.environment != self._catalogue.environment:
+                raise StoreUnavailable(
+                    f"this database belongs to environment {known.environment!r}, this process is configured for "
+                    f"{self._catalogue.environment!r}; check database.url, or `environment` in idem.toml"
+                )
+            if (went_back and not _spoken_about(known, identity)) or differs(known, identity):
                 await self._changed(connection, went_back)
-            except BaseException:
-                # The next connection must notice it again.
-                self._moved = max(seen, self._moved)
-                raise
+            # Only now: where that failed or was cancelled, the next connection must notice it again.
+            self._moved = identity.moved
 
     async def _changed(self, connection: AsyncConnection[Any], went_back: bool) -> None:
         async with moves.transaction(connection):

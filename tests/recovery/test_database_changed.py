@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import psycopg
 import pytest
 from fix_spine import Spine
@@ -135,3 +137,39 @@ async def test_hazard_5_a_row_that_cannot_be_doubted_keeps_the_database_from_bei
     row = await spine.row(intent) or {}
     assert row["status"] == ("pending" if operation == "pay.keyed" else "unknown")
     assert row["doubted_since"] is not None
+
+
+async def test_no_connection_passes_while_another_doubts_the_rows(spine: Spine, db_url: str) -> None:
+    """It would be used to send rows that are about to be doubted."""
+    spine.accepted("a", operation="pay.keyless")
+    own = guard.Guard(spine.catalogue, "single")
+    own._moved = 2**62
+
+    async def next_connection() -> None:
+        async with spine.database.connection() as connection:
+            await own(connection)
+
+    with psycopg.connect(db_url) as other:
+        other.execute("SELECT FROM idem.installation FOR UPDATE")
+        first, second = asyncio.create_task(next_connection()), asyncio.create_task(next_connection())
+        await asyncio.wait({first, second}, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+        assert not first.done() and not second.done()
+    await asyncio.gather(first, second)
+    assert await statuses(spine) == {"pay.keyless": "unknown"}
+
+
+async def test_what_was_not_doubted_is_noticed_by_the_next_connection(spine: Spine, db_url: str) -> None:
+    """The first connection is given up in the middle."""
+    spine.accepted("a", operation="pay.keyless")
+    own = guard.Guard(spine.catalogue, "single")
+    own._moved = 2**62
+    async with spine.database.connection() as connection, spine.database.connection() as another:
+        with psycopg.connect(db_url) as other:
+            other.execute("SELECT FROM idem.installation FOR UPDATE")
+            first = asyncio.create_task(own(connection))
+            await asyncio.wait({first}, timeout=1)
+            assert not first.done()
+            first.cancel()
+            await asyncio.wait({first})
+        await own(another)
+    assert await statuses(spine) == {"pay.keyless": "unknown"}

@@ -176,9 +176,9 @@ async def test_mistakes(listed: Desk, arguments: list[str], code: int, says: str
 
 async def test_a_provider_that_cannot_be_listed_is_named(desk: Desk) -> None:
     result = await desk.cli("reconcile", "--since", "1h")
-    assert result.code == 0
+    assert result.code == 4
     assert "cannot be listed" in result.out
-    assert "nothing was compared" in result.err
+    assert "NOT COMPARED" in result.err
 
 
 async def test_what_compares_nothing_is_not_clean(desk: Desk) -> None:

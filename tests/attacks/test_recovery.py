@@ -64,7 +64,7 @@ async def test_a_queued_row_goes_back_to_work_without_a_word_of_rest(spine: Spin
 
 
 async def test_answers_that_overtake_each_other_are_no_restore(spine: Spine, monkeypatch: Any) -> None:
-    """Two new connections ask where the log is; the answer to the earlier question arrives last."""
+    """Two new connections ask where the log is; the answer to the first is slow, and the second waits for its turn."""
     spine.accepted(operation="pay.keyless")
     own = guard.Guard(spine.catalogue, "single")
     read = identity.read
@@ -84,9 +84,10 @@ async def test_answers_that_overtake_each_other_are_no_restore(spine: Spine, mon
         first = asyncio.create_task(own(one))
         await began.wait()
         await two.execute("SELECT pg_logical_emit_message(false, 'idem', repeat('x', 100000)), pg_switch_wal()")
-        await own(two)
-        assert asked[1] > asked[0]
+        second = asyncio.create_task(own(two))
+        await asyncio.wait({second}, timeout=0.5)
         late.set()
-        await first
+        await asyncio.gather(first, second)
+        assert asked[1] > asked[0]
     rows = await spine.all("SELECT status FROM idem.outbox")
     assert [row["status"] for row in rows] == ["pending"]

@@ -81,7 +81,7 @@ class Taken:
 
 
 LATER_KEYS = 2
-"""Generations of a provider key that lost commits may have made of one that the provider has burned since."""
+"""Generations of a provider key that lost commits may have made: after a burned key, or by an operator's redrive."""
 
 # `pause` and `room` are read once: of a lane that is paused no row is. A row that only the pause of calls keeps from
 # its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
@@ -169,7 +169,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        AS contradicted,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q
               WHERE q.outbox_id = t.id AND q.generation < t.generation ORDER BY q.generation) AS earlier_keys,
-       CASE WHEN t.doubted_since IS NOT NULL AND %(renews)s AND NOT t.inline THEN
+       CASE WHEN t.doubted_since IS NOT NULL AND NOT t.inline THEN
            ARRAY(SELECT idem.provider_key(i.secret, n.tenant_id, n.operation, n.idempotency_key, t.step,
                                           t.generation + g)::text
                    FROM idem.installation i, idem.intents n, generate_series(1, %(later)s) AS g
@@ -217,7 +217,6 @@ async def take(
         "looks": contract.lookup.possible,
         "concurrency": lane.concurrency,
         "asking": lane.asking,
-        "renews": contract.replays or contract.cancel is not None,
         "later": LATER_KEYS,
         "exact": takes_turns(lane),
     }

@@ -204,7 +204,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "quarantine.DOUBT_OPEN": {"quiet": '{"p0": 180}', "longest": 86400.0, "details": "{}"},
         "release.QUARANTINED": {"after": UUID(int=0), "limit": 500},
         "due.TAKE": {**LANE, **HOLD, "replays": True, "first": True, "window": 86200.0, "quiet": 180.0, "looks": True,
-                     "concurrency": 2000, "asking": 1000, "renews": True, "later": 2},
+                     "concurrency": 2000, "asking": 1000, "later": 2},
         "attempts.BEGIN_REPLAY": {"id": row, "attempt": 1, "token": uuid4(), "window": 86200.0},
         "attempts.BEGIN_CANCEL": {"id": row, "attempt": 1, "token": uuid4(), "tombstones": False},
         "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},

@@ -13,6 +13,7 @@ from psycopg.errors import DeadlockDetected, LockNotAvailable
 from idem.outbox import letters, moves
 from idem.outbox.database import records
 from idem.outbox.errors import Refusal
+from idem.outbox.recovery.word import ON_WORD
 from idem.outbox.rows import lock, read_locked
 from idem.outbox.standing import Standing
 from idem.outbox.states import KeyState
@@ -61,7 +62,7 @@ async def unlocked(connection: AsyncConnection[Any], intent: UUID) -> Standing |
     return await _standing(connection, found) if found is not None else None
 
 
-FACTS = """
+FACTS = f"""
 SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
        (SELECT k.state FROM idem.idempotency_keys k
          WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
@@ -74,16 +75,10 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
        o.replay_window::float8 AS remembered_for,
        EXISTS (SELECT FROM idem.dead_letters d
                 WHERE d.intent_id = n.id AND d.reason = 'rejected' AND d.resolved_at IS NULL) AS refused_as_it_is,
-       -- The last word about what was sent under this key: a verdict of the reconciler's proves, an operator's not.
-       coalesce((SELECT e.kind = 'resolved_failed' AND NOT e.details ? 'new_provider_key'
-                   FROM idem.evidence e
-                  WHERE e.intent_id = n.id AND e.outbox_id = o.id
-                    AND (e.kind = 'resolved_failed' OR e.details ? 'new_provider_key'
-                         OR e.source = 'reconciler' AND e.from_status = 'unknown' AND e.to_status = 'held')
-                  ORDER BY e.at DESC, e.id DESC LIMIT 1), false) AS on_word
+       {ON_WORD} AS on_word
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.id = %(id)s
-"""
+"""  # noqa: S608
 
 
 async def _standing(connection: AsyncConnection[Any], found: Any) -> Standing:

@@ -13,6 +13,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence
 from idem.outbox.database import records
 from idem.outbox.recovery import identity as identities
+from idem.outbox.recovery.word import ON_WORD
 from idem.outbox.rows import FIRST_ID, read_locked
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
@@ -23,8 +24,9 @@ REDRIVE = "redrive"
 
 # A subquery that gives one value, because a join would read all evidence that there ever was. What `--lost` has said
 # of an earlier change stands: it said it of every row that was open then, so of each that was doubted before. A row
-# that it left to be sent becomes unknown later, by its last moment or by another change.
-QUARANTINED = """
+# that it left to be sent becomes unknown later, by its last moment or by another change. What an operator redrove on a
+# word is doubted for that too, whatever the database has lost: it may rest again, and is never sent from here.
+QUARANTINED = f"""
 SELECT o.id, w.was
   FROM idem.outbox o CROSS JOIN LATERAL (
        SELECT (SELECT CASE WHEN e.details ? 'redrive' THEN 'redrive' ELSE e.from_status END FROM idem.evidence e
@@ -38,26 +40,27 @@ SELECT o.id, w.was
                                      AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay'))
                 LIMIT 1) AS was) w
  WHERE o.status = 'unknown' AND o.claim_token IS NULL AND o.id > %(after)s AND w.was IS NOT NULL
+   AND (w.was = 'held' OR NOT {ON_WORD})
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
-"""
-# Rows that kept their place under the doubt.
-BELIEVE = """
+"""  # noqa: S608
+# Rows that kept their place under the doubt. A redrive on an operator's word began it for a reason of its own.
+BELIEVE = f"""
 WITH believed AS (
-    UPDATE idem.outbox o SET doubted_since = NULL
-     WHERE o.id = ANY (ARRAY(
-           SELECT d.id FROM idem.outbox d
-            WHERE d.doubted_since IS NOT NULL
+    UPDATE idem.outbox u SET doubted_since = NULL
+     WHERE u.id = ANY (ARRAY(
+           SELECT o.id FROM idem.outbox o
+            WHERE o.doubted_since IS NOT NULL AND (o.status = 'held' OR NOT {ON_WORD})
               AND (SELECT min(e.at) FROM idem.evidence e
-                    WHERE e.intent_id = d.intent_id AND e.outbox_id = d.id
+                    WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id
                       AND e.kind IN ('database_changed', 'database_doubted'))
                   > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')
-            ORDER BY d.id FOR UPDATE))
-    RETURNING o.id, o.intent_id, o.step, o.attempt, o.status
+            ORDER BY o.id FOR UPDATE))
+    RETURNING u.id, u.intent_id, u.step, u.attempt, u.status
 )
 INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_status, to_status, details)
 SELECT b.intent_id, b.id, b.step, b.attempt, 'operator', 'recovered_lossless', b.status, b.status, %(details)s::jsonb
   FROM believed b
-"""
+"""  # noqa: S608
 
 
 async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:

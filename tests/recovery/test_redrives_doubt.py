@@ -8,6 +8,7 @@ from uuid import UUID
 from fix_restore import MEMORY, Restorable
 
 from idem.outbox import operator
+from idem.outbox.recovery import guard, release
 
 WINDOW = MEMORY - 180
 """`fix_spine.KEYED`: what it remembers, less its margin."""
@@ -57,3 +58,43 @@ async def test_a_redrive_of_what_rests_on_a_word_goes_on_counting_from_the_first
     await restorable.pass_time(2 * 3600)
     await spine.reconcile(hasten=True)
     assert spine.effects() == 1, "no replay after the provider has forgotten the first send"
+
+
+async def fail_over(restorable: Restorable) -> None:
+    """A daemon notices another timeline."""
+    spine = restorable.spine
+    async with spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.installation SET timeline = 99")
+        await guard.Guard(spine.catalogue, "single")(connection)
+
+
+async def lossless(restorable: Restorable) -> int:
+    async with restorable.spine.database.connection() as connection:
+        return await release.lossless(connection, restorable.spine.catalogue, by="ann", reason="a planned move")
+
+
+async def test_lossless_does_not_end_the_doubt_that_a_redrive_began(restorable: Restorable) -> None:
+    spine = restorable.spine
+    intent = await sent_and_lost(restorable)
+    await restorable.pass_time(WINDOW - 4000)
+    await act(restorable, "redrive", intent)
+    await fail_over(restorable)
+    await lossless(restorable)
+    row = await spine.row(intent) or {}
+    assert (row["status"], row["doubted_since"] is not None) == ("pending", True)
+    await sends_again(restorable)
+    await restorable.pass_time(2 * 3600)
+    await spine.reconcile(hasten=True)
+    assert spine.effects() == 1
+
+
+async def test_lossless_does_not_send_what_was_redriven_and_not_sent_in_time(restorable: Restorable) -> None:
+    spine = restorable.spine
+    intent = await sent_and_lost(restorable)
+    await act(restorable, "redrive", intent)
+    await restorable.pass_time(MEMORY)
+    await restorable.sweep()
+    assert await lossless(restorable) == 0
+    assert (await spine.row(intent) or {})["status"] == "unknown"
+    await spine.work()
+    assert spine.effects() == 1

@@ -86,8 +86,13 @@ class Desk:
         answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
         terms = self.spine.catalogue.terms("pay.keyed")
         assert terms is not None
-        async with self.spine.database.connection() as connection:
-            await reports.settle(connection, [Report(claimed.row, outcome, Seen(500), terms, answer)])
+        while True:
+            try:
+                async with self.spine.database.connection() as connection:
+                    await reports.settle(connection, [Report(claimed.row, outcome, Seen(500), terms, answer)])
+                return
+            except reports.Held:  # as the settler does
+                await asyncio.sleep(0.02)
 
     async def pending(self, key: str) -> UUID:
         return await asyncio.to_thread(self.spine.accepted, key)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from idem.outbox.connecting import address
 from idem.outbox.errors import ConfigError
 from idem.outbox.section import Section
 from idem.outbox.settings import InstallationSettings
@@ -17,7 +18,7 @@ Loc: TypeAlias = tuple[str | int, ...]
 
 FILE: Final = "idem.toml"
 FILE_VARIABLE: Final = "IDEM_CONFIG"
-URL_VARIABLE: Final = "IDEM_DATABASE_URL"
+URL_VARIABLE: Final = address.VARIABLE
 LARGEST: Final = 4 * 1_048_576
 
 BESIDE: Final = (FILE_VARIABLE, "IDEM_OPERATOR", "IDEM_PG_BIN", "IDEM_KILL_RUNS")

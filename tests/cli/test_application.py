@@ -36,7 +36,7 @@ NEEDED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("token", "revoke"): (ID, "--reason", "x", "-y"),
     ("tenants", "show"): ("t",),
     ("demo",): ("--payments", "1"),
-    ("import",): ("/dev/null", "--reason", "x", "-y"),
+    ("import",): (__file__, "--reason", "x", "-y"),
 }
 """What a command must be told."""
 

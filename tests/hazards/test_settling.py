@@ -435,10 +435,10 @@ async def test_hazard_19_a_late_proof_after_the_key_was_used_anew(spine: Spine) 
         await spine.advance(400 * 86400)
         await Sweeper(spine.database, spine.catalogue).run_once()
     assert isinstance(spine.accept(amount=100), Accepted)
-    assert await prove(spine, row["id"], Succeeded("pay_late")) == "applied"
+    assert await prove(spine, row["id"], Succeeded("pay_late")) == "conflict", "its row has left: an operator decides"
     assert await spine.letters(first) == ["conflict"]
-    state = await spine.one("SELECT state FROM idem.intents WHERE id = %(i)s", i=first)
-    assert state["state"] == "completed"
+    states = await spine.all("SELECT state FROM idem.intents ORDER BY created_at")
+    assert [each["state"] for each in states] == ["failed_retryable", "in_progress"], "the new intent is untouched"
 
 
 async def test_hazard_17_two_payments_under_one_reference_are_seen(spine: Spine) -> None:

@@ -15,6 +15,11 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from idem.outbox import telemetry
+from idem.outbox.http.lines import Line
+from idem.outbox.http.slices import SLICE, STEP, Slices, has_blanks, is_light
+from idem.outbox.http.wire import Wire
+
 KEEP_ALIVE: Final = 75
 """Seconds for which an idle connection is kept: longer than load balancers keep theirs (60 s as a rule), because what
 they send on a connection that is just being closed fails."""
@@ -42,6 +47,7 @@ class Connections:
         self.most = most
         self._report = report
         self._reported = False
+        self.slices = Slices()
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
 
@@ -100,7 +106,7 @@ class Connections:
 
     def idle(self, connection: Connection) -> None:
         """No request is under way on it."""
-        if not connection.transport.is_closing():
+        if connection.transport.lingers or not connection.transport.is_closing():
             self._open.add(connection)
             self._idle.pop(connection, None)
             self._idle[connection] = None
@@ -118,9 +124,15 @@ class Connections:
 class Connection(H11Protocol):
     """One connection. A client that has ended its own side still gets the answer to what it has asked whole."""
 
+    transport: Line  # type: ignore[assignment]
+    conn: Wire
+
     def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
+        self.conn = Wire()
         self._all = connections
+        self._waiting = bytearray()
+        self._refused = False
         self._head: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self.ended = asyncio.Event()
@@ -133,32 +145,77 @@ class Connection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        super().connection_made(Line(transport, self._comes_more))  # type: ignore[arg-type]
         self._all.idle(self)
-        self.timeout_keep_alive_task = self.loop.call_later(KEEP_ALIVE, self.timeout_keep_alive_handler)
+        self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.gone(self)
+        self.transport.lost()
+        self._waiting.clear()
+        super().connection_lost(exc)
         for timer in (self._head, self._unread, self.timeout_keep_alive_task):
             if timer is not None:
                 timer.cancel()
-        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.lingers:
+            self.transport.drop(len(data))
+        elif self._waiting:
+            self._waiting += data
+        elif self.conn.plain or is_light(data, head=self.quiet):
+            self._parse(data)
+        else:
+            self._waiting += data
+            self.transport.hold(True)
+            self._all.slices.add(self)
+
+    def take_slice(self) -> bool:
+        """Parse some of what waits; whether there is more."""
+        size = len(self._waiting) if self.conn.plain else SLICE
+        piece = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        step = STEP if has_blanks(piece) and not self.conn.plain else SLICE
+        while piece and not self.transport.is_closing():
+            self._parse(piece[:step])
+            piece = piece[step:]
+        if self._waiting and not self.transport.is_closing():
+            return True
+        self._waiting.clear()
+        self.transport.hold(False)
+        return False
+
+    def _parse(self, data: bytes) -> None:
         super().data_received(data)
         self._look()
+
+    def _comes_more(self) -> bool:
+        return (self._refused or self.conn.unread) and not self.ended.is_set()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read; without a word where an answer has begun."""
+        telemetry.refused_request("framing_invalid")
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        self._refused = True
+        super().send_400_response(msg)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # what it still answers goes nowhere
+            self.cycle.message_event.set()
+            self._all.idle(self)
 
     def on_response_complete(self) -> None:
         self._all.idle(self)
         super().on_response_complete()
         self._look()
-        if self.ended.is_set() and (self.quiet or self.conn.their_state is h11.SEND_BODY):
+        if self.ended.is_set() and (self.quiet or self.conn.unread):
             self.transport.close()  # a second request that was cut short never comes
 
     def eof_received(self) -> bool:  # type: ignore[override]
         self.ended.set()
         # True: what is asked whole is answered, and the connection is closed then.
-        return not self.quiet and self.conn.their_state is not h11.SEND_BODY
+        return not self.quiet and not self.conn.unread and not self.transport.lingers
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -170,13 +227,19 @@ class Connection(H11Protocol):
             self._unread.cancel()
 
     def _look(self) -> None:
+        """Exactly one clock runs on a quiet connection: for the rest of what has begun, or for the next to begin."""
+        begun = self.quiet and (self.conn.unread or bool(self.conn.trailing_data[0]))
         if not self.quiet:
             self._all.busy(self)
-        if self._head is not None and not self.quiet:
+        if self._head is not None and (not begun or self.transport.is_closing()):
             self._head.cancel()
             self._head = None
-        elif self._head is None and self.quiet and self.conn.trailing_data[0]:
+        if not self.quiet or self.transport.is_closing():
+            return
+        if begun and self._head is None:
             self._head = self.loop.call_later(HEAD_TIME, self.timeout_keep_alive_handler)
+        elif not begun and self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(KEEP_ALIVE, self.timeout_keep_alive_handler)
 
 
 ENDED: Final = "client_ended"

@@ -21,12 +21,10 @@ from idem.outbox.errors import ConfigError
 from idem.outbox.http import descriptors
 from idem.outbox.http.connections import KEEP_ALIVE, Connection, Connections
 from idem.outbox.http.gate import Gate
+from idem.outbox.http.wire import LARGEST_HEAD
 
 BACKLOG: Final = 4096
 """Connections that may wait to be taken; the kernel cuts it to net.core.somaxconn."""
-
-LARGEST_HEAD: Final = 32 * 1024
-"""Bytes of request line and headers together: far more than a key, a token and a trace need."""
 
 GRACE: Final = 40
 """Seconds for which running requests may go on after the end of listening. Those that wait are answered before it."""

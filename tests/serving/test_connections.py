@@ -11,19 +11,19 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
 from fix_api import PAY, Client
+from fix_serving import served as serving
 from fix_spine import Spine
 
 from idem.outbox.client import ssl_context, stock_client
 from idem.outbox.http import connections
 from idem.outbox.http.beside import Beside, Health
-from idem.outbox.http.serving import listen, serve_on
 from idem.testing.bank.server import Server
 
 
@@ -41,17 +41,9 @@ async def ok(scope: object, receive: object, send: object) -> None:
     await send({"type": "http.response.body", "body": said})
 
 
-@contextlib.asynccontextmanager
-async def served(app: object = ok, most: int | None = None) -> AsyncIterator[int]:
+def served(app: object = ok, most: int | None = None) -> contextlib.AbstractAsyncContextManager[int]:
     """The port of a server in this loop."""
-    stop, taken = asyncio.Event(), listen("127.0.0.1", 0)
-    port: int = taken.getsockname()[1]
-    running = asyncio.create_task(serve_on(taken, app, stop, most=most))
-    try:
-        yield port
-    finally:
-        stop.set()
-        await asyncio.wait_for(running, 60)
+    return serving(app, most)
 
 
 async def said(port: int, raw: bytes, *, end: bool = False) -> bytes:

@@ -69,12 +69,12 @@ class Wire(h11.Connection):
                 raise h11.RemoteProtocolError("chunks too small for the size of the body")
         return event
 
-    def send(self, event: Any) -> bytes | None:
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
         if isinstance(event, h11.Response) and self.unread and not self._short:
             # What follows would have to be read to its end before the next request.
             headers = [*event.headers, (b"connection", b"close")]
             event = h11.Response(status_code=event.status_code, headers=headers, reason=event.reason)
-        return super().send(event)
+        return super().send_with_data_passthrough(event)
 
     @property
     def _short(self) -> bool:

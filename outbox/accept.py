@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from idem.outbox import configuration, keys
+from idem.outbox.connecting import checkout
 from idem.outbox.decisions import (
     Accepted,
     Decision,
@@ -87,7 +88,7 @@ class Acceptor:
         the caller's transaction is to be rolled back.
         """
         if isinstance(connection, Session):
-            connection = connection.connection()
+            connection = checkout.connection_of(connection)
         secret, parsed = self._installation_secret(connection), keys.parse_key(key)
         try:
             prepared = prepare(

@@ -24,7 +24,7 @@ from idem.outbox.connecting.address import Address
 from idem.outbox.connecting.failing import REFUSED, DatabaseAway, away
 from idem.outbox.connecting.line import Line
 from idem.outbox.connecting.session import Timeouts
-from idem.outbox.errors import one_line
+from idem.outbox.errors import ConfigError, StoreUnavailable, one_line
 
 __all__ = ["AWAY", "REFUSED", "Database", "DatabaseAway", "Hook", "Timeouts", "records", "within"]
 
@@ -33,6 +33,18 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR + 1)
 
 AWAY: Final[tuple[type[Exception], ...]] = (DatabaseAway, PoolTimeout, PoolClosed, OSError)
 """What an unreachable or dying database looks like to the code that uses it."""
+
+
+def met_away(error: BaseException | None) -> bool | None:
+    """Whether a piece of work met a database that is away; None: it cannot be told."""
+    if isinstance(error, StoreUnavailable):
+        return None if error.__cause__ is None else met_away(error.__cause__)
+    if isinstance(error, ConfigError):
+        return None
+    if isinstance(error, PoolTimeout) and error.__cause__ is None:
+        return None  # all connections are in use, and none was refused
+    return isinstance(error, AWAY)
+
 
 Found = TypeVar("Found")
 

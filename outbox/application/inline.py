@@ -95,10 +95,12 @@ class _Inline:
             if found is not None:
                 self._wish = dataclasses.replace(self._wish, fingerprint=found.fingerprint)
             return
-        begun = await runs.begin(dataclasses.replace(prepared, fingerprint=self._wish.fingerprint))
+        first = dataclasses.replace(prepared, fingerprint=self._wish.fingerprint)
+        begun = await self._portal.asking(lambda: runs.begin(first))
         if (composed := self._wish.as_stored(begun)) is not None:
             self._wish = composed
-            begun = await runs.begin(dataclasses.replace(prepared, fingerprint=composed.fingerprint))
+            second = dataclasses.replace(prepared, fingerprint=composed.fingerprint)
+            begun = await self._portal.asking(lambda: runs.begin(second))
         if isinstance(begun, Decision):
             self._decided = begun
         else:

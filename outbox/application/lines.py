@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from idem.outbox.accept import pyformat
 from idem.outbox.application.misuse import Misuse
+from idem.outbox.connecting import checkout
 from idem.outbox.failures import said, sqlstate
 
 
@@ -47,7 +48,7 @@ def line(connection: object, *, begin: bool = False) -> Line:
     if isinstance(connection, Session):
         if not (begin or connection.in_transaction()):
             return _Nothing()
-        return Alchemy(connection.connection())
+        return Alchemy(checkout.connection_of(connection))
     if isinstance(connection, Connection):
         if begin and not connection.in_transaction():
             connection.begin()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib import import_module
@@ -22,8 +22,11 @@ from idem.outbox.accept import MINIMUM_RETRY_AFTER, pyformat
 from idem.outbox.application.misuse import Misuse
 from idem.outbox.application.waiting import away
 from idem.outbox.application.wishes import Wish
+from idem.outbox.connecting.outage import AWAY as DATABASE_AWAY
+from idem.outbox.connecting.outage import Outage
 from idem.outbox.decisions import InProgress, Unknown
 from idem.outbox.ends import End
+from idem.outbox.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from idem.outbox.answers import Renderer
@@ -40,6 +43,10 @@ NEEDED: Final = ("psycopg", "psycopg_pool", "prometheus_client", "starlette", "s
 """What the extra `daemon` brings and this needs."""
 POLL: Final = 0.25
 """Seconds between two looks at an inline call that somebody else makes."""
+
+
+ASKED_WITHIN: Final = 11.0
+"""Seconds for one question to the database, its connection (5 s) and its statement (5 s) included."""
 
 
 class House(Protocol):
@@ -80,6 +87,7 @@ class Portal:
         self._renderer: Renderer | None = None
         self._runs: InlineRuns | None = None
         self._secret: bytes | None = None
+        self._outage = Outage()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Do this on idem's loop, and wait for it. Raises what it raises; a caller torn away meanwhile cancels it."""
@@ -122,9 +130,14 @@ class Portal:
         """Cancel what was certainly not sent. On idem's loop. Raises Refusal."""
         from idem.outbox import operator
 
-        database = await self.database()
-        async with database.connection() as connection:
-            await operator.cancel(connection, self._house.accepting(), intent, by=by, reason=reason, source="client")
+        async def work() -> None:
+            database = await self.database()
+            async with database.connection() as connection:
+                await operator.cancel(
+                    connection, self._house.accepting(), intent, by=by, reason=reason, source="client"
+                )
+
+        await self.asking(work)
 
     def webhooks(self) -> Any:
         """An ASGI application for the providers' events."""
@@ -149,41 +162,72 @@ class Portal:
     async def secret(self) -> bytes:
         """The installation's secret, read once. On idem's loop."""
         if self._secret is None:
-            database = await self.database()
-            async with database.connection() as connection:
-                self._secret = await installation.secret(connection)
+            self._secret = await self._asking_soon(self._read_secret)
         return self._secret
+
+    async def _read_secret(self) -> bytes:
+        async with (await self.database()).connection() as connection:
+            return await installation.secret(connection)
+
+    async def asking(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Do this, which asks the database and ends in bounded time. On idem's loop.
+
+        Raises StoreUnavailable at once while the database is away and another request is asking it.
+        """
+        from idem.outbox.database import met_away
+
+        question = self._outage.ask()
+        if question is None:
+            raise StoreUnavailable(DATABASE_AWAY)
+        gone: bool | None = None
+        try:
+            found = await work()
+            gone = False
+            return found
+        except Exception as error:
+            gone = met_away(error)
+            raise
+        finally:
+            self._outage.asked(question, away=gone)
+
+    async def _asking_soon(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """The same for a short question: it is given up after `ASKED_WITHIN`. Raises StoreUnavailable."""
+        from idem.outbox.database import AWAY, REFUSED, within
+
+        try:
+            return await self.asking(lambda: within(ASKED_WITHIN, work()))
+        except (*AWAY, *REFUSED) as error:
+            raise away(error) from error
 
     async def recall(self, wish: Wish) -> recalling.Recalled | None:
         """How the key of a request stands that its operation refuses now. On idem's loop. Raises StoreUnavailable."""
-        from idem.outbox.database import AWAY, REFUSED, records
+        from idem.outbox.database import records
 
         if fingerprints.left_out(wish.fingerprint) is None:
             return None  # over bytes that are no JSON, and not kept
         retry = recalling.Retry(wish.tenant, wish.operation.name, wish.key, wish.params, wish.address, wish.query)
-        try:
+
+        async def look() -> recalling.Recalled | None:
             async with (await self.database()).connection() as connection:
 
                 async def row(statement: str, values: Mapping[str, Any]) -> Any:
                     return await (await records(connection).execute(pyformat(statement), values)).fetchone()
 
                 return await recalling.recall_async(row, retry)
-        except (*AWAY, *REFUSED) as error:
-            raise away(error) from error
+
+        return await self._asking_soon(look)
 
     async def stand(self, wish: Wish, seconds: float) -> End:
         """The end of a wish, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
-        from idem.outbox.database import AWAY, REFUSED
         from idem.outbox.http.waiting import stands
+
+        async def look() -> End | None:
+            async with (await self.database()).connection() as connection:
+                return (await stands(connection, [wish.place])).get(wish.place)
 
         until = self._loop.time() + seconds
         while True:
-            try:
-                database = await self.database()
-                async with database.connection() as connection:
-                    end = (await stands(connection, [wish.place])).get(wish.place)
-            except (*AWAY, *REFUSED) as error:
-                raise away(error) from error
+            end = await self._asking_soon(look)
             if end is None:
                 return InProgress(None, None, MINIMUM_RETRY_AFTER)
             if not isinstance(end, InProgress | Unknown) or self._loop.time() >= until:

@@ -12,13 +12,12 @@ from typing import Any, Final, TypeVar
 
 from psycopg import AsyncConnection, DatabaseError
 from psycopg.errors import InsufficientPrivilege
-from psycopg_pool import PoolTimeout
 
 from idem.outbox import accept, failures, installation, telemetry
-from idem.outbox.database import AWAY, REFUSED, Database, records, within
+from idem.outbox.connecting.outage import Outage, Question
+from idem.outbox.database import AWAY, REFUSED, Database, met_away, records, within
 from idem.outbox.decisions import Decision, Limited
 from idem.outbox.errors import StoreUnavailable
-from idem.outbox.http.outage import Outage
 from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.operation import Operation
 from idem.outbox.prepare import Prepared
@@ -58,11 +57,12 @@ class Store:
 
     async def run(self, work: Callable[[AsyncConnection[Any]], Awaitable[Found]]) -> Found:
         """Do this with a connection. Raises ProblemError (`store_unavailable`)."""
-        if not self._outage.ask():
+        question = self._outage.ask()
+        if question is None:
             raise unavailable()
         task = asyncio.create_task(within(self._bound, self._with_connection(work)))
         self._running.add(task)
-        task.add_done_callback(self._forget)
+        task.add_done_callback(lambda done: self._forget(done, question))
         try:
             return await asyncio.shield(task)
         except UNAVAILABLE as error:
@@ -94,27 +94,29 @@ class Store:
     async def guarded(self, work: Coroutine[Any, Any, Found]) -> Found:
         """Await something that has its own way to the database, or needs none of it. Raises ProblemError
         (`store_unavailable`)."""
-        task, asking, away = asyncio.create_task(work), False, None
+        task = asyncio.create_task(work)
+        question: Question | None = None
+        away: bool | None = None
         try:
             if self._outage.on:
                 # What is remembered is there at once.
                 await asyncio.wait({task}, timeout=AT_ONCE)
                 if not task.done():
-                    asking = self._outage.ask()
-                    if not asking:
+                    question = self._outage.ask()
+                    if question is None:
                         raise unavailable()
             found = await asyncio.wait_for(task, self._bound)
-            away = False if asking else None
+            away = None if question is None else False
             return found
         except UNAVAILABLE as error:
-            away = _away(error)
+            away = met_away(error)
             raise unavailable() from error
         except InsufficientPrivilege as error:
             raise _refused(error) from error
         finally:
             task.cancel()
-            if asking or away:
-                self._outage.asked(away=away)
+            if question is not None or away:
+                self._outage.asked(question, away=away)
 
     async def close(self) -> None:
         """Wait for what is still under way."""
@@ -125,19 +127,12 @@ class Store:
         async with self._database.connection() as connection:
             return await work(connection)
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Task[Any], question: Question) -> None:
         # By the work and not by who waited for it, who may have gone.
         self._running.discard(task)
-        self._outage.asked(away=None if task.cancelled() else _away(task.exception()))
+        self._outage.asked(question, away=None if task.cancelled() else met_away(task.exception()))
         if not task.cancelled():
             task.exception()  # whoever waited has it, or has gone
-
-
-def _away(error: BaseException | None) -> bool | None:
-    """Whether a request met a database that is away; None: it cannot be told."""
-    if isinstance(error, PoolTimeout) and error.__cause__ is None:
-        return None  # all connections are in use, and none was refused
-    return isinstance(error, AWAY)
 
 
 def _refused(error: InsufficientPrivilege) -> ProblemError:

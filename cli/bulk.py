@@ -154,7 +154,7 @@ async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, inten
         return "it is completed already"
     if held.row.status == "unknown":
         return "it is unknown: whether it happened is decided one by one, never in bulk"
-    terms = catalogue.terms(held.row.operation)
+    terms = catalogue.terms(held.row.operation, held.row.provider)
     if terms is None:
-        return f"operation {held.row.operation} is not in this configuration"
+        return f"operation {held.row.operation} with provider {held.row.provider} is not in this configuration"
     return standing.against_redrive(held, terms, sure=False)

@@ -25,31 +25,46 @@ class Catalogue:
     providers: Mapping[str, Provider]
     operations: Mapping[str, Operation]
 
-    def terms(self, operation: str) -> Terms | None:
-        """Contract and operation that a row is decided under; None where this process does not know it."""
-        known = self.operations.get(operation)
-        return None if known is None else Terms(self.providers[known.provider].contract, known)
+    def terms(self, operation: str, provider: str) -> Terms | None:
+        """Contract and operation that a row is decided under; None where this process does not know one of them.
+
+        The contract is that of the row's provider: its operation may have been pointed to another one since, and what
+        was sent is judged by the waits, memory and look-ups of the provider that has it.
+        """
+        known, one = self.operations.get(operation), self.providers.get(provider)
+        return None if known is None or one is None else Terms(one.contract, known)
 
     def require(self, operation: str) -> Terms:
-        """The same; raises ConfigError that names the operation."""
-        terms = self.terms(operation)
-        if terms is None:
+        """The terms of what is accepted under an operation now; raises ConfigError that names the operation."""
+        known = self.operations.get(operation)
+        if known is None:
             raise ConfigError(
                 f"operations.{operation}: rows of this operation are in the database, but it is not configured here; "
                 "use the idem.toml that it was accepted with"
+            )
+        return Terms(self.providers[known.provider].contract, known)
+
+    def sendable(self, operation: str, provider: str) -> Terms:
+        """The terms of a row that is to be sent again; raises ConfigError where no worker here would send it."""
+        terms = self.require(operation)
+        if terms.operation.provider != provider:
+            raise ConfigError(
+                f"operations.{operation}: the call was made for provider {provider}, and the operation goes to "
+                f"{terms.operation.provider} now: no worker would send it. Configure {provider} for it again, or "
+                "resolve the intent"
             )
         return terms
 
     def cautious(self, operation: str, provider: str) -> Terms:
         """The terms of a row, or for one that is not known here the longest waits and no judgement (IB-023).
 
-        Of an operation that is defined elsewhere the provider may still be known, and its contract with it.
+        Where one of operation and provider is not known the other may still be, and counts.
         """
-        if terms := self.terms(operation):
+        if terms := self.terms(operation, provider):
             return terms
-        known = self.providers.get(provider)
-        contract = Contract(provider, flight_limit=LONGEST_FLIGHT) if known is None else known.contract
-        return Terms(contract, _nobody(operation, provider), known=False)
+        one, known = self.providers.get(provider), self.operations.get(operation)
+        contract = Contract(provider, flight_limit=LONGEST_FLIGHT) if one is None else one.contract
+        return Terms(contract, known or _nobody(operation, provider), known=False)
 
 
 def _nobody(operation: str, provider: str) -> Operation:

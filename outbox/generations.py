@@ -148,7 +148,7 @@ async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: Row
     """
     if row.status is not OutboxStatus.HELD:
         raise Refusal(f"the row is {row.status}: only a row at rest, proven not executed, may get a new provider key")
-    terms = catalogue.require(row.operation)
+    terms = catalogue.sendable(row.operation, row.provider)
     renewal, params = await _following(connection, row)
     provider = catalogue.providers[row.provider]
     request = provider.freeze(terms.operation.request(params), str(renewal.key))

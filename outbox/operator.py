@@ -103,7 +103,7 @@ async def redrive(
     evidence.
     """
     async with holding.held(connection, intent, version, by, reason) as held:
-        terms = catalogue.require(held.row.operation)
+        terms = catalogue.sendable(held.row.operation, held.row.provider)
         why_not = standing.against_redrive(held, terms, sure=know_it_did_not_happen, new_key=new_provider_key)
         _refuse(why_not)
         overridden = [text for _, text in standing.risks_of_redrive(held, terms, new_key=new_provider_key)]

@@ -44,7 +44,7 @@ async def open_entries(
     schedule = catalogue.providers[lane.provider].contract.schedule
 
     def make(found: Found) -> Change | None:
-        row, terms = found.row, catalogue.terms(found.row.operation)
+        row, terms = found.row, catalogue.terms(found.row.operation, found.row.provider)
         free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.looks >= len(schedule)
         if terms is None or terms.standing_order is not None or not free or found.stored:
             return None

@@ -100,7 +100,8 @@ def _evidence(stored: StoredProof) -> Evidence:
 DUE_REDRIVES = """
 SELECT o.id FROM idem.outbox o
  WHERE o.id = ANY (ARRAY(SELECT d.id FROM idem.outbox d
-                          WHERE d.redrive_at <= statement_timestamp() AND d.operation = ANY (%(operations)s)
+                          WHERE d.redrive_at <= statement_timestamp()
+                            AND d.provider = (%(providers)s::text[])[array_position(%(operations)s::text[], d.operation)]
                             AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = d.id LIMIT 1) IS NULL
                           ORDER BY d.redrive_at LIMIT %(limit)s))
    AND o.status = 'held' AND o.redrive_at <= statement_timestamp()
@@ -111,14 +112,16 @@ SELECT o.id FROM idem.outbox o
 async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int) -> int:
     """Put rows whose automatic redrive is due back to work, under the same provider key; how many.
 
-    Rows that this process cannot redrive are not picked, or the first of them would hide all others (IB-022).
+    Rows that this process cannot redrive are not picked, or the first of them would hide all others (IB-022): those of
+    operations that it does not know, and those whose operation goes to another provider now, where no worker sends them.
     """
-    wanted = {"limit": limit, "operations": list(catalogue.operations)}
+    known = catalogue.operations
+    wanted = {"limit": limit, "operations": list(known), "providers": [each.provider for each in known.values()]}
     async with moves.transaction(connection):
         ids = [r[0] for r in await (await connection.execute(DUE_REDRIVES, wanted)).fetchall()]
         changes: list[Change] = []
         for found in await read_locked(connection, ids):
-            terms = catalogue.terms(found.row.operation)
+            terms = catalogue.terms(found.row.operation, found.row.provider)
             if terms is not None and not found.stored:
                 changes.append(decide.redriven(found.row, Evidence("reconciler", "redrive"), terms))
         return len(await write(connection, changes))

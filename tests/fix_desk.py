@@ -84,7 +84,7 @@ class Desk:
 
     async def settle(self, claimed: Claimed, outcome: Outcome) -> None:
         answer = Answer(201, b'{"worker": true}') if isinstance(outcome, Succeeded | Refused) else None
-        terms = self.spine.catalogue.terms("pay.keyed")
+        terms = self.spine.catalogue.terms("pay.keyed", "keyed")
         assert terms is not None
         while True:
             try:

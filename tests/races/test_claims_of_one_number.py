@@ -26,7 +26,7 @@ async def claim(spine: Spine) -> Claimed:
 
 
 async def report_not_executed(spine: Spine, claimed: Claimed) -> dict[UUID, reports.Fate]:
-    terms = spine.catalogue.terms("pay.keyed")
+    terms = spine.catalogue.terms("pay.keyed", "keyed")
     assert terms is not None
     async with spine.database.connection() as connection:
         return await reports.settle(connection, [Report(claimed.row, NotExecuted("transport"), Seen(), terms)])

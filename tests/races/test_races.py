@@ -28,7 +28,7 @@ ROUNDS = 25
 
 
 def terms(spine: Spine, kind: str = "keyed") -> Terms:
-    known = spine.catalogue.terms(f"pay.{kind}")
+    known = spine.catalogue.terms(f"pay.{kind}", kind)
     assert known is not None
     return known
 

@@ -210,7 +210,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},
         "pausing.HASTEN_PAUSED": {**LANE}, "pausing.ADD_LANE": {**LANE},
         "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)},
-        "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay"]},
+        "stored.PROOFS_OF_A_ROW": {"id": gone}, "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay", "pay"], "providers": ["p0", "p1"]},
         "again.TAKE": {"providers": ["p0", "p1"], "limit": BATCH, "lease": 60.0},
         "waiting.STILL_WAITS": {"id": event, "verdict": "unmatched", "tries": 0},
         "waiting.FAILED": {"id": event, "again": 4.0}, "waiting.BURY_EVENT": {**proven, "id": event},

@@ -110,6 +110,27 @@ async def test_a_row_that_is_not_configured_here_becomes_unknown_and_is_not_judg
     assert quiet == pytest.approx(cautious.flight_limit + cautious.pause_allowance)
 
 
+async def test_a_row_is_judged_by_the_provider_that_was_called_not_by_the_one_of_its_operation_now(
+    rows: Any, database: Database, known: Catalogue
+) -> None:
+    """The operation was pointed to a provider with shorter waits while the row was open (P2)."""
+    (intent,) = await rows.claimed(operation="pay.keyed", provider="keyed")
+    until = (await rows.row(intent))["claimed_until"]
+    quick: Any = known.providers["keyless"]
+    quick = replace(quick, contract=replace(quick.contract, flight_limit=1.0, pause_allowance=0.0))
+    moved = replace(known.operations["pay.keyed"], provider="keyless", account="keyless")
+    now = replace(
+        known,
+        providers={**known.providers, "keyless": quick},
+        operations={**known.operations, "pay.keyed": moved},
+    )
+    await Sweeper(database, now).run_once()
+    assert (await rows.row(intent))["status"] == "unknown"
+    contract = known.providers["keyed"].contract
+    quiet = await rows.value(SECONDS, until=until, i=intent)
+    assert quiet == pytest.approx(contract.flight_limit + contract.pause_allowance)
+
+
 async def test_swept_three_times_its_verdict_opens_crashes_worker(
     rows: Any, database: Database, known: Catalogue
 ) -> None:

@@ -1,0 +1,49 @@
+"""An operation is pointed to another provider while its rows are open: no row waits for a worker that does not exist."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from fix_spine import Spine
+
+from idem.outbox import operator
+from idem.outbox.errors import ConfigError
+from idem.reconciler import stored
+
+
+def point(spine: Spine, name: str, provider: str) -> None:
+    moved = dataclasses.replace(spine.catalogue.operations[name], provider=provider, account=provider)
+    spine.catalogue = dataclasses.replace(spine.catalogue, operations={**spine.catalogue.operations, name: moved})
+
+
+async def at_rest(spine: Spine) -> Any:
+    intent = spine.accepted(amount=-1)
+    await spine.work()
+    row = await spine.row(intent)
+    assert row is not None and row["status"] == "held", row
+    return intent
+
+
+async def test_an_operator_hears_that_no_worker_would_send_it(spine: Spine) -> None:
+    intent = await at_rest(spine)
+    point(spine, "pay.keyed", "keyless")
+    async with spine.database.connection() as connection:
+        with pytest.raises(ConfigError, match="made for provider keyed, and the operation goes to keyless now"):
+            await operator.redrive(connection, spine.catalogue, intent, reason="again", by="anna", version=2)
+    row = await spine.row(intent)
+    assert row is not None and row["status"] == "held"
+
+
+async def test_an_automatic_redrive_waits_for_a_configuration_that_sends_it(spine: Spine) -> None:
+    intent = await at_rest(spine)
+    before = spine.catalogue
+    await spine.all(
+        "UPDATE idem.outbox SET redrive_at = statement_timestamp() - interval '1 s' WHERE intent_id = %(i)s RETURNING id",
+        i=intent,
+    )
+    point(spine, "pay.keyed", "keyless")
+    async with spine.database.connection() as connection:
+        assert await stored.redrive(connection, spine.catalogue, limit=10) == 0
+        assert await stored.redrive(connection, before, limit=10) == 1

@@ -101,7 +101,8 @@ DUE_REDRIVES = """
 SELECT o.id FROM idem.outbox o
  WHERE o.id = ANY (ARRAY(SELECT d.id FROM idem.outbox d
                           WHERE d.redrive_at <= statement_timestamp()
-                            AND d.provider = (%(providers)s::text[])[array_position(%(operations)s::text[], d.operation)]
+                            AND d.provider
+                                = (%(providers)s::text[])[array_position(%(operations)s::text[], d.operation)]
                             AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = d.id LIMIT 1) IS NULL
                           ORDER BY d.redrive_at LIMIT %(limit)s))
    AND o.status = 'held' AND o.redrive_at <= statement_timestamp()
@@ -113,7 +114,7 @@ async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, lim
     """Put rows whose automatic redrive is due back to work, under the same provider key; how many.
 
     Rows that this process cannot redrive are not picked, or the first of them would hide all others (IB-022): those of
-    operations that it does not know, and those whose operation goes to another provider now, where no worker sends them.
+    operations that it does not know, and those whose operation goes to another provider now: no worker sends them.
     """
     known = catalogue.operations
     wanted = {"limit": limit, "operations": list(known), "providers": [each.provider for each in known.values()]}

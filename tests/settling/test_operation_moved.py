@@ -1,4 +1,4 @@
-"""An operation is pointed to another provider while its rows are open: no row waits for a worker that does not exist."""
+"""An operation is pointed to another provider while its rows are open: none waits for a worker that does not exist."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_an_automatic_redrive_waits_for_a_configuration_that_sends_it(spin
     intent = await at_rest(spine)
     before = spine.catalogue
     await spine.all(
-        "UPDATE idem.outbox SET redrive_at = statement_timestamp() - interval '1 s' WHERE intent_id = %(i)s RETURNING id",
+        "UPDATE idem.outbox SET redrive_at = now() - interval '1 s' WHERE intent_id = %(i)s RETURNING id",
         i=intent,
     )
     point(spine, "pay.keyed", "keyless")

@@ -149,8 +149,8 @@ def check_structure(text: str, depth: int, values: int) -> None:
     if opened + outside.count(",") + outside.count(":") > values:
         raise _too_many(values)
     level = 0
-    for bracket in BRACKETS.findall(outside):
-        level += 1 if bracket in "[{" else -1
+    for bracket in BRACKETS.finditer(outside):  # in many steps: findall is one for all of them
+        level += 1 if bracket[0] in "[{" else -1
         if level > depth:
             raise BodyInvalid(f"nested deeper than {depth}")
 

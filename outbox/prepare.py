@@ -29,15 +29,20 @@ class Prepared:
     operation: Operation
     key: str
     fingerprint: str
-    params: Any
     written: str
-    """The params as JSON: written once, where the body was read, and not in the loop that sends it to the database."""
+    """The params as JSON: written once, where the body was read, and not in the loop that sends it to the database.
+    Nothing keeps the params themselves while the database is asked: a large body has far more of them in memory."""
     label: str | None
     provider: Provider
     provider_key: UUID
     request: FrozenRequest
     traceparent: str | None = None
     query: str | None = None
+
+    @property
+    def params(self) -> Any:
+        """The params, parsed anew."""
+        return json.loads(self.written)
 
     def as_stored(self, decided: object) -> Prepared | None:
         """The same request with the fingerprint that its key was accepted with; None: it is another, or none was.
@@ -87,7 +92,6 @@ def prepare(
         operation=known,
         key=key,
         fingerprint=fingerprints.of(operation, params, known.fingerprint_without, query=query),
-        params=params,
         written=json.dumps(params, ensure_ascii=False, allow_nan=False),
         label=known.label(params),
         provider=provider,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from idem.outbox import accept, fingerprints
 from idem.outbox.decisions import Decision, Limited, Mismatch
@@ -57,27 +57,37 @@ def recall(
     `row` gives one row of a statement, with its columns as attributes. `operation` as it is configured now: a worker
     makes its call, so a key at rest goes back to work with its frozen request.
     """
-    steps, found = _steps(retry, operation), None
+    steps = _steps(retry, operation)
+    found: Any = None
     try:
         while True:
-            found = row(*steps.send(found))
+            wanted = steps.send(found)
+            found = retry.is_of(wanted) if isinstance(wanted, str) else row(*wanted)
     except StopIteration as over:
         recalled: Recalled | None = over.value
         return recalled
 
 
 async def recall_async(
-    row: Callable[[str, Mapping[str, Any]], Awaitable[Any]], retry: Retry, operation: Operation | None = None
+    row: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
+    retry: Retry,
+    operation: Operation | None = None,
+    is_of: Callable[[str], Awaitable[bool]] | None = None,
 ) -> Recalled | None:
-    """The same, for a reader that is waited for."""
-    steps, found = _steps(retry, operation), None
+    """The same, for a reader that is waited for. `is_of` compares the request with a stored fingerprint, instead of
+    `retry` itself in this thread."""
+    steps = _steps(retry, operation)
+    found: Any = None
     while True:
         try:
             wanted = steps.send(found)
         except StopIteration as over:
             recalled: Recalled | None = over.value
             return recalled
-        found = await row(*wanted)
+        if not isinstance(wanted, str):
+            found = await row(*wanted)
+        else:
+            found = retry.is_of(wanted) if is_of is None else await is_of(wanted)
 
 
 # Never a new key: it is known, or the tenant may not create one.
@@ -89,12 +99,16 @@ SELECT {accept.DECIDED}
 """  # noqa: S608
 
 
-def _steps(retry: Retry, operation: Operation | None) -> Generator[tuple[str, Mapping[str, Any]], Any, Recalled | None]:
+Wanted: TypeAlias = tuple[str, Mapping[str, Any]] | str
+"""A statement of which one row is wanted, or a stored fingerprint that the request is to be compared with."""
+
+
+def _steps(retry: Retry, operation: Operation | None) -> Generator[Wanted, Any, Recalled | None]:
     found = yield STANDS, columns([retry.place(NO_FINGERPRINT)])
     first = None if found is None else end(found)
     if not isinstance(first, Mismatch):
         return None
-    if not retry.is_of(first.fingerprint):
+    if not (yield first.fingerprint):
         return Recalled(first, first.fingerprint)
     found = yield STANDS, columns([retry.place(first.fingerprint)])
     if found is None:

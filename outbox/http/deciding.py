@@ -74,16 +74,19 @@ class Store:
         """Accept one request, whole or not at all. Raises ProblemError (`store_unavailable`)."""
         return await self.run(lambda connection: decide(connection, prepared, may_create=may_create))
 
-    async def recall(self, retry: Retry, operation: Operation | None) -> Recalled | None:
-        """How the key of a request stands that is refused now. Raises ProblemError (`store_unavailable`)."""
+    async def recall(
+        self, retry: Retry, operation: Operation | None, is_of: Callable[[str], Awaitable[bool]]
+    ) -> Recalled | None:
+        """How the key of a request stands that is refused now; `is_of` as in `recall_async`, and no connection is held
+        while it runs. Raises ProblemError (`store_unavailable`)."""
 
-        async def work(connection: AsyncConnection[Any]) -> Recalled | None:
-            async def row(statement: str, values: Mapping[str, Any]) -> Any:
+        async def row(statement: str, values: Mapping[str, Any]) -> Any:
+            async def work(connection: AsyncConnection[Any]) -> Any:
                 return await (await records(connection).execute(accept.pyformat(statement), values)).fetchone()
 
-            return await recall_async(row, retry, operation)
+            return await self.run(work)
 
-        return await self.run(work)
+        return await recall_async(row, retry, operation, is_of)
 
     async def secret(self) -> bytes:
         """The installation's secret, read once. Raises ProblemError (`store_unavailable`)."""

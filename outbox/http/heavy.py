@@ -2,12 +2,17 @@
 
 A thread frees the loop only between two steps of Python: json.loads reads a text in one. So a body has a greatest size
 and a greatest number of values (`outbox.canonical`), and no single step takes long.
+
+A pass of Python's garbage collector goes through every list and object that is alive, in one step too. So what is
+parsed lives in this thread alone, during one turn: no request may keep it while it waits for its turn or for the
+database. An error must not keep it either, in the variables of the frames that it came through.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,14 +40,14 @@ class Heavy:
     async def run(self, tenant: str, size: int, work: Callable[[], Made]) -> Made:
         """What `work` makes of a body of `size` bytes; raises what it raises."""
         if size <= LIGHT:
-            return work()
+            return _whole(work)
         loop = asyncio.get_running_loop()
         name = id(loop), tenant
         turn = self._turns.setdefault(name, _Turn())
         turn.wanted += 1
         try:
             async with turn.lock:
-                return await loop.run_in_executor(self._thread(), work)
+                return await loop.run_in_executor(self._thread(), _whole, work)
         finally:
             turn.wanted -= 1
             if not turn.wanted:
@@ -53,6 +58,27 @@ class Heavy:
         if self._executor is None or self._executor[0] != os.getpid():
             self._executor = os.getpid(), ThreadPoolExecutor(1, "idem body")
         return self._executor[1]
+
+
+def _whole(work: Callable[[], Made]) -> Made:
+    try:
+        return work()
+    except Exception as error:
+        _forget(error)
+        raise
+
+
+def _forget(error: BaseException) -> None:
+    """Empty the frames that an error came through, and those of the errors behind it; it can still be shown."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        traceback.clear_frames(each.__traceback__)
+        waiting += [each.__cause__, each.__context__]
 
 
 HEAVY: Final = Heavy()

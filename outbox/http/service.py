@@ -22,11 +22,13 @@ from idem.outbox.http.asking import MISUSES, Asking, Said
 from idem.outbox.http.callers import Caller, Callers
 from idem.outbox.http.connections import ENDED
 from idem.outbox.http.deciding import Store
+from idem.outbox.http.heavy import HEAVY
 from idem.outbox.http.limits import Limits, Misuse
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
 from idem.outbox.http.settings import ApiSettings
 from idem.outbox.http.waiting import Waiters
+from idem.outbox.prepare import Prepared
 from idem.outbox.recalling import Retry
 from idem.outbox.states import KeyState
 from idem.outbox.sweeping.expired import sweep_of
@@ -75,7 +77,7 @@ class Service:
         decided: Decision | Limited | None = None
         try:
             decided = await self._store.decide(wish, may_create=may_create is None)
-            if (composed := wish.as_stored(decided)) is not None:
+            if isinstance(decided, Mismatch) and (composed := await self._as_stored(wish, decided)) is not None:
                 wish = composed
                 decided = await self._store.decide(wish, may_create=may_create is None)
         finally:
@@ -93,6 +95,10 @@ class Service:
             end, waited = await self._wait(request, place, seconds), int(seconds)
         asked = Asked(operation, self._settings.profile, waited)
         return response(answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying)))
+
+    @staticmethod
+    async def _as_stored(wish: Prepared, decided: Mismatch) -> Prepared | None:
+        return await HEAVY.run(wish.tenant, len(wish.written), lambda: wish.as_stored(decided))
 
     async def show(self, request: Request) -> Response:
         """`GET /v1/intents/{id}`"""
@@ -173,13 +179,16 @@ class Service:
         Raises `refused` where the key is new, and for a request that cannot be read.
         """
         try:
-            said = said or await self._asking.said(request, caller)
+            said = body = said or await self._asking.said(request, caller)
         except ProblemError:
             raise refused from None
         key = said.key
-        retry = Retry(caller.tenant, name, key, said.params, query=reading.query(request))
+        retry = Retry(caller.tenant, name, key, None, query=reading.query(request))
         known = self._catalogue.operations.get(name)
-        found = await self._store.recall(retry, known)
+        try:
+            found = await self._store.recall(retry, known, lambda stored: self._asking.is_of(stored, body, retry))
+        except ProblemError as error:
+            raise (refused if error.problem.code == "body_invalid" else error) from None
         if found is None:
             if misuse := MISUSES.get(refused.problem.code):
                 self._limits.count(caller.tenant, misuse)

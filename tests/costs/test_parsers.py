@@ -210,6 +210,7 @@ PARSES = {
     "outbox/canonical.py": "a client's body",
     "outbox/providers/document.py": "a provider's answer, an event",
     "outbox/providers/cutting.py": "a batch",
+    "outbox/prepare.py": "params that were read and written just before",
     "outbox/accept.py": "what the database gives back",
     "outbox/fingerprints.py": "how a stored fingerprint was composed, from the configuration of then",
     "outbox/redaction.py": "the beginning of a provider's answer, cut before",

@@ -34,7 +34,7 @@ from idem.outbox.http.settings import ApiSettings
 SECONDS = float(os.environ.get("IDEM_SECONDS", "10"))
 CONNECTIONS = int(os.environ.get("IDEM_CONNECTIONS", "20"))
 SIZE = 1_048_576
-VALUES = 100_000
+VALUES = 50_000
 
 
 def filled(piece: bytes, most: int, begin: bytes = b"[", end: bytes = b"]") -> bytes:

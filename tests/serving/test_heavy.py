@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 from fix_api import Client, client
 from fix_spine import Spine
 
 from idem.outbox import card_data
-from idem.outbox.canonical import MAX_BYTES, MAX_VALUES
+from idem.outbox.canonical import MAX_BYTES
 from idem.outbox.http import reading
 from idem.outbox.http.heavy import LIGHT, Heavy
-from idem.outbox.http.settings import ApiSettings
+from idem.outbox.http.settings import MOST_VALUES, ApiSettings
+
+WAITING = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 
 async def test_heavy_bodies_of_one_tenant_are_read_one_at_a_time() -> None:
@@ -97,10 +103,43 @@ async def test_what_is_too_large_and_what_has_too_many_values(spine: Spine) -> N
         assert "more than 50 values" in many.text
 
 
+@pytest.mark.parametrize("begin", ['"amount":1,', ""])
+async def test_nothing_keeps_what_was_parsed_while_the_database_is_waited_for(spine: Spine, begin: str) -> None:
+    """Many bodies that wait would make each pass of the garbage collector a long one: taken ones and refused ones."""
+    lists, bodies = 4_000, 8
+    body = b"{%s%s" % (begin.encode(), b'"more":[' + b",".join([b"[]"] * lists) + b"]}")
+    async with client(spine, settings=ApiSettings(port=0, max_body=100_000, timeout=30)) as api:
+        assert (await api.ask("warm")).status_code == 202
+        async with await psycopg.AsyncConnection.connect(spine.url) as locking:
+            await locking.execute("LOCK TABLE idem.idempotency_keys IN ACCESS EXCLUSIVE MODE")
+            json_type = {"Content-Type": "application/json"}
+            asked = [asyncio.create_task(api.ask(f"k{n}", content=body, headers=json_type)) for n in range(bodies)]
+            async with await psycopg.AsyncConnection.connect(spine.url, autocommit=True) as looking:
+                for _ in range(500):
+                    row = await (await looking.execute(WAITING)).fetchone()
+                    if row == (bodies,):
+                        break
+                    await asyncio.sleep(0.02)
+            assert row == (bodies,)
+            alive = sum(type(each) is list and not each for each in gc.get_objects())
+            await locking.rollback()
+        assert {answer.status_code for answer in await asyncio.gather(*asked)} == {202 if begin else 422}
+    assert alive < lists
+
+
+async def test_a_large_retry_that_is_refused_now_is_compared_beside_the_loop(api: Client, threads: list[int]) -> None:
+    """The key is known, with another request: it is parsed once to be refused, once to be compared."""
+    assert (await api.ask("k")).status_code == 202
+    body = json.dumps({"note": "n" * 30_000}).encode()
+    answer = await api.ask("k", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "key_reused")
+    assert len(threads) == 3 and threading.get_ident() not in threads[1:]
+
+
 def test_the_limits_of_a_body_have_limits() -> None:
     settings = ApiSettings()
     assert (settings.max_body, settings.max_values) == (65_536, 10_000)
-    for name, most in (("max_body", MAX_BYTES), ("max_values", MAX_VALUES)):
+    for name, most in (("max_body", MAX_BYTES), ("max_values", MOST_VALUES)):
         ApiSettings.model_validate({name: most})
         with pytest.raises(ValueError, match="less than or equal"):
             ApiSettings.model_validate({name: most + 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ from psycopg import AsyncConnection
 
 from idem.outbox.change import Row
 from idem.outbox.contract import FrozenRequest
-from idem.outbox.database import AWAY, REFUSED, Database, DatabaseAway, records
+from idem.outbox.database import AWAY, REFUSED, Database, records
+from idem.outbox.exact import frozen, takes_turns
 from idem.outbox.lane_names import LaneName
 from idem.outbox.recovery.window import MAY_BE_SENT
 from idem.outbox.states import KeyState, OutboxStatus
@@ -24,11 +26,16 @@ FORMAT_VERSIONS = (1,)
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claimed row with its frozen request. `lease_ends` is on the boot-time clock of this machine."""
+    """A claimed row with its frozen request.
+
+    `lease_ends` and `send_by` are on the boot-time clock of this machine. `send_by`: until when a row that lost commits
+    may have sent may leave; without such a doubt at any time.
+    """
 
     row: Row
     request: FrozenRequest
     lease_ends: float
+    send_by: float
     marks_start: bool
     traceparent: str | None
 
@@ -120,20 +127,22 @@ WITH RECURSIVE room AS MATERIALIZED (
            started_at    = NULL
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
-              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since
+              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since,
+              o.doubted_since + make_interval(secs => least(o.replay_window, %(window)s::float8)) AS forgotten_at
 )
 SELECT a.room,
        (SELECT v.tenant_id FROM visited v
          WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
                     THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
        c.id, c.intent_id, c.operation, c.attempt, c.provider_key, c.step, c.redrives, c.sweeps,
-       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for,
+       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for, c.memory_left,
        c.method, c.path, c.headers, c.body
   FROM round a LEFT JOIN (
        SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
               c.sweeps, c.misses, c.marks_start, c.traceparent, c.tenant_id,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
               extract(epoch FROM statement_timestamp() - c.doubted_since)::float8 AS doubted_for,
+              extract(epoch FROM c.forgotten_at - statement_timestamp())::float8 AS memory_left,
               r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
               CASE WHEN NOT %(exact)s THEN r.body END AS body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
@@ -185,8 +194,11 @@ async def claim(
     await cursor.execute(CLAIM, parameters, prepare=True)
     found = await cursor.fetchall()
     if takes_turns(lane):
-        rest = await frozen(connection, [record.id for record in found if record.id is not None])
-        found = [r if r.id is None else r._replace(headers=rest[r.id][0], body=rest[r.id][1]) for r in found]
+        rest = await frozen(connection, token, [record.id for record in found if record.id is not None])
+        found = [
+            r._replace(headers=rest[r.id][0], body=rest[r.id][1]) if r.id in rest else r._replace(id=None)
+            for r in found
+        ]
     claimed = [
         Claimed(
             row=Row(
@@ -198,6 +210,7 @@ async def claim(
             ),
             request=FrozenRequest(record.method, record.path, record.headers, bytes(record.body)),
             lease_ends=now + lease,
+            send_by=math.inf if record.memory_left is None else now + record.memory_left,
             marks_start=record.marks_start,
             traceparent=record.traceparent,
         )
@@ -210,33 +223,6 @@ async def claim(
     else:
         turns.taken(whose, now, found[0].room, found[0].after)
     return claimed
-
-
-def takes_turns(lane: LaneName) -> bool:
-    """Whether all who claim or take in this lane do so one after the other, so that its limit is never exceeded.
-
-    The lane is locked inside the statement that claims: a process that is frozen holds no turn. What that statement
-    gives back is small for the same reason: an answer that nobody reads must fit on its way.
-    """
-    return lane.exact and lane.concurrency is not None
-
-
-FROZEN = """
-SELECT o.id, r.headers, r.body
-  FROM idem.outbox o JOIN idem.requests r ON r.outbox_id = o.id AND r.generation = o.generation
- WHERE o.id = ANY (%(ids)s)
-"""
-
-
-async def frozen(connection: AsyncConnection[Any], rows: Sequence[UUID]) -> dict[UUID, tuple[Any, bytes]]:
-    """Headers and body of rows that were claimed just now. Raises DatabaseAway: the claim counts as lost then."""
-    if not rows:
-        return {}
-    try:
-        found = await (await connection.execute(FROZEN, {"ids": list(rows)})).fetchall()
-    except REFUSED as error:
-        raise DatabaseAway(str(error)) from error
-    return {row: (headers, bytes(body)) for row, headers, body in found}
 
 
 # A CASE, because a condition on token or status lets the planner read the partial index of all claims for one row.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Hashable
 
@@ -91,8 +92,12 @@ class Lane:
         lease_ends: float,
         start: Start,
         mark_start: MarkStart | None = None,
+        send_by: float = math.inf,
     ) -> tuple[Outcome, Seen]:
         """Make a write, first send or replay alike, and say what it came to.
+
+        `send_by`, on the boot clock like `lease_ends`: the provider is sure to remember an earlier send until then, so
+        no byte leaves later, however long this process was stopped since the statement that allowed it.
 
         Raises no Exception and no CancelledError: the caller must bring the outcome to the row in every case, and asks
         its task whether it was cancelled. `given_back` means that the provider was not called and is not the reason.
@@ -108,7 +113,9 @@ class Lane:
         trouble = True
         try:
             began = clock.boottime()
-            ended = await self._call(request, lease_ends=lease_ends, start=start, mark_start=mark_start)
+            # The last check before the first byte keeps deadline and margin free before the end of a lease.
+            ends = min(lease_ends, send_by + self.provider.contract.deadline + self.margin)
+            ended = await self._call(request, lease_ends=ends, start=start, mark_start=mark_start)
             match ended:
                 case Response():
                     outcome, seen = self._classified(ended)

@@ -277,6 +277,7 @@ class LaneWorker:
                 lease_ends=claimed.lease_ends,
                 start=flight.start,
                 mark_start=mark_start if claimed.marks_start else None,
+                send_by=claimed.send_by,
             )
         except StillSending:
             # Its token stays held, so that no sign of life says that this process is done with it.

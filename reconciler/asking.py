@@ -124,7 +124,7 @@ class Asker:
                 return None
             attempt = begun
         outcome, seen = await self._lane.send(
-            taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True
+            taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True, send_by=taken.send_by
         )  # fmt: skip
         telemetry.called(
             self._contract.provider, self._lane.account.name, taken.intent_id, attempt, name(outcome), seen.elapsed,

@@ -15,9 +15,10 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.claim import FORMAT_VERSIONS, frozen, takes_turns
+from idem.outbox.claim import FORMAT_VERSIONS
 from idem.outbox.contract import Contract, FrozenRequest
 from idem.outbox.database import records
+from idem.outbox.exact import frozen, takes_turns
 from idem.outbox.lane_names import LaneName
 from idem.outbox.provider import Question
 from idem.outbox.states import OutboxStatus
@@ -31,6 +32,7 @@ class Taken:
     with it. `may_send` and `may_look`: neither replays and cancels, nor look-ups, are paused.
     `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
     `ordered`: the look comes before the one that the schedule has next, and uses up none of it.
+    `send_by`: until when a replay may leave, on the boot clock; later the provider may have forgotten the first send.
     `quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`: provider
     keys under which commits that the database has forgotten may have sent it. The rest is as in `Row`
     (`idem.outbox.change`) and in `Question`.
@@ -47,6 +49,7 @@ class Taken:
     replay: bool
     request: FrozenRequest | None
     lease_ends: float
+    send_by: float = -math.inf
     may_send: bool = True
     may_look: bool = True
     begun: bool = False
@@ -150,6 +153,7 @@ WITH pause AS MATERIALIZED (
               o.inline, o.looks, o.absents, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
               o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
               o.doubted_since, o.step, o.traceparent,
+              o.first_sent_at + make_interval(secs => least(o.replay_window, %(window)s)) AS forgotten_at,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
               AND NOT (SELECT calls FROM pause)
               AND o.first_sent_at > statement_timestamp()
@@ -160,6 +164,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
        t.inline, t.traceparent, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
+       extract(epoch FROM t.forgotten_at - statement_timestamp())::float8 AS memory_left,
        extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        EXISTS (SELECT FROM idem.dead_letters l
@@ -222,8 +227,12 @@ async def take(
     }
     found = await (await records(connection).execute(TAKE, parameters)).fetchall()
     if takes_turns(lane):
-        rest = await frozen(connection, [r.id for r in found if r.method is not None])
-        found = [r if r.method is None else r._replace(headers=rest[r.id][0], body=rest[r.id][1]) for r in found]
+        rest = await frozen(connection, token, [r.id for r in found if r.method is not None])
+        found = [
+            r if r.method is None else r._replace(headers=rest[r.id][0], body=rest[r.id][1])
+            for r in found
+            if r.method is None or r.id in rest
+        ]
     return [
         Taken(
             id=r.id,
@@ -237,6 +246,7 @@ async def take(
             replay=r.replay,
             request=None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body)),
             lease_ends=now + lease,
+            send_by=-math.inf if r.memory_left is None else now + r.memory_left,
             may_send=r.may_send,
             may_look=r.may_look,
             begun=r.replay and replay_first,

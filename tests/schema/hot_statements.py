@@ -177,7 +177,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     by_name: dict[str, Values] = {
         "claim.CLAIM": {**LANE, **HOLD, "concurrency": 2000},
         "claim.MARK_START": {"id": claimed[0], "token": TOKEN, "attempt": 1, "needed": 1.0},
-        "claim.FROZEN": {"ids": claimed},
+        "exact.FROZEN": {"ids": claimed, "token": TOKEN},
         "claim.OWN_CLAIMS": {"token": TOKEN, **LANE},
         "begin.BEGIN": asked | {"token": uuid4(), "holder": "inline-1", "lease": 60.0},
         "renewal.RENEW": {"id": claimed[0], "token": TOKEN, "attempt": 1, "lease": 60.0, "renew_for": 900.0},

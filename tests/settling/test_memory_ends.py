@@ -1,0 +1,89 @@
+"""A send that was allowed leaves before the provider may forget the first one, however long its process was stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+import pytest
+from fix_spine import Spine
+from settling.shop import sends, use
+
+from idem.outbox import claim, clock, exact
+from idem.outbox.lane import Lane
+from idem.outbox.lane_names import lane_names
+from idem.outbox.outcomes import CouldNotAsk, NotExecuted
+from idem.reconciler import due
+from idem.reconciler.asking import Asker
+
+LEFT = 0.5
+REMEMBERED = """
+UPDATE idem.outbox SET {moment} = statement_timestamp() - make_interval(secs => replay_window - %(left)s),
+                       available_at = statement_timestamp() - interval '1 s'
+ WHERE intent_id = %(intent)s RETURNING id
+"""
+
+
+async def remembered(spine: Spine, intent: UUID, moment: str) -> None:
+    """The provider remembers the first send for half a second more."""
+    assert await spine.all(REMEMBERED.format(moment=moment), left=LEFT, intent=intent)
+
+
+def lane(spine: Spine) -> Lane:
+    provider = spine.catalogue.providers["keyed"]
+    return Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
+
+
+@pytest.mark.parametrize(("begun", "stopped", "more"), [(True, 0.0, 1), (True, 1.0, 0), (False, 1.0, 0)])
+async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
+    spine: Spine, begun: bool, stopped: float, more: int
+) -> None:
+    """Between the take, which found half a second left, and the send this process stands still."""
+    use(spine, lookups=False)
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await remembered(spine, intent, "first_sent_at")
+    before = len(sends(spine))
+    name, now = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime()
+    async with spine.database.connection() as connection:
+        (taken,) = await due.take(
+            connection, name, spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,
+            now=now, replay_first=begun,
+        )  # fmt: skip
+    assert taken.replay
+    calls = lane(spine)
+    await asyncio.sleep(stopped)
+    answered = await Asker(spine.database, calls, cast("Any", None)).ask(taken)
+    await calls.close()
+    assert len(sends(spine)) == before + more
+    if not more:
+        assert answered is None or isinstance(answered.look, CouldNotAsk)
+
+
+@pytest.mark.parametrize(("stopped", "sent"), [(0.0, 1), (1.0, 0)])
+async def test_a_doubted_row_leaves_inside_the_memory_or_not_at_all(spine: Spine, stopped: float, sent: int) -> None:
+    """The database went back to an earlier moment: what it lost may have sent this row, which is queued again."""
+    intent = spine.accepted()
+    await remembered(spine, intent, "doubted_since")
+    name, now = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime()
+    async with spine.database.connection() as connection:
+        (claimed,) = await claim.claim(connection, name, token=uuid4(), holder="t", lease=30, limit=1, now=now)
+    calls = lane(spine)
+    await asyncio.sleep(stopped)
+    outcome, _ = await calls.send(
+        claimed.row.id, claimed.request, lease_ends=claimed.lease_ends, start=lambda: True, send_by=claimed.send_by
+    )
+    await calls.close()
+    assert len(sends(spine)) == sent
+    assert isinstance(outcome, NotExecuted) == (not sent)
+
+
+async def test_a_row_that_was_settled_before_its_request_was_read_is_left_out(spine: Spine) -> None:
+    """In a lane with an exact limit headers and body are read by a second statement."""
+    intent = spine.accepted()
+    row = await spine.row(intent)
+    assert row is not None
+    async with spine.database.connection() as connection:
+        assert await exact.frozen(connection, uuid4(), [row["id"]]) == {}

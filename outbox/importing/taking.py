@@ -33,14 +33,16 @@ from idem.outbox.terms import Terms
 
 BATCH = 200
 """Lines of one transaction."""
+OPEN = ("queued", "in_flight")
+OVER = "To have idem make or settle this call, write a later expires_at or none; if its end is known, write that state"
 ERRORS = 100
 """How many wrong lines are told; the others are counted."""
 
 
 @dataclass
 class Found:
-    """What a file came to. `new`: lines by their state; `already`: taken over before; `expired`: their keys are past
-    `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells;
+    """What a file came to. `new`: lines by their state; `already`: taken over before; `expired`: their calls have ended
+    and their keys are past `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells;
     `digests`: one of the lines of each batch, by which `take` knows that it reads what was checked."""
 
     lines: int = 0
@@ -177,7 +179,10 @@ async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: F
         elif item.shape.first_sent_at is not None and item.shape.first_sent_at > record.now:
             found.err(LineError(item.number, "first_sent_at: it lies in the future, by the database's clock"))
         elif item.shape.expires_at is not None and item.shape.expires_at <= record.now:
-            found.expired += 1
+            if item.shape.state in OPEN:
+                found.err(LineError(item.number, f"expires_at: {item.shape.state}, but its key is over. {OVER}"))
+            else:
+                found.expired += 1
         else:
             found.new[item.shape.state] += 1
             yield item, record.now
@@ -201,7 +206,7 @@ async def _take(
     connection: AsyncConnection[Any], catalogue: Catalogue, item: Item, now: datetime, by: str, reason: str
 ) -> None:
     terms = catalogue.require(item.prepared.operation.name)
-    parameters = accept.parameters(item.prepared)
+    parameters = accept.parameters(item.prepared, count=False)
     if item.shape.expires_at is not None:
         parameters["key_ttl"] = _left(item, now)
     if item.shape.state == "in_flight" and item.shape.request is None:

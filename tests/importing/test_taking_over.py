@@ -103,6 +103,26 @@ async def test_a_key_lives_as_long_as_the_system_before_has_promised(desk: Desk,
     assert abs(expires - now - 2 * HOUR) < timedelta(minutes=5)
 
 
+@pytest.mark.parametrize("state", ["queued", "in_flight"])
+async def test_an_open_call_is_not_left_out_because_its_key_is_over(desk: Desk, tmp_path: Path, state: str) -> None:
+    """It would vanish: nobody would make it, or ask what became of it."""
+    over = (datetime.now(UTC) - HOUR).isoformat()
+    open_call = (
+        in_flight("k1", provider_key=str(uuid4()), expires_at=over)
+        if state == "in_flight"
+        else (line("k1", "queued", answer=None, expires_at=over))
+    )
+    done = await taken(desk, tmp_path, line("k2"), open_call)
+    assert done.code != 0
+    assert f"line 2: expires_at: {state}, but its key is over. To have idem make or settle this call" in done.err
+    assert await desk.spine.all("SELECT FROM idem.intents") == [], "a file with a wrong line is not begun"
+
+
+async def test_an_import_is_no_use_by_the_tenant(desk: Desk, tmp_path: Path) -> None:
+    assert (await taken(desk, tmp_path, line("k1"))).code == 0
+    assert await desk.spine.all("SELECT FROM idem.decisions_to_count") == []
+
+
 async def test_a_call_in_flight_is_replayed_under_its_own_key_and_bytes(desk: Desk, tmp_path: Path) -> None:
     key = str(uuid4())
     payment, request = await sent_before(desk, key)

@@ -93,7 +93,7 @@ async def rights(examination: Examination) -> list[Finding]:
             warning(
                 "rights",
                 f"role {name} {why}: whoever has its password can switch off the guards that keep evidence and answers",
-                "Give the daemons a role of their own that owns nothing (grants as in idem.migrations.grants)",
+                "Give the daemons a role of their own that owns nothing (`idem db grant ROLE --as daemon`)",
             )
         ]
     return [ok("rights", f"role {name} has what a daemon needs, and owns nothing")]

@@ -135,7 +135,7 @@ async def snapshots(examination: Examination) -> list[Finding]:
             warning(
                 "snapshot",
                 "transactions of other roles are hidden from this one, so an old one would not be seen",
-                "GRANT pg_monitor to the role of the daemons",
+                "GRANT pg_monitor TO the role that the daemons log in as, in psql",
             )
         )
     return findings or [ok("snapshot", f"the oldest transaction is {age(oldest)} old")]

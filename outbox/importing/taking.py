@@ -41,9 +41,12 @@ ERRORS = 100
 
 @dataclass
 class Found:
-    """What a file came to. `new`: lines by their state; `already`: taken over before; `expired`: their calls have ended
-    and their keys are past `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells;
-    `digests`: one of the lines of each batch, by which `take` knows that it reads what was checked."""
+    """What a file came to.
+
+    `new`: lines by their state; `already`: taken over before; `expired`: their calls have ended and their keys are past
+    `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells;
+    `digests`: one of the lines of each batch, by which `take` knows that it reads what was checked.
+    """
 
     lines: int = 0
     new: Counter[str] = field(default_factory=Counter)

@@ -80,7 +80,7 @@ class ApiSettings(Section):
         default=10_000,
         ge=1,
         le=MOST_VALUES,
-        description="Most values of a body, the names of members counted too; default 10000, at most 100000. What a "
+        description="Most values of a body, the names of members counted too; default 10000, at most 50000. What a "
         "body costs is their number.",
     )
     strict_keys: bool = Field(

@@ -14,9 +14,9 @@ from psycopg import AsyncConnection
 from idem.outbox.change import Row
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import AWAY, REFUSED, Database, records
-from idem.outbox.exact import frozen, takes_turns
+from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
-from idem.outbox.recovery.window import MAY_BE_SENT
+from idem.outbox.recovery.window import FORGOTTEN_AT, MAY_BE_SENT
 from idem.outbox.states import KeyState, OutboxStatus
 from idem.outbox.turns import WIDTH, Turns
 
@@ -128,7 +128,7 @@ WITH RECURSIVE room AS MATERIALIZED (
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
               o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since,
-              o.doubted_since + make_interval(secs => least(o.replay_window, %(window)s::float8)) AS forgotten_at
+              {FORGOTTEN_AT} AS forgotten_at
 )
 SELECT a.room,
        (SELECT v.tenant_id FROM visited v
@@ -193,12 +193,9 @@ async def claim(
     cursor = records(connection)
     await cursor.execute(CLAIM, parameters, prepare=True)
     found = await cursor.fetchall()
+    room, after = found[0].room, found[0].after
     if takes_turns(lane):
-        rest = await frozen(connection, token, [record.id for record in found if record.id is not None])
-        found = [
-            r._replace(headers=rest[r.id][0], body=rest[r.id][1]) if r.id in rest else r._replace(id=None)
-            for r in found
-        ]
+        found = await with_requests(connection, token, found)
     claimed = [
         Claimed(
             row=Row(
@@ -219,9 +216,9 @@ async def claim(
     ]  # fmt: skip
     whose = [record.tenant_id for record in found if record.id is not None]
     if spare:
-        turns.spared(whose, now, found[0].room, found[0].after)
+        turns.spared(whose, now, room, after)
     else:
-        turns.taken(whose, now, found[0].room, found[0].after)
+        turns.taken(whose, now, room, after)
     return claimed
 
 

@@ -15,8 +15,8 @@ from idem.outbox.lane_names import LaneName
 def takes_turns(lane: LaneName) -> bool:
     """Whether all who claim or take in this lane do so one after the other, so that its limit is never exceeded.
 
-    The lane is locked inside the statement that claims: a process that is frozen holds no turn. What that statement
-    gives back is small for the same reason: an answer that nobody reads must fit on its way.
+    The lane is locked inside the statement that claims: a process that is frozen holds no turn. That
+    statement returns few bytes for the same reason: the server can send them all, also to a process that does not read.
     """
     return lane.exact and lane.concurrency is not None
 
@@ -40,3 +40,16 @@ async def frozen(connection: AsyncConnection[Any], token: UUID, rows: Sequence[U
     except REFUSED as error:
         raise DatabaseAway(str(error)) from error
     return {row: (headers, bytes(body)) for row, headers, body in found}
+
+
+async def with_requests(connection: AsyncConnection[Any], token: UUID, records: Sequence[Any]) -> list[Any]:
+    """Records of a claim or take with the headers and bodies of their requests; one that is settled by now is left out.
+
+    A record without a request stays as it is. Raises DatabaseAway.
+    """
+    found = await frozen(connection, token, [each.id for each in records if each.method is not None])
+    return [
+        each if each.method is None else each._replace(headers=found[each.id][0], body=found[each.id][1])
+        for each in records
+        if each.method is None or each.id in found
+    ]

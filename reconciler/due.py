@@ -18,7 +18,7 @@ from psycopg import AsyncConnection
 from idem.outbox.claim import FORMAT_VERSIONS
 from idem.outbox.contract import Contract, FrozenRequest
 from idem.outbox.database import records
-from idem.outbox.exact import frozen, takes_turns
+from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
 from idem.outbox.provider import Question
 from idem.outbox.states import OutboxStatus
@@ -155,12 +155,11 @@ WITH pause AS MATERIALIZED (
               o.doubted_since, o.step, o.traceparent,
               o.first_sent_at + make_interval(secs => least(o.replay_window, %(window)s)) AS forgotten_at,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
-              AND NOT (SELECT calls FROM pause)
-              AND o.first_sent_at > statement_timestamp()
-                                    - make_interval(secs => least(o.replay_window, %(window)s)) AS replay
+              AND NOT (SELECT calls FROM pause) AS may_replay
 )
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
-       t.provider_reference AS reference, coalesce(t.replay, false) AND r.outbox_id IS NOT NULL AS replay,
+       t.provider_reference AS reference, coalesce(t.may_replay AND t.forgotten_at > statement_timestamp(), false)
+                                        AND r.outbox_id IS NOT NULL AS replay,
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
        t.inline, t.traceparent, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
@@ -227,12 +226,7 @@ async def take(
     }
     found = await (await records(connection).execute(TAKE, parameters)).fetchall()
     if takes_turns(lane):
-        rest = await frozen(connection, token, [r.id for r in found if r.method is not None])
-        found = [
-            r if r.method is None else r._replace(headers=rest[r.id][0], body=rest[r.id][1])
-            for r in found
-            if r.method is None or r.id in rest
-        ]
+        found = await with_requests(connection, token, found)
     return [
         Taken(
             id=r.id,

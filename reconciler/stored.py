@@ -101,8 +101,8 @@ DUE_REDRIVES = """
 SELECT o.id FROM idem.outbox o
  WHERE o.id = ANY (ARRAY(SELECT d.id FROM idem.outbox d
                           WHERE d.redrive_at <= statement_timestamp()
-                            AND d.provider
-                                = (%(providers)s::text[])[array_position(%(operations)s::text[], d.operation)]
+                            AND (d.operation, d.provider) IN (
+                                    SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[]))
                             AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = d.id LIMIT 1) IS NULL
                           ORDER BY d.redrive_at LIMIT %(limit)s))
    AND o.status = 'held' AND o.redrive_at <= statement_timestamp()

@@ -22,11 +22,9 @@ from idem.outbox.accept import MINIMUM_RETRY_AFTER, pyformat
 from idem.outbox.application.misuse import Misuse
 from idem.outbox.application.waiting import away
 from idem.outbox.application.wishes import Wish
-from idem.outbox.connecting.outage import AWAY as DATABASE_AWAY
 from idem.outbox.connecting.outage import Outage
 from idem.outbox.decisions import InProgress, Unknown
 from idem.outbox.ends import End
-from idem.outbox.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from idem.outbox.answers import Renderer
@@ -176,19 +174,8 @@ class Portal:
         """
         from idem.outbox.database import met_away
 
-        question = self._outage.ask()
-        if question is None:
-            raise StoreUnavailable(DATABASE_AWAY)
-        gone: bool | None = None
-        try:
-            found = await work()
-            gone = False
-            return found
-        except Exception as error:
-            gone = met_away(error)
-            raise
-        finally:
-            self._outage.asked(question, away=gone)
+        with self._outage.asking(met_away):
+            return await work()
 
     async def _asking_soon(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """The same for a short question: it is given up after `ASKED_WITHIN`. Raises StoreUnavailable."""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from idem.outbox.connecting.outage import AWAY, Outage
+from idem.outbox.connecting.outage import Outage
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.failures import UNAVAILABLE, sqlstate
 
@@ -37,27 +37,20 @@ def connection_of(session: Session) -> Connection:
 
 def taken(engine: Engine, connect: Callable[[], Connection]) -> Connection:
     """What `connect` takes out of this engine. Raises StoreUnavailable."""
-    outage = outage_of(engine)
-    question = outage.ask()
-    if question is None:
-        raise StoreUnavailable(AWAY)
-    away: bool | None = None
     try:
-        found = connect()
-        away = False
-        return found
+        with outage_of(engine).asking(lambda error: _unreachable(error) or None):
+            return connect()
     except (DBAPIError, OSError) as error:
         if not _unreachable(error):
             raise
-        away = True
         raise StoreUnavailable(f"the database cannot be reached; nothing was sent: {error}") from error
-    finally:
-        outage.asked(question, away=away)
 
 
-def _unreachable(error: DBAPIError | OSError) -> bool:
+def _unreachable(error: Exception) -> bool:
     if isinstance(error, OSError):
         return True  # asyncpg's own, which SQLAlchemy hands on
+    if not isinstance(error, DBAPIError):
+        return False
     code = sqlstate(error.orig)
     if code is not None:
         return code in UNAVAILABLE or code.startswith("08")

@@ -7,7 +7,11 @@ and a thread meanwhile. It never lets a request through without the database: it
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from idem.outbox.errors import StoreUnavailable
 
 BELIEVED: Final = 2
 """Failures with no success between them: one may be a single connection that was closed."""
@@ -16,7 +20,7 @@ AWAY: Final = (
     "the database did not answer the requests before this one, and another request is asking it now. Nothing was "
     "written and nothing was sent: send the same request with the same key again"
 )
-"""What a request that is not let through is told."""
+"""The message for a request that the breaker refuses."""
 
 
 class Question:
@@ -58,3 +62,22 @@ class Outage:
                 self._probe = None
             if away is not None:
                 self._failures = min(BELIEVED, self._failures + 1) if away else 0
+
+    @contextmanager
+    def asking(self, met_away: Callable[[Exception], bool | None]) -> Iterator[None]:
+        """Ask the database inside. `met_away` says what an error of it means, as in `asked`.
+
+        Raises StoreUnavailable at once while the database is away and another request is asking it.
+        """
+        question = self.ask()
+        if question is None:
+            raise StoreUnavailable(AWAY)
+        away: bool | None = None
+        try:
+            yield
+            away = False
+        except Exception as error:
+            away = met_away(error)
+            raise
+        finally:
+            self.asked(question, away=away)

@@ -60,7 +60,7 @@ class Line:
             self._transport.abort()
 
     def lost(self) -> None:
-        """The connection is no more."""
+        """The connection has ended: no clock of it runs on."""
         if self._end is not None:
             self._end.cancel()
 

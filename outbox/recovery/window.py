@@ -15,6 +15,9 @@ from idem.outbox.terms import Terms
 MAY_BE_SENT = """coalesce(c.doubted_since > statement_timestamp()
                        - make_interval(secs => least(c.replay_window, %(window)s::float8)), true)"""
 
+# The end of that time, for a row `o`.
+FORGOTTEN_AT = "o.doubted_since + make_interval(secs => least(o.replay_window, %(window)s::float8))"
+
 
 def time_left(row: Row, terms: Terms) -> float | None:
     """Seconds for which a doubted row may still be sent; None: it is not doubted; 0 or less: no more.

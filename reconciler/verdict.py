@@ -142,10 +142,12 @@ def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
 
 
 def _inside_the_window(row: Row, due: float, terms: Terms) -> float:
-    # One last look before the replay window closes: after it the provider's own memory cannot be asked any more.
+    # One last look before the replay window closes: after it the provider's own memory cannot be asked any more. Both
+    # windows count, as for the replay itself: the one of the row, and the one that the contract states now.
     if not terms.contract.replays or row.key_burned or row.window_left is None:
         return due
-    last = row.window_left - terms.contract.schedule[0]
+    shorter_by = max(0.0, row.replay_window - terms.contract.replay_window)
+    last = row.window_left - shorter_by - terms.contract.schedule[0]
     return last if 0 < last < due else due
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
-from fix_spine import Spine
-from settling.shop import sends, use
+from fix_spine import KEYED, Spine
+from settling.shop import row_of, sends, use
 
 from idem.outbox import claim, clock, exact
 from idem.outbox.lane import Lane
@@ -78,6 +79,37 @@ async def test_a_doubted_row_leaves_inside_the_memory_or_not_at_all(spine: Spine
     await calls.close()
     assert len(sends(spine)) == sent
     assert isinstance(outcome, NotExecuted) == (not sent)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "stated"), [(86400, 7200), (7200, 86400), (7200, 7200)], ids=["shortened", "lengthened", "the same"]
+)
+async def test_the_last_look_comes_before_the_shorter_of_both_memories_ends(
+    spine: Spine, accepted: int, stated: int
+) -> None:
+    """The operator changes the provider's memory while the row is open; its schedule has the next look in an hour.
+
+    The look after the end could not be a replay any more. The provider answers the first replays with its own 500, so
+    each of them uses up a look of the schedule.
+    """
+    margin, passed = KEYED.key.margin, 6000.0
+    use(spine, lookups=False, key=replace(KEYED.key, retention=accepted))
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop", "500_before_acting"])
+    await spine.work()
+    use(spine, lookups=False, key=replace(KEYED.key, retention=stated))
+    await spine.all("UPDATE idem.outbox SET looks = 3 RETURNING id")
+    await spine.advance(passed)
+    await spine.reconcile()
+    assert len(sends(spine)) == 2
+    row = await row_of(spine, intent)
+    assert (row["status"], row["looks"]) == ("unknown", 4)
+    due = await spine.one("SELECT extract(epoch FROM available_at - first_sent_at)::float8 AS after FROM idem.outbox")
+    assert passed < due["after"] < 7200 - margin
+    await spine.advance(due["after"] - passed + 1)
+    await spine.reconcile()
+    assert len(sends(spine)) == 3 and spine.effects() == 1
+    assert await spine.row(intent) is None, "the last replay is inside the memory, and settles it"
 
 
 async def test_a_row_that_was_settled_before_its_request_was_read_is_left_out(spine: Spine) -> None:

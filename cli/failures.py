@@ -32,7 +32,8 @@ SQLSTATES: Final = {
     "28000": "the database refuses this role: {text}",
     "28P01": "the database refuses this password: {text}",
     "3D000": "{text}: create it, or correct IDEM_DATABASE_URL (or [database] of idem.toml)",
-    "55P03": "something of idem is locked by another transaction: nothing was changed; try again",
+    "55P03": "something of idem is locked by another transaction, and nothing was changed ({text}): look for long "
+    "transactions in pg_stat_activity, end them, and try again",
     "40P01": "another transaction was in the way: nothing was changed; try again",
     "57014": "the database took too long and was stopped: nothing was changed. {text}",
 }

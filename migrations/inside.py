@@ -13,8 +13,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from idem.migrations.runner import MINIMUM_SERVER, REGISTER, UPGRADE_LOCK, MigrationError
+from idem.migrations.runner import MINIMUM_SERVER, REGISTER, MigrationError
 from idem.migrations.statements import Revision, revisions
+from idem.migrations.taking_turns import UPGRADE_LOCK, block, holders
 
 LOCK_TIMEOUTS = ("55P03", "40P01")
 
@@ -43,7 +44,7 @@ def upgrade_in(op_or_connection: Any, environment: str | None = None, *, lock_ti
     elif hasattr(op_or_connection, "get_context"):
         context = op_or_connection.get_context()
         if context.as_sql:
-            context.impl.static_output(script(named or _nameless()))
+            context.impl.static_output(script(named or _nameless(), lock_timeout))
         else:
             _upgrade(context.connection, named, lock_timeout)
     else:
@@ -75,7 +76,7 @@ CREATE TABLE idem.alembic_version (
 def _upgrade(connection: Connection, environment: str | None, lock_timeout: float) -> None:
     try:
         with _patience(connection, lock_timeout):
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": UPGRADE_LOCK})
+            _take_turn(connection, lock_timeout)
             found = connection.execute(INSTALLED).one()
             if found.server < MINIMUM_SERVER:
                 raise MigrationError(f"PostgreSQL 14 or newer is needed, this server is {found.server // 10000}")
@@ -108,13 +109,26 @@ def _upgrade(connection: Connection, environment: str | None, lock_timeout: floa
                     raise MigrationError(_wrong_database(str(there), environment))
             connection.execute(SET_PATH, {"value": path})
     except DBAPIError as error:
-        state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
-        if state in LOCK_TIMEOUTS:
+        if _state(error) in LOCK_TIMEOUTS:
             raise MigrationError(
                 f"a table of idem was locked by somebody else for more than {lock_timeout:g} s. Nothing is changed if "
                 "this is rolled back: look for long transactions in pg_stat_activity and run it again"
             ) from error
         raise MigrationError(f"idem's schema could not be upgraded: {error.orig}") from error
+
+
+def _take_turn(connection: Connection, seconds: float) -> None:
+    try:
+        with connection.begin_nested():
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": UPGRADE_LOCK})
+    except DBAPIError as error:
+        if _state(error) != "55P03":
+            raise
+        raise MigrationError(holders(connection, seconds)) from error
+
+
+def _state(error: DBAPIError) -> str | None:
+    return getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
 
 
 OURS: Final = "pg_catalog, pg_temp"
@@ -129,7 +143,7 @@ SET = text("SELECT set_config('lock_timeout', :value, true)")
 def _patience(connection: Connection, seconds: float) -> Iterator[None]:
     # What the revision does afterwards waits as long as it did before.
     before = connection.scalar(SHOW)
-    connection.execute(SET, {"value": f"{max(1, int(seconds * 1000))}ms"})
+    connection.execute(SET, {"value": _milliseconds(seconds)})
     connection.execute(text("SELECT set_config('idem.upgrading', 'yes', true)"))
     if connection.scalar(text("SELECT current_setting('idem.upgrading', true)")) != "yes":
         raise MigrationError(
@@ -140,13 +154,19 @@ def _patience(connection: Connection, seconds: float) -> Iterator[None]:
     connection.execute(SET, {"value": before})
 
 
-def script(environment: str) -> str:
+def _milliseconds(seconds: float) -> str:
+    return f"{max(1, int(seconds * 1000))}ms"
+
+
+def script(environment: str, lock_timeout: float = 5.0) -> str:
     """What `upgrade_in` does, as text: each revision looks whether it is the next one, so it may be run at any time."""
     name = environment.replace("'", "''")
     wrong = _wrong_database("%", environment.replace("%", "%%")).replace("'", "''")
     parts = [
-        f"""DO $idem$ BEGIN
-    PERFORM pg_advisory_xact_lock({UPGRADE_LOCK});
+        f"""DO $idem$ DECLARE holder text; BEGIN
+    PERFORM set_config('idem.lock_timeout', current_setting('lock_timeout'), true);
+    PERFORM set_config('lock_timeout', '{_milliseconds(lock_timeout)}', true);
+{block(lock_timeout)}
     IF to_regnamespace('idem') IS NULL THEN
         CREATE SCHEMA idem;
     END IF;
@@ -166,7 +186,8 @@ SELECT pg_catalog.set_config('search_path', '{OURS}', true);""",
         RAISE EXCEPTION '{wrong}', there;
     END IF;
 END $idem$;
-SELECT pg_catalog.set_config('search_path', current_setting('idem.search_path'), true);""",  # noqa: S608
+SELECT pg_catalog.set_config('search_path', current_setting('idem.search_path'), true),
+       pg_catalog.set_config('lock_timeout', current_setting('idem.lock_timeout'), true);""",  # noqa: S608
     ]
     return "\n\n".join(parts)
 

@@ -24,10 +24,11 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from idem.migrations import grants
+from idem.migrations.taking_turns import UPGRADE_LOCK, holders
 
 MINIMUM_SERVER = 140000
-UPGRADE_LOCK = 0x1DE0_0001
-"""Advisory lock (session level) that starters of an upgrade take in turn."""
+TURN: Final = 60.0
+"""Seconds for which a starter waits for the upgrade before it."""
 
 
 class MigrationError(RuntimeError):
@@ -58,6 +59,8 @@ SETTINGS: Final = {
     "row_security": "off",
     "search_path": "pg_catalog, pg_temp",
     "statement_timeout": "0",
+    # No wait for another session is without an end; an upgrade sets its own for the strong locks.
+    "lock_timeout": f"{int(TURN * 1000)}",
     "idle_in_transaction_session_timeout": "0",
     "transaction_timeout": "0",
 }
@@ -152,17 +155,19 @@ def upgrade(
     evidence_retention: float | None = None,
     lock_timeout: float = 5.0,
     attempts: int = 5,
+    turn: float = TURN,
 ) -> Schema:
     """Bring the schema to the head. Several starters may call this at once: one works, the others wait for it.
 
     `environment` names the installation if it is new. `evidence_retention` (seconds; None leaves it) is what the
-    database's guards hold. `lock_timeout` in seconds is for each lock of an attempt. Raises MigrationError.
+    database's guards hold. `lock_timeout` in seconds is for each lock of an attempt, `turn` is how many seconds it
+    waits for the upgrade of another starter. Raises MigrationError.
     """
     database = engine(url)
     for attempt in range(1, attempts + 1):
         try:
             with database.connect() as connection:
-                return _upgrade(connection, environment, evidence_retention, lock_timeout)
+                return _upgrade(connection, environment, evidence_retention, lock_timeout, turn)
         except OperationalError as error:
             if not _is_lock_timeout(error):
                 raise MigrationError(
@@ -184,7 +189,9 @@ def upgrade(
     raise AssertionError("unreachable")
 
 
-def _upgrade(connection: Connection, environment: str, evidence_retention: float | None, lock_timeout: float) -> Schema:
+def _upgrade(
+    connection: Connection, environment: str, evidence_retention: float | None, lock_timeout: float, turn: float
+) -> Schema:
     version = int(str(connection.scalar(text("SHOW server_version_num"))))
     if version < MINIMUM_SERVER:
         raise MigrationError(f"PostgreSQL 14 or newer is needed, this server is {version // 10000}")
@@ -194,12 +201,9 @@ def _upgrade(connection: Connection, environment: str, evidence_retention: float
             f"the encoding of this database is {encoding}, and idem needs {ENCODING}, because clients and providers "
             f"may write every character: create one with ENCODING '{ENCODING}' TEMPLATE template0"
         )
-    connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": UPGRADE_LOCK})
-    connection.commit()
+    _take_turn(connection, turn)
     try:
-        connection.execute(
-            text("SELECT set_config('lock_timeout', :ms, true)"), {"ms": f"{int(lock_timeout * 1000)}ms"}
-        )
+        _wait_at_most(connection, lock_timeout)
         # IF NOT EXISTS asks for the right to create schemas even where there is nothing to create.
         if connection.scalar(text("SELECT to_regnamespace('idem')")) is None:
             connection.execute(text("CREATE SCHEMA idem"))
@@ -211,6 +215,24 @@ def _upgrade(connection: Connection, environment: str, evidence_retention: float
         connection.rollback()
         connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": UPGRADE_LOCK})
         connection.commit()
+
+
+def _take_turn(connection: Connection, seconds: float) -> None:
+    # For the session, so that nothing that an upgrade commits or rolls back gives it away.
+    try:
+        _wait_at_most(connection, seconds)
+        connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": UPGRADE_LOCK})
+        connection.commit()
+    except OperationalError as error:
+        connection.rollback()
+        if not _is_lock_timeout(error):
+            raise
+        raise MigrationError(holders(connection, seconds)) from error
+
+
+def _wait_at_most(connection: Connection, seconds: float) -> None:
+    milliseconds = f"{max(1, int(seconds * 1000))}ms"
+    connection.execute(text("SELECT set_config('lock_timeout', :ms, true)"), {"ms": milliseconds})
 
 
 REGISTER = """

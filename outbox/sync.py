@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from sqlalchemy import Connection, text
 
 from idem.outbox.canonical import MAX_BYTES
 from idem.outbox.operation import Operation
 from idem.outbox.provider import Provider
-
-SYNC_LOCK: Final = 0x1DE0_0002
-"""Advisory lock (to the end of the transaction) that starters take in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +27,20 @@ class Synced:
     changes: tuple[str, ...] = ()
 
 
-LOCK = text("SELECT pg_advisory_xact_lock(:lock)")
+# Starters take turns by these rows, in the order of the names: a lock that only a role with rights to them can hold.
 KNOWN = text("""
 SELECT o.name, o.version, o.provider, o.account, o.settings FROM idem.operations o
- WHERE o.name = ANY (CAST(:names AS text[]))
+ WHERE o.name = ANY (CAST(:names AS text[])) ORDER BY o.name FOR UPDATE
 """)
 WRITE = text("""
 INSERT INTO idem.operations AS o (name, provider, account, settings)
 VALUES (:name, :provider, :account, CAST(:settings AS jsonb))
     ON CONFLICT (name) DO UPDATE SET provider = excluded.provider, account = excluded.account,
        settings = excluded.settings, version = o.version + 1, updated_at = statement_timestamp()
+     WHERE (o.provider, o.account, o.settings) IS DISTINCT FROM (excluded.provider, excluded.account, excluded.settings)
 RETURNING o.version
 """)
+VERSION = text("SELECT o.version FROM idem.operations o WHERE o.name = :name")
 
 
 def sync(
@@ -53,12 +52,11 @@ def sync(
 ) -> list[Synced]:
     """Write these operations in the caller's transaction; others are left alone. By name, in its order.
 
-    Several starters may call this at once: each waits for the one before it. `max_bytes` is what the text of the params
-    may have, at most 1 MiB. Raises ValueError for more.
+    Several starters may call this at once: each waits for the one before it, as long as the session's lock_timeout
+    lets it. `max_bytes` is what the text of the params may have, at most 1 MiB. Raises ValueError for more.
     """
     if not 0 < max_bytes <= MAX_BYTES:
         raise ValueError(f"max_bytes must be 1 to {MAX_BYTES}")
-    connection.execute(LOCK, {"lock": SYNC_LOCK})
     known = {row.name: row for row in connection.execute(KNOWN, {"names": sorted(operations)})}
     done: list[Synced] = []
     for name, operation in sorted(operations.items()):
@@ -82,7 +80,11 @@ def sync(
                 "settings": json.dumps(settings),
             },
         )
-        done.append(Synced(name, version or 1, "new" if before is None else "changed", changes))
+        if version is None:
+            # Another starter has written the same since we looked.
+            done.append(Synced(name, connection.scalar(VERSION, {"name": name}) or 1, "unchanged"))
+        else:
+            done.append(Synced(name, version, "new" if version == 1 else "changed", changes))
     return done
 
 

@@ -48,13 +48,48 @@ BEGIN
     RETURN d;
 END $$;
 
--- The advisory lock of a key that is being made. Its number needs the installation's secret, so that no role can hold
--- the lock of another's key by knowing that.
+-- The advisory lock of a key that is being made. Its number needs the installation's secret, so that no role knows it
+-- from the key. While it is held, pg_locks shows it to every role that may connect, and each of them can hold it too: that
+-- it is held is a hint, and never an answer.
 CREATE FUNCTION idem.key_lock(p_tenant text, p_operation text, p_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT hashtextextended(
                p_tenant || chr(31) || p_operation || chr(31) || p_key,
                coalesce((SELECT hashtextextended(encode(i.secret, 'hex'), 0) FROM idem.installation i), 0))
 $$;
+
+-- Whether a transaction that has not ended has written this key: asked where the key's lock is held. The key's index
+-- knows, and no role without rights can make it say so. It is tried and taken back: it waits 10 ms for such a
+-- transaction. Who holds the lock to make the key writes the key at once, so a key that is free is looked at again 20 ms
+-- later. false: the key is free, or it has been committed meanwhile.
+CREATE FUNCTION idem.key_is_being_made(p_tenant text, p_operation text, p_key text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    free  boolean;
+BEGIN
+    -- What locks the whole table is waited for as long as the session does.
+    LOCK TABLE idem.idempotency_keys IN ROW EXCLUSIVE MODE;
+    FOR look IN 1 .. 2 LOOP
+        free := false;
+        BEGIN
+            SET CONSTRAINTS ALL DEFERRED;
+            PERFORM set_config('lock_timeout', '10ms', true);
+            INSERT INTO idem.idempotency_keys
+                   (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at)
+            VALUES (p_tenant, p_operation, p_key, '', idem.uuid7(), statement_timestamp())
+            ON CONFLICT DO NOTHING RETURNING true INTO free;
+            RAISE EXCEPTION USING ERRCODE = 'ID000', MESSAGE = 'idem takes back what it tried';
+        EXCEPTION
+            WHEN SQLSTATE 'ID000' THEN
+                NULL;
+            WHEN lock_not_available OR deadlock_detected THEN
+                RETURN true;
+        END;
+        EXIT WHEN free IS NOT TRUE OR look = 2;
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+    RETURN false;
+END $$;
+REVOKE EXECUTE ON FUNCTION idem.key_is_being_made(text, text, text) FROM PUBLIC;
 
 -- As the owner, like every function that writes a key, an intent or a row of the outbox: no role of a program may insert
 -- into these tables, so none can write what no accept has decided.
@@ -92,7 +127,8 @@ BEGIN
         END IF;
         IF NOT ours THEN
             -- A committed winner is read above; this lock keeps us from waiting for one that has not committed.
-            ours := pg_try_advisory_xact_lock(idem.key_lock(p_tenant, p_operation, p_key));
+            ours := pg_try_advisory_xact_lock(idem.key_lock(p_tenant, p_operation, p_key))
+                 OR NOT idem.key_is_being_made(p_tenant, p_operation, p_key);
             IF NOT ours THEN
                 SELECT * INTO k FROM idem.idempotency_keys
                  WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;

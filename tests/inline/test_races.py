@@ -81,7 +81,7 @@ async def test_hazard_22_a_row_that_somebody_holds_for_long_holds_up_no_beginnin
 
 
 async def test_hazard_23_a_beginning_does_not_wait_for_another_that_has_not_committed(shop: Shop) -> None:
-    async with shop.spine.database.connection() as connection, connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock(idem.key_lock('t', 'buy.keyed', 'k1'))")
+    async with shop.spine.database.connection() as connection, connection.transaction(force_rollback=True):
+        await connection.execute("SELECT idem.reserve('t', 'buy.keyed', 'k1', 'v1:1', '72 h', '15 min', false)")
         decided = await asyncio.wait_for(shop.begin(), 5)
     assert isinstance(decided, InProgress) and decided.intent_id is None

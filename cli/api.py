@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import socket
 import sys
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,7 +57,12 @@ def run_api(
         settings = found.settings.api
         at = settings.host if host is None else host, settings.port if port is None else port
         beside = None if metrics_port is None else (metrics_host, metrics_port)
-        await _serve(database, catalogue, found, at, beside)
+        from idem.outbox.daemon import stop_on_signals
+        from idem.outbox.http.serving import listen
+
+        with stop_on_signals() as stop:
+            async with probes(beside, stop, "api"):
+                await serve_until(database, catalogue, found, listen(*at), stop)
 
     daemons.run_daemon(
         config,
@@ -67,13 +75,50 @@ def run_api(
     )
 
 
-async def _serve(
-    database: Database, catalogue: Catalogue, found: Configuration, at: tuple[str, int], beside: tuple[str, int] | None
-) -> None:
-    from idem.outbox.daemon import Life, stop_on_signals
-    from idem.outbox.http.app import Api
+@contextlib.asynccontextmanager
+async def probes(beside: tuple[str, int] | None, stop: asyncio.Event, name: str) -> AsyncIterator[None]:
+    """Metrics and probes of this process at this host and port, if it is given; not ready once `stop` is set.
+
+    Raises ConfigError where the address cannot be taken.
+    """
+    if beside is None:
+        yield
+        return
     from idem.outbox.http.beside import Beside, Health
-    from idem.outbox.http.serving import serve
+
+    health, over = Health(), asyncio.Event()
+    served = Beside(*beside, health, name=name)
+    say(f"metrics and probes on http://{opening.in_url(served.host)}:{served.port}/metrics")
+
+    async def draining() -> None:
+        await stop.wait()
+        health.draining = True
+
+    showing = [asyncio.create_task(health.beats(over)), asyncio.create_task(draining())]
+    try:
+        yield
+    finally:
+        for each in showing:
+            each.cancel()
+        served.close()
+
+
+async def serve_until(
+    database: Database,
+    catalogue: Catalogue,
+    found: Configuration,
+    listening: socket.socket,
+    stop: asyncio.Event,
+    *,
+    reserved: int = 0,
+) -> None:
+    """Serve the API on a socket that listens, until `stop`; the socket is closed at the end.
+
+    `reserved`: descriptors that others of this process are still to open; the API's own are added.
+    """
+    from idem.outbox.daemon import Life
+    from idem.outbox.http.app import Api
+    from idem.outbox.http.serving import serve_on
     from idem.outbox.wakeup import Nudge
     from idem.reconciler.webhooks import endpoint
 
@@ -85,37 +130,29 @@ async def _serve(
     nudge = Nudge(database.address)
     events = endpoint.routes(database, catalogue, found.settings.webhooks)
     api = Api(database, catalogue, settings, nudge=nudge, more=events)
-    life, done, health = Life("api"), asyncio.Event(), Health()
-    probes = None if beside is None else Beside(*beside, health, name="api")
-    if probes is not None:
-        say(f"metrics and probes on http://{opening.in_url(probes.host)}:{probes.port}/metrics")
+    life, done = Life("api"), asyncio.Event()
 
     async def drained() -> None:
         await stop.wait()
-        health.draining = True
         api.drain()
 
-    with stop_on_signals() as stop:
-        try:
-            async with asyncio.TaskGroup() as group:
-                running = [
-                    group.create_task(api.run(done)),
-                    group.create_task(health.beats(done)),
-                    group.create_task(life.run(database, done)),
-                    group.create_task(drained()),
-                ]
-                try:
-                    await serve(
-                        api.app, *at, stop, drain=settings.drain,
-                        ready=opening.listening, reserved=settings.pool + 2,
-                    )  # fmt: skip
-                finally:
-                    done.set()
-                    running[-1].cancel()
-        except* Exception as failed:
-            raise failed.exceptions[0] from None
-        finally:
-            await life.end(database)
-            nudge.close()
-            if probes is not None:
-                probes.close()
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [
+                group.create_task(api.run(done)),
+                group.create_task(life.run(database, done)),
+                group.create_task(drained()),
+            ]
+            try:
+                await serve_on(
+                    listening, api.app, stop, drain=settings.drain,
+                    ready=opening.listening, reserved=settings.pool + 2 + reserved,
+                )  # fmt: skip
+            finally:
+                done.set()
+                running[-1].cancel()
+    except* Exception as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        await life.end(database)
+        nudge.close()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
@@ -18,7 +19,9 @@ from idem.cli.output import as_json, say, table
 if TYPE_CHECKING:
     from idem.outbox.catalogue import Catalogue
     from idem.outbox.configuration import Configuration
+    from idem.outbox.connecting.address import Address
     from idem.outbox.database import Database, Timeouts
+    from idem.outbox.worker import Worker
     from idem.reconciler.daemon import Reconciler
 
 worker = typer.Typer(
@@ -47,6 +50,10 @@ Wait: TypeAlias = Annotated[
 WAIT = 30.0
 
 Run: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[Any]]
+Pool: TypeAlias = Callable[["Configuration"], tuple[int, "Timeouts"]]
+
+SIZE: Final = 4
+"""Connections of a daemon at the most, beside those that listen."""
 
 
 @worker.command("run", epilog=examples("idem worker run", "idem worker run --log json --metrics-port 9101"))
@@ -66,16 +73,9 @@ def run_worker(
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         from idem.outbox.daemon import stop_on_signals
-        from idem.outbox.worker import Worker
 
-        served, handlers = application(config), None
-        if served is not None and served.handlers:
-            # With it comes SQLAlchemy, which no other part of a worker needs.
-            from idem.outbox.handlers import HandlerRunner
-
-            handlers = HandlerRunner(database.address, served.handlers)
         with stop_on_signals() as stop:
-            await Worker(database, catalogue, found.settings.worker, handlers).run(stop)
+            await worker_of(config, database, catalogue, found).run(stop)
 
     run_daemon(config, "worker", run, log=log, level=log_level, port=metrics_port, host=metrics_host, wait=wait)
 
@@ -150,7 +150,7 @@ def run_daemon(
     wait: float,
     port: int | None = None,
     host: str = "",
-    pool: Callable[[Configuration], tuple[int, Timeouts]] | None = None,
+    pool: Pool | None = None,
 ) -> Any:
     """Run a daemon on this configuration; everything that is wrong at the start ends it with a message.
 
@@ -159,7 +159,6 @@ def run_daemon(
     middle of an outage is no mistake.
     """
     from idem.outbox import telemetry
-    from idem.outbox.database import Database
     from idem.outbox.http import descriptors
 
     found = opening.configuration(config)
@@ -180,19 +179,30 @@ def run_daemon(
         say(f"metrics on http://{opening.in_url(host)}:{port}/metrics")
 
     async def started() -> Any:
-        size, timeouts = pool(found) if pool is not None else (4, opening.timeouts(found))
-        database = Database(address, name=f"idem {name}", size=size, timeouts=timeouts, on_connect=opening.guard(found))
-        await database.open()
-        try:
+        async with connected(found, address, name, pool) as database:
             return await run(database, opening.catalogue(found), found)
-        finally:
-            await database.close()
 
     try:
         return asyncio.run(started())
     finally:
         if beside is not None:
             beside.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    found: Configuration, address: Address, name: str, pool: Pool | None = None
+) -> AsyncIterator[Database]:
+    """The connections of the daemon of this name; `pool` gives their number and timeouts, if they are its own."""
+    from idem.outbox.database import Database
+
+    size, timeouts = pool(found) if pool is not None else (SIZE, opening.timeouts(found))
+    database = Database(address, name=f"idem {name}", size=size, timeouts=timeouts, on_connect=opening.guard(found))
+    await database.open()
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 async def check_database(config: Path | None, name: str) -> None:
@@ -213,6 +223,19 @@ async def check_environment(config: Path | None, found: Configuration) -> None:
     """Say where this will write. Raises ConfigError where the database belongs to another environment."""
     async with opening.connected(config) as connection:
         await opening.announce(connection, found.settings.environment)
+
+
+def worker_of(config: Path | None, database: Database, catalogue: Catalogue, found: Configuration) -> Worker:
+    """A worker with the settings of this configuration and the handlers of its application."""
+    from idem.outbox.worker import Worker
+
+    served, handlers = application(config), None
+    if served is not None and served.handlers:
+        # With it comes SQLAlchemy, which no other part of a worker needs.
+        from idem.outbox.handlers import HandlerRunner
+
+        handlers = HandlerRunner(database.address, served.handlers)
+    return Worker(database, catalogue, found.settings.worker, handlers)
 
 
 def reconciler_of(database: Database, catalogue: Catalogue, found: Configuration) -> Reconciler:

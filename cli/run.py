@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from idem.cli import daemons, opening, starting, streams
+from idem.cli import daemons, opening, single, starting, streams
 from idem.cli.application import App
 from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
 from idem.cli.options import Config, examples
@@ -29,7 +29,10 @@ Port: TypeAlias = Annotated[
 Workers: TypeAlias = Annotated[int, typer.Option(min=1, max=64, help="How many worker processes.")]
 
 EXAMPLES = examples(
-    "idem run", "idem run --workers 4 --host 0.0.0.0 --log json", "idem run --no-api --app shop.payments:idem"
+    "idem run",
+    "idem run --workers 4 --host 0.0.0.0 --log json",
+    "idem run --no-api --app shop.payments:idem",
+    "idem run --single-process",
 )
 
 
@@ -40,6 +43,9 @@ def run(
     host: Host = None,
     port: Port = None,
     api: Annotated[bool, typer.Option("--api/--no-api", help="Serve the HTTP API and the webhooks too.")] = True,
+    single_process: Annotated[
+        bool, typer.Option("--single-process", help="All in one process and one event loop, for small installations.")
+    ] = False,
     log: Log = "console",
     log_level: Level = "info",
     metrics_port: Annotated[
@@ -60,9 +66,13 @@ def run(
 
     Each is a process. One that dies is started again, and its death is put on record, so that what it was calling is
     settled sooner. At the end running calls are finished.
+
+    With `--single-process` all run in this process, with one worker and a quarter of the memory. Nothing is started
+    again then: if one fails, all end with exit code 1, and systemd or Kubernetes must start this command again.
     """
-    # This process serves no metrics: what it loads must not write into a folder that is somebody else's.
-    os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    if single_process and workers != 1:
+        raise typer.BadParameter("--single-process has one worker: leave out --workers, or --single-process")
+    starting.own_metrics()
     from idem.cli.group.gathering import gathered, patience
     from idem.cli.group.stopping import stop_on_signals
     from idem.outbox import telemetry
@@ -72,10 +82,14 @@ def run(
         found, address = opening.configuration(config), opening.address(config)
         telemetry.set_up(json=log == "json", level=log_level)
         at = found.settings.api.host if host is None else host, found.settings.api.port if port is None else port
-        if api:
-            listen(*at).close()
-        asyncio.run(_check(config, address, wait))
+        beside = None if metrics_port is None else (metrics_host, metrics_port)
+        for each in (at if api else None, beside):
+            if each is not None:
+                listen(*each).close()
         longest = patience(found)
+        asyncio.run(_check(config, address, wait, "run" if single_process else "supervisor"))
+        if single_process:
+            raise typer.Exit(single.run(config, found, address, at if api else None, beside, longest))
         with gathered(_environment(config), address, stop, patience=longest, grace=longest) as group:
             lines = ("--log", log, "--log-level", log_level, "--wait", f"{wait:g}")
             for number in range(1, workers + 1):
@@ -83,24 +97,20 @@ def run(
             for kind in ("sweeper", "reconciler"):
                 group.start(kind, *lines)
             if api:
-                beside = (
-                    ()
-                    if metrics_port is None
-                    else ("--metrics-host", metrics_host, "--metrics-port", str(metrics_port))
-                )
-                group.start("api", *lines, "--host", at[0], "--port", str(at[1]), *beside)
+                served = ("--metrics-host", beside[0], "--metrics-port", str(beside[1])) if beside is not None else ()
+                group.start("api", *lines, "--host", at[0], "--port", str(at[1]), *served)
             group.run()
 
 
-async def _check(config: Path | None, address: Address, wait: float) -> None:
-    """What would end every daemon at its start is said once, and ends the command."""
+async def _check(config: Path | None, address: Address, wait: float, name: str) -> None:
+    """What would end every daemon at its start is said once, under this name, and ends the command."""
     found = opening.configuration(config)
 
     async def checks() -> None:
-        await daemons.check_database(config, "supervisor")
+        await daemons.check_database(config, name)
         await daemons.check_environment(config, found)
 
-    await starting.ready(address, "supervisor", wait, checks)
+    await starting.ready(address, name, wait, checks)
 
 
 def _environment(config: Path | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ language: whether the server takes connections is asked by libpq's own ping, whi
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,19 @@ REFUSALS: Final = 4
 """Connections in a row that a server which takes connections has not let in: after those it is no cut line."""
 PING: Final = 5
 """Seconds for one ping."""
+
+
+METRICS: Final = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
+"""What has prometheus_client write into a folder, in both of the forms that it knows."""
+
+
+def own_metrics() -> None:
+    """Have no metrics of this process written into a folder of somebody else's. Nothing may have loaded them yet.
+
+    A supervisor serves none, and gives its daemons a folder of its own; a process that is alone keeps them in memory.
+    """
+    for name in METRICS:
+        os.environ.pop(name, None)
 
 
 async def ready(address: Address, name: str, seconds: float, checks: Callable[[], Awaitable[None]]) -> None:

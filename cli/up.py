@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idem.cli import db, opening, streams
+from idem.cli import db, opening, starting, streams
 from idem.cli.application import App
 from idem.cli.daemons import Level, Log
 from idem.cli.group import beside
@@ -40,7 +40,7 @@ def up(
     The database is IDEM_DATABASE_URL or that of the configuration, if there is one. Without an idem.toml there is a
     sample, with a bank to pay at. The schema is brought up to date, and tenant `demo` gets a token. Ctrl-C ends all.
     """
-    os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    starting.own_metrics()
     from idem.cli.group import home as homes
     from idem.cli.group import welcome
     from idem.cli.group.gathering import gathered, patience

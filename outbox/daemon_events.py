@@ -188,6 +188,14 @@ def process_ended(name: str, pid: int, how: str, again: float | None) -> None:
     tell("process_ended", process=name, pid=pid, how=how, **more)
 
 
+def daemon_failed(name: str, why: BaseException | str) -> None:
+    """A daemon of `idem run --single-process` has failed: all others end too."""
+    log.error(
+        "daemon_failed", daemon=name, error=why if isinstance(why, str) else told(why),
+        do="the process finishes what runs and ends with exit code 1: have systemd or Kubernetes start it again",
+    )  # fmt: skip
+
+
 def told_to_stop(by: str) -> None:
     """A daemon was told to stop, by this signal: it takes nothing new and finishes what runs."""
     log.info("told_to_stop", signal=by)

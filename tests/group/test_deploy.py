@@ -69,7 +69,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         for line in re.findall(r"^Exec\w+=/opt/idem/bin/idem (.*)$", unit.read_text(), re.MULTILINE):
             for role in sorted(ROLES) if "%i" in line else [""]:
                 yield f"{unit.name} {role}", shlex.split(line.replace("%i", role))
-    for place in ("deploy/Dockerfile", "docs/adopt/image.md"):
+    for place in ("deploy/Dockerfile", "docs/adopt/image.md", "docs/adopt/small.md"):
         [words] = re.findall(r"^CMD (\[.*\])$", (ROOT / place).read_text(), re.MULTILINE)
         yield place, yaml.safe_load(words)
 

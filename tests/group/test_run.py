@@ -8,17 +8,15 @@ import os
 import re
 import signal
 import socket
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
-from uuid import UUID
 
 import httpx
 import psycopg
 import pytest
 from fix_desk import Desk
+from fix_group import alive, answers, completed, held, metrics, running, take_their_time
 from group.conftest import Command, command, eventually, left_of, processes
 
 from idem.cli.group.metrics_folder import metrics_folder
@@ -27,40 +25,6 @@ from idem.outbox import tokens
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 DAEMONS = {"worker-1", "sweeper", "reconciler", "api"}
-
-
-@contextlib.asynccontextmanager
-async def running(
-    desk: Desk, port: int, *options: str, prefix: tuple[str, ...] = (), **env: str
-) -> AsyncIterator[Command]:
-    """`idem run` on the desk's database and bank, all daemons alive."""
-    arguments = ("run", "--port", str(port), "--log", "json", *options)
-    async with command(*arguments, env=desk.environment | env, prefix=prefix) as group:
-        await eventually(lambda: alive(desk, {"worker", "sweeper", "reconciler"}))
-        yield group
-
-
-async def alive(desk: Desk, kinds: set[str]) -> bool:
-    rows = await desk.spine.all("SELECT kind FROM idem.daemons WHERE ended_at IS NULL")
-    return kinds <= {row["kind"] for row in rows}
-
-
-def held(desk: Desk) -> tuple[asyncio.Event, asyncio.Event]:
-    """Have the bank hold every payment: it began, and let it go on."""
-    began, release = asyncio.Event(), asyncio.Event()
-
-    async def hold(_: object) -> None:
-        began.set()
-        await release.wait()
-
-    desk.spine.bank.when("received", None, hold)
-    return began, release
-
-
-def take_their_time(desk: Desk) -> None:
-    """Calls end by the test's word, not by their deadline, however long a busy machine takes."""
-    file = Path(desk.environment["IDEM_CONFIG"])
-    file.write_text(file.read_text().replace('deadline = "2s"', 'deadline = "20s"', 1))
 
 
 async def daemon_of(desk: Desk, pid: int) -> dict[str, Any]:
@@ -91,16 +55,6 @@ async def test_everything_runs_and_ends_with_0(desk: Desk, unused_tcp_port: int,
         (kind, "clean") for kind in ("worker", "sweeper", "reconciler", "api")
     }
     assert "Traceback" not in group.said
-
-
-def answers(port: int, path: str = "/readyz") -> bool:
-    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
-        return bool(answer.status == 200)
-    return False
-
-
-async def completed(desk: Desk, intent: UUID) -> bool:
-    return (await desk.state(intent))[0] == "completed"
 
 
 @pytest.mark.parametrize(("supervised", "quiet"), [(True, 60), (False, 60 + 120)])
@@ -360,11 +314,6 @@ def state(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
     return ""
-
-
-def metrics(port: int) -> str:
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        return str(answer.read().decode())
 
 
 def read(desk: Desk) -> str:

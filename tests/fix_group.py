@@ -1,0 +1,71 @@
+"""`idem run` on a desk's database and bank, and what a test looks at while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.request import urlopen
+from uuid import UUID
+
+from fix_desk import Desk
+from group.conftest import Command, command, eventually
+
+from idem.outbox import tokens
+
+
+@contextlib.asynccontextmanager
+async def running(
+    desk: Desk, port: int, *options: str, prefix: tuple[str, ...] = (), **env: str
+) -> AsyncIterator[Command]:
+    """`idem run` on the desk's database and bank, all daemons alive."""
+    arguments = ("run", "--port", str(port), "--log", "json", *options)
+    async with command(*arguments, env=desk.environment | env, prefix=prefix) as group:
+        await eventually(lambda: alive(desk, {"worker", "sweeper", "reconciler"}))
+        yield group
+
+
+async def alive(desk: Desk, kinds: set[str]) -> bool:
+    rows = await desk.spine.all("SELECT kind FROM idem.daemons WHERE ended_at IS NULL")
+    return kinds <= {row["kind"] for row in rows}
+
+
+def held(desk: Desk) -> tuple[asyncio.Event, asyncio.Event]:
+    """Have the bank hold every payment: it began, and let it go on."""
+    began, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: object) -> None:
+        began.set()
+        await release.wait()
+
+    desk.spine.bank.when("received", None, hold)
+    return began, release
+
+
+def take_their_time(desk: Desk) -> None:
+    """Calls end by the test's word, not by their deadline, however long a busy machine takes."""
+    file = Path(desk.environment["IDEM_CONFIG"])
+    file.write_text(file.read_text().replace('deadline = "2s"', 'deadline = "20s"', 1))
+
+
+def answers(port: int, path: str = "/readyz") -> bool:
+    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+async def completed(desk: Desk, intent: UUID) -> bool:
+    return (await desk.state(intent))[0] == "completed"
+
+
+def metrics(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+async def authorized(desk: Desk) -> dict[str, str]:
+    """The headers of a client that has a token."""
+    async with desk.spine.database.connection() as connection:
+        _, token = await tokens.create(connection, "t", "test")
+    return {"Authorization": f"Bearer {token}"}

@@ -97,6 +97,8 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "lane_turn",
         "first_uuid7",
         "forget_handler",
+        "memory_age",
+        "memory_left",
     ),
 }
 """What a role of each kind may call, by name; with its arguments where two functions have one name."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -32,11 +33,12 @@ SELECT g.status, g.provider, g.account, g.rows,
                min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
                         WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
                -- What lost commits may have sent may be sent itself for as long (Recovery).
-               min(extract(epoch FROM coalesce(o.first_sent_at, o.doubted_since)
-                                      - statement_timestamp())::float8 + o.replay_window)
-                   FILTER (WHERE o.status NOT IN ('claimed', 'awaiting') AND o.replay_window > 0 AND NOT o.key_burned)
-                   AS replay_window_left
-          FROM idem.outbox o GROUP BY o.status, o.provider, o.account) AS g
+               min(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, s.stated))
+                   FILTER (WHERE o.status NOT IN ('claimed', 'awaiting') AND NOT o.key_burned
+                             AND least(o.replay_window, s.stated) > 0) AS replay_window_left
+          FROM idem.outbox o
+         CROSS JOIN LATERAL (SELECT (%(stated)s::jsonb ->> o.provider)::float8 AS stated) AS s
+         GROUP BY o.status, o.provider, o.account) AS g
  ORDER BY g.status, g.provider, g.account
 """
 PROOFS = """
@@ -126,13 +128,18 @@ SILENT = 30.0
 """Seconds without a sign of life (one is due every 5) after which a daemon counts as silent."""
 
 
-async def ages(connection: AsyncConnection[Any]) -> Record:
+async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | None = None) -> Record:
     """Everything at once, in one snapshot: rows by status, stored proofs and open dead letters, each by provider and
-    account; lanes with their rate and breakers, daemons, what is paused, handlers."""
+    account; lanes with their rate and breakers, daemons, what is paused, handlers.
+
+    `stated`: seconds for which each provider remembers a key by its contract now (`Catalogue.memories`). The time left
+    of a provider that is not in it counts by what it promised when the row was accepted.
+    """
+    values = {"silent": SILENT, "stated": json.dumps(dict(stated or {}))}
 
     async def all(query: str) -> list[Record]:
         cursor = connection.cursor(row_factory=dict_row)
-        return await (await cursor.execute(query, {"silent": SILENT})).fetchall()
+        return await (await cursor.execute(query, values)).fetchall()
 
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -149,13 +156,15 @@ async def ages(connection: AsyncConnection[Any]) -> Record:
         }
 
 
-async def report(connection: AsyncConnection[Any], lanes: Collection[Lane] = ()) -> None:
+async def report(
+    connection: AsyncConnection[Any], lanes: Collection[Lane] = (), stated: Mapping[str, float] | None = None
+) -> None:
     """Set the gauges of what is unsettled. A paused lane is told apart.
 
     `lanes` are those of the configuration: each has its series, what belongs to none of them is `other`, so that no
-    name from elsewhere makes one.
+    name from elsewhere makes one. `stated` is as for `ages`.
     """
-    found = await ages(connection)
+    found = await ages(connection, stated)
     known = {*lanes, OTHER}
     aged: dict[Lane, LaneAges] = {lane: LaneAges() for lane in known}
 

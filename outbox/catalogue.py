@@ -25,6 +25,11 @@ class Catalogue:
     providers: Mapping[str, Provider]
     operations: Mapping[str, Operation]
 
+    @property
+    def memories(self) -> dict[str, float]:
+        """Seconds for which each provider remembers a key by its contract now, less the margin; 0: not at all."""
+        return {name: provider.contract.memory for name, provider in self.providers.items()}
+
     def terms(self, operation: str, provider: str) -> Terms | None:
         """Contract and operation that a row is decided under; None where this process does not know one of them.
 

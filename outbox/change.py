@@ -48,7 +48,9 @@ class Row:
     status_age: float = 0.0
     marks_start: bool = False
     started: bool = False
-    window_left: float | None = None
+    memory_age: float | None = None
+    """Seconds since the earliest moment at which something that still counts may have been sent under its key: a send
+    of its own, or one of lost commits. The provider's memory counts from there (`idem.outbox.recovery.window`)."""
     holder: str | None = None
     holder_known: bool = False
     reference: str | None = None

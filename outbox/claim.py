@@ -16,7 +16,7 @@ from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import AWAY, REFUSED, Database, records
 from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
-from idem.outbox.recovery.window import FORGOTTEN_AT, MAY_BE_SENT
+from idem.outbox.recovery.window import MAY_BE_SENT, MEMORY_LEFT
 from idem.outbox.states import KeyState, OutboxStatus
 from idem.outbox.turns import WIDTH, Turns
 
@@ -128,7 +128,7 @@ WITH RECURSIVE room AS MATERIALIZED (
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
               o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since,
-              {FORGOTTEN_AT} AS forgotten_at
+              {MEMORY_LEFT} AS memory_left
 )
 SELECT a.room,
        (SELECT v.tenant_id FROM visited v
@@ -141,9 +141,8 @@ SELECT a.room,
        SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
               c.sweeps, c.misses, c.marks_start, c.traceparent, c.tenant_id,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
-              extract(epoch FROM statement_timestamp() - c.doubted_since)::float8 AS doubted_for,
-              extract(epoch FROM c.forgotten_at - statement_timestamp())::float8 AS memory_left,
-              r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
+              idem.memory_age(NULL, c.doubted_since) AS doubted_for,
+              c.memory_left, r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
               CASE WHEN NOT %(exact)s THEN r.body END AS body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
 """  # noqa: S608

@@ -157,6 +157,12 @@ class Contract:
             return 0.0
         return self.key.retention - self.key.margin
 
+    @property
+    def memory(self) -> float:
+        """Seconds after the first send within which a second one under the same key is harmless, because the provider
+        recognises it; 0: it recognises none."""
+        return self.replay_window if self.replays else 0.0
+
 
 class Signer(Protocol):
     """Credentials that are computed from the request, when it is sent."""

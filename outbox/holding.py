@@ -69,10 +69,8 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
            AND k.intent_id = n.id) AS key_state,
        ARRAY(SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id AND p.outcome = 'hint') AS hints,
        -- Of a row that was sent before its last redrive, or before a restore, the first send is not known any more.
-       extract(epoch FROM statement_timestamp()
-                          - CASE WHEN o.redrives = 0 AND o.first_sent_at IS NOT NULL THEN o.first_sent_at
-                                 ELSE least(o.imported_sent_at, n.created_at) END)::float8 AS sent_ago,
-       o.replay_window::float8 AS remembered_for,
+       idem.memory_age(CASE WHEN o.redrives = 0 AND o.first_sent_at IS NOT NULL THEN o.first_sent_at
+                            ELSE least(o.imported_sent_at, n.created_at) END, o.doubted_since) AS memory_age,
        EXISTS (SELECT FROM idem.dead_letters d
                 WHERE d.intent_id = n.id AND d.reason = 'rejected' AND d.resolved_at IS NULL) AS refused_as_it_is,
        {ON_WORD} AS on_word

@@ -46,7 +46,7 @@ def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, di
             concurrency=contract.limits.concurrency,
             exact=contract.limits.exact,
             asking=contract.limits.asking,
-            replay_window=contract.replay_window if contract.replays else 0.0,
+            replay_window=contract.memory,
         )
         lanes[key] = (lane, terms)
     return lanes

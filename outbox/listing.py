@@ -163,8 +163,8 @@ SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.pro
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in,
        extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
        extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
-       extract(epoch FROM coalesce(o.first_sent_at, o.doubted_since) - statement_timestamp())::float8 + o.replay_window
-           AS replay_window_left,
+       CASE WHEN o.replay_window > 0 AND NOT o.key_burned
+            THEN idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL) END AS replay_window_left,
        o.doubted_since
   FROM idem.outbox o WHERE o.intent_id = %(intent)s
 """
@@ -228,7 +228,8 @@ SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.att
        o.provider_key, o.provider_reference, o.status_since, o.available_at AS next_look_at, o.quiet_after,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS next_look_in,
-       extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window AS replay_window_left,
+       CASE WHEN o.replay_window > 0 AND NOT o.key_burned
+            THEN idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL) END AS replay_window_left,
        ARRAY(SELECT d.reason FROM idem.dead_letters d
               WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL ORDER BY d.reason) AS dead_letters
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id

@@ -104,8 +104,8 @@ OVERDUE = Gauge(
 )  # fmt: skip
 WINDOW = Gauge(
     "idem_replay_window_left_seconds",
-    "The least time left in which something unknown may be replayed, or what a restore has left be sent; +Inf if there "
-    "is none, negative once it is over.",
+    "The least time left in which something unknown may be replayed, or what a restore has left be sent, by what the "
+    "provider promised at accept and what its contract says now; +Inf if there is none, negative once it is over.",
     ["what", *LANE], multiprocess_mode="mostrecent",
 )  # fmt: skip
 LETTERS_OPEN = Gauge(

@@ -64,9 +64,9 @@ SELECT o.id, o.intent_id, o.operation, o.provider, o.account, o.status, n.state,
        extract(epoch FROM o.scheduled_at - statement_timestamp())::float8 AS scheduled_left,
        extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
        extract(epoch FROM statement_timestamp() - o.claimed_at)::float8 AS claim_age,
-       extract(epoch FROM o.first_sent_at - statement_timestamp())::float8 + o.replay_window AS window_left,
+       idem.memory_age(o.first_sent_at, o.doubted_since) AS memory_age,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS status_age,
-       extract(epoch FROM statement_timestamp() - o.doubted_since)::float8 AS doubted_for, o.replay_window,
+       idem.memory_age(NULL, o.doubted_since) AS doubted_for, o.replay_window,
        EXISTS (SELECT FROM idem.daemons d
                 WHERE d.id = o.claimed_by
                   AND (d.ended_at IS NOT NULL

@@ -33,10 +33,8 @@ class Standing:
     lease_left: float | None
     key_state: str | None
     hints: tuple[UUID, ...] = ()
-    sent_ago: float = 0.0
-    """Seconds since the first send under its provider key at the earliest."""
-    remembered_for: float = 0.0
-    """Seconds after that send for which the provider knows the key, as the row was accepted."""
+    memory_age: float = 0.0
+    """Seconds since the first send under its provider key at the earliest: the provider's memory counts from there."""
     on_word: bool = False
     """"Not executed" is an operator's word about what was sent under this key, and nothing has proven it since."""
     refused_as_it_is: bool = False
@@ -61,13 +59,11 @@ Risk: TypeAlias = tuple[str, str]
 
 def window_left(standing: Standing, terms: Terms) -> float:
     """Seconds for which the provider answers a second call under the same key from its memory; 0: it does not."""
-    if not terms.contract.replays or standing.row.key_burned:
-        return 0.0
     row = standing.row
-    if row.doubted_for is not None:
-        # Lost commits may have sent it: the provider's memory counts from there (Recovery).
-        return max(0.0, window.time_left(row, terms) or 0.0)
-    return max(0.0, min(standing.remembered_for, terms.contract.replay_window) - standing.sent_ago)
+    if row.key_burned or row.inline:
+        # Whether the caller's own code sends the provider's key is not known here.
+        return 0.0
+    return max(0.0, window.memory_left(row.replay_window, standing.memory_age, terms.contract) or 0.0)
 
 
 def overridable(standing: Standing, terms: Terms) -> Iterator[Risk]:

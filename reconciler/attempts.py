@@ -19,7 +19,7 @@ UPDATE idem.outbox o SET attempt = o.attempt + 1
  WHERE o.id = %(id)s AND o.attempt = %(attempt)s
    AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline AND NOT o.key_burned
             THEN o.claimed_until > statement_timestamp()
-             AND o.first_sent_at > statement_timestamp() - make_interval(secs => least(o.replay_window, %(window)s)) END
+             AND idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) > 0 END
    AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
    AND NOT EXISTS (SELECT FROM idem.lanes l
                     WHERE l.provider = o.provider AND l.account IN (o.account, '') AND l.paused)
@@ -32,7 +32,7 @@ async def begin_replay(connection: AsyncConnection[Any], taken: Taken, contract:
     or a lost take forbids it."""
     parameters = {
         "id": taken.id, "attempt": taken.attempt, "token": taken.token,
-        "window": contract.replay_window if contract.replays else 0.0,
+        "window": contract.memory,
     }  # fmt: skip
     begun = await (await connection.execute(BEGIN_REPLAY, parameters)).fetchone()
     return None if begun is None else int(begun[0])

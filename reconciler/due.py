@@ -117,8 +117,7 @@ WITH pause AS MATERIALIZED (
        AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id AND p.outcome <> 'hint' LIMIT 1) IS NULL
        AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
        AND CASE WHEN c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned AND %(replays)s
-                 AND c.first_sent_at > statement_timestamp()
-                                       - make_interval(secs => least(c.replay_window, %(window)s))
+                 AND idem.memory_left(c.first_sent_at, c.doubted_since, c.replay_window, %(window)s) > 0
                 THEN %(looks)s OR NOT (SELECT calls FROM pause)
                 ELSE NOT (SELECT looks FROM pause) END
      ORDER BY c.available_at, c.id
@@ -142,8 +141,7 @@ WITH pause AS MATERIALIZED (
                 AND NOT (SELECT calls FROM pause)
                 AND (SELECT r.step FROM idem.requests r
                       WHERE r.outbox_id = o.id AND r.generation = o.generation) IS NOT NULL
-                AND o.first_sent_at > statement_timestamp()
-                                      - make_interval(secs => least(o.replay_window, %(window)s))
+                AND idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) > 0
                THEN 1 ELSE 0 END,
            quiet_after   = CASE WHEN o.claim_token IS NULL OR (o.replay_window = 0 AND NOT o.cancel_sent)
                                 THEN o.quiet_after
@@ -153,17 +151,16 @@ WITH pause AS MATERIALIZED (
               o.inline, o.looks, o.absents, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
               o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
               o.doubted_since, o.step, o.traceparent,
-              o.first_sent_at + make_interval(secs => least(o.replay_window, %(window)s)) AS forgotten_at,
+              idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
               AND NOT (SELECT calls FROM pause) AS may_replay
 )
 SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text AS provider_key,
-       t.provider_reference AS reference, coalesce(t.may_replay AND t.forgotten_at > statement_timestamp(), false)
-                                        AND r.outbox_id IS NOT NULL AS replay,
+       t.provider_reference AS reference, coalesce(t.may_replay AND t.memory_left > 0, false)
+                                        AND r.outbox_id IS NOT NULL AS replay, t.memory_left,
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
        t.inline, t.traceparent, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
-       extract(epoch FROM t.forgotten_at - statement_timestamp())::float8 AS memory_left,
        extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        EXISTS (SELECT FROM idem.dead_letters l
@@ -216,7 +213,7 @@ async def take(
         "lease": lease,
         "replays": contract.replays,
         "first": replay_first,
-        "window": contract.replay_window,
+        "window": contract.memory,
         "quiet": contract.flight_limit + contract.pause_allowance,
         "looks": contract.lookup.possible,
         "concurrency": lane.concurrency,

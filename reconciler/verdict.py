@@ -11,6 +11,7 @@ from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
 from idem.outbox.contract import Contract
 from idem.outbox.endings import DAY, LOOKS, ordered, overdue
 from idem.outbox.outcomes import Absent, CouldNotAsk, Refused, name
+from idem.outbox.recovery.window import memory_left
 from idem.outbox.states import OutboxStatus, Reason
 from idem.outbox.terms import Terms
 
@@ -142,12 +143,11 @@ def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
 
 
 def _inside_the_window(row: Row, due: float, terms: Terms) -> float:
-    # One last look before the replay window closes: after it the provider's own memory cannot be asked any more. Both
-    # windows count, as for the replay itself: the one of the row, and the one that the contract states now.
-    if not terms.contract.replays or row.key_burned or row.window_left is None:
+    # One last look before the replay window closes: after it the provider's own memory cannot be asked any more.
+    left = memory_left(row.replay_window, row.memory_age, terms.contract)
+    if left is None or row.key_burned:
         return due
-    shorter_by = max(0.0, row.replay_window - terms.contract.replay_window)
-    last = row.window_left - shorter_by - terms.contract.schedule[0]
+    last = left - terms.contract.schedule[0]
     return last if 0 < last < due else due
 
 

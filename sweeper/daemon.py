@@ -125,7 +125,7 @@ class Sweeper:
 
     async def _report_ages(self) -> None:
         async with self.database.connection() as connection:
-            await ages.report(connection, self._lanes)
+            await ages.report(connection, self._lanes, self.catalogue.memories)
 
     async def _sweep(self, done: Counter[str], until: float) -> bool:
         place = Place()

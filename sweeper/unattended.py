@@ -7,6 +7,7 @@ again goes on with it, and its settlement closes the entry.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from psycopg import AsyncConnection
@@ -37,7 +38,8 @@ SELECT c.id, c.available_at
    AND (c.claim_token IS NULL OR c.claimed_until <= statement_timestamp())
    AND (SELECT bool_or(l.looks_paused
                        OR l.paused AND c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned
-                          AND c.first_sent_at > statement_timestamp() - make_interval(secs => c.replay_window))
+                          AND idem.memory_left(c.first_sent_at, c.doubted_since, c.replay_window,
+                                               (%(stated)s::jsonb ->> c.provider)::float8) > 0)
           FROM idem.lanes l
          WHERE l.provider = c.provider AND l.account IN (c.account, '')) IS NOT TRUE
    AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
@@ -66,7 +68,7 @@ async def tell_unasked(
         return decide.told(row, Evidence("sweeper", "not_asked"), terms, Letter(reason, details))
 
     place = place or Place()
-    values = {"unasked": UNASKED}
+    values = {"unasked": UNASKED, "stated": json.dumps(catalogue.memories)}
     done = await change_page(connection, NOT_ASKED, make, batch=batch, place=place, values=values)
     return [change for _, change in done]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -31,11 +32,11 @@ SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
            WHEN 'pending' THEN greatest(o.available_at, o.status_since) WHEN 'unfrozen' THEN o.available_at
            WHEN 'claimed' THEN o.claimed_until ELSE o.status_since END))::float8 AS oldest,
        (count(*) FILTER (WHERE o.left_to_replay > 0))::integer AS replayable,
-       (count(*) FILTER (WHERE o.left_to_replay BETWEEN 0 AND least(%(window)s, o.replay_window / 2)))::integer
-           AS closing,
+       (count(*) FILTER (WHERE o.left_to_replay BETWEEN 0 AND least(%(window)s, o.remembered / 2)))::integer AS closing,
        (min(o.left_to_replay) FILTER (WHERE o.left_to_replay > 0))::float8 AS replay_window_left
-  FROM (SELECT r.*, CASE WHEN r.status = 'unknown' AND r.replay_window > 0 AND NOT r.key_burned THEN
-               extract(epoch FROM r.first_sent_at - statement_timestamp())::float8 + r.replay_window END
+  FROM (SELECT r.*, least(r.replay_window, s.stated) AS remembered,
+               CASE WHEN r.status = 'unknown' AND least(r.replay_window, s.stated) > 0 AND NOT r.key_burned
+                    THEN idem.memory_left(r.first_sent_at, r.doubted_since, r.replay_window, s.stated) END
                AS left_to_replay
           FROM ((SELECT q.* FROM idem.outbox q WHERE q.status IN ('pending', 'waiting', 'unfrozen')
                   ORDER BY q.start_before, q.id LIMIT %(most)s) UNION ALL
@@ -44,7 +45,8 @@ SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
                 (SELECT a.* FROM idem.outbox a WHERE a.status IN ('unknown', 'awaiting')
                   ORDER BY a.id LIMIT %(most)s) UNION ALL
                 (SELECT h.* FROM idem.outbox h WHERE h.status = 'held'
-                  ORDER BY h.status_since, h.id LIMIT %(most)s)) r) o
+                  ORDER BY h.status_since, h.id LIMIT %(most)s)) r
+         CROSS JOIN LATERAL (SELECT (%(stated)s::jsonb ->> r.provider)::float8 AS stated) AS s) o
   LEFT JOIN idem.lanes l ON l.provider = o.provider AND l.account = o.account
   LEFT JOIN idem.lanes e ON e.provider = o.provider AND e.account = ''
  GROUP BY 1, 2, 3, 4, 5, 6, 7
@@ -75,7 +77,10 @@ def limit_of(limits: DoctorSettings, status: str) -> float:
 
 
 async def _open(examination: Examination) -> list[Record]:
-    return await examination.all(OPEN, {"window": examination.limits.replay_window, "most": MOST})
+    # What the contracts state now counts too, where the configuration can be used.
+    stated = {} if examination.configuration is None else examination.catalogue.memories
+    values = {"window": examination.limits.replay_window, "most": MOST, "stated": json.dumps(stated)}
+    return await examination.all(OPEN, values)
 
 
 async def ages(examination: Examination) -> list[Finding]:

@@ -26,6 +26,19 @@ CREATE TRIGGER burned_key_is_not_replayed BEFORE UPDATE ON idem.outbox FOR EACH 
           AND NEW.claim_token IS DISTINCT FROM OLD.claim_token)
     EXECUTE FUNCTION idem.refuse_older_daemon();
 
+-- Seconds since the earliest moment at which something that is not proven to be without effect may have been sent under
+-- a row's key: its own first send, or what lost commits may have sent (`doubted`). NULL: nothing was sent.
+-- The planner puts the body of both in the place of the call, so that no plan is another one for it.
+CREATE FUNCTION idem.memory_age(sent timestamptz, doubted timestamptz) RETURNS float8 LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN extract(epoch FROM statement_timestamp() - least(sent, doubted))::float8;
+
+-- Seconds for which the provider is still sure to remember that: the smaller of what it promised when the row was
+-- accepted and of what the contract states now, from that moment. `stated` NULL: it is not known here. 0 or less: no more.
+-- `idem.outbox.recovery.window` has the same rule for what Python must compute.
+CREATE FUNCTION idem.memory_left(sent timestamptz, doubted timestamptz, promised integer, stated float8) RETURNS float8
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN least(promised::float8, stated) - idem.memory_age(sent, doubted);
+
 -- The client's own retry of a key at rest: as before, but what is at rest under a burned provider key goes back to be
 -- rendered under a new one, and not before anything sent under the old one can act no more.
 CREATE OR REPLACE FUNCTION idem.take_up_again(k idem.idempotency_keys, p_patience interval) RETURNS uuid
@@ -39,8 +52,7 @@ BEGIN
        AND NOT idem.needs_operator(k.intent_id)
        AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
        -- Lost commits may have sent it, and the provider may have forgotten that: the sweeper makes it unknown.
-       AND (o.doubted_since IS NULL
-            OR o.doubted_since > statement_timestamp() - make_interval(secs => o.replay_window))
+       AND (o.doubted_since IS NULL OR idem.memory_left(NULL, o.doubted_since, o.replay_window, NULL) > 0)
        FOR UPDATE SKIP LOCKED;
     IF row_id IS NULL THEN
         RETURN NULL;

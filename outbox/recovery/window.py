@@ -1,36 +1,47 @@
-"""Until when a row may be sent that lost commits may have sent before: one rule for all who send.
+"""How much of the provider's memory is left for a row: one rule for all who send, replay or tell of it.
 
-`outbox.doubted_since` is the earliest moment at which a call that the database has forgotten may have left. A second
-send is harmless only while the provider is sure to remember the key, counted from that moment. The claim asks for this
-in its statement, a claim's `first_sent_at` begins there, so that every replay's guard counts from there too, and what
-is past it becomes `unknown` (`idem.sweeper.doubted`).
+A second send is harmless only while the provider is sure to remember the key, counted from the earliest moment at which
+a first one may have left: `outbox.first_sent_at`, or `outbox.doubted_since` of a call that the database has forgotten.
+The smaller of two windows counts: what the provider promised when the row was accepted, and what its contract states
+now. Statements ask `idem.memory_left`, Python asks `memory_left`.
+
+A doubted row is sent inside that time only. The claim asks for this in its statement, a claim's `first_sent_at` begins
+with the doubt, so that every replay counts from there too, and what is past it becomes `unknown`
+(`idem.sweeper.doubted`).
 """
 
 from __future__ import annotations
 
 from idem.outbox.change import Row
+from idem.outbox.contract import Contract
 from idem.outbox.terms import Terms
 
-# For a row `c`; %(window)s is the contract's own window, 0 where it allows no replay.
-MAY_BE_SENT = """coalesce(c.doubted_since > statement_timestamp()
-                       - make_interval(secs => least(c.replay_window, %(window)s::float8)), true)"""
+# For a queued row `c`; %(window)s is the contract's own window (`Contract.memory`).
+MAY_BE_SENT = "coalesce(idem.memory_left(NULL, c.doubted_since, c.replay_window, %(window)s) > 0, true)"
 
-# The end of that time, for a row `o`.
-FORGOTTEN_AT = "o.doubted_since + make_interval(secs => least(o.replay_window, %(window)s::float8))"
+# What is left of that time, for a row `o`; NULL: it is not doubted.
+MEMORY_LEFT = "idem.memory_left(NULL, o.doubted_since, o.replay_window, %(window)s)"
+
+
+def memory_left(promised: float, age: float | None, contract: Contract | None) -> float | None:
+    """Seconds for which the provider is still sure to remember what was sent `age` seconds ago under a row's key.
+
+    The Python twin of `idem.memory_left`. `promised`: seconds, when the row was accepted; `contract`: what holds now,
+    None where it is not known here. None: nothing was sent; 0 or less: it need not remember it any more.
+    """
+    if age is None:
+        return None
+    return (promised if contract is None else min(promised, contract.memory)) - age
 
 
 def time_left(row: Row, terms: Terms) -> float | None:
     """Seconds for which a doubted row may still be sent; None: it is not doubted; 0 or less: no more.
 
-    Both windows count: what the provider promised when the row was accepted, and what it promises now. Of an
-    operation that this process does not know, only the first is known.
+    Of an operation that this process does not know, only the window of the row is known.
     """
     if row.doubted_for is None:
         return None
     if row.inline:
         # Whether the caller's own code sends the provider's key is not known here.
         return 0.0
-    window = float(row.replay_window)
-    if terms.known:
-        window = min(window, terms.contract.replay_window if terms.contract.replays else 0.0)
-    return window - row.doubted_for
+    return memory_left(row.replay_window, row.memory_age, terms.contract if terms.known else None)

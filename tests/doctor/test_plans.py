@@ -23,7 +23,8 @@ LEDGERS = backlog.HOT - {"outbox"}
 MOST = max(queue.MOST, refused.MOST)
 
 PARAMETERS: dict[str, Any] = {
-    "window": 7200.0, "most": MOST, "sample": refused.SAMPLE, "misses": refused.MISSES, "newest": people.NEWEST,
+    "window": 7200.0, "stated": "{}", "most": MOST, "sample": refused.SAMPLE, "misses": refused.MISSES,
+    "newest": people.NEWEST,
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
     "columns": [""], "functions": ["lane_room"],
     "transactions": 1, "timeout": "5s", "lock": "2s", "recent": accounts.RECENT,

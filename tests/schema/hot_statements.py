@@ -247,7 +247,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "expired.EXPIRED": page, "too_old.TOO_OLD": page, "doubted.DOUBTED": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
         "expired.EXPIRED_OF_INTENT": {"intent": intent},
-        "unattended.NOT_ASKED": page | {"unasked": 86400.0}, "unattended.NOT_REDRIVEN": page,
+        "unattended.NOT_ASKED": page | {"unasked": 86400.0, "stated": "{}"}, "unattended.NOT_REDRIVEN": page,
         "schedules.USED_UP": {**LANE, **page, "length": 3},
         "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0, "busy": []},
         "retention.DELETE_TOMBSTONES": {"intents": tombs},

@@ -55,6 +55,7 @@ def test_ib_052_a_hot_statement_reads_by_its_batch(
         assert explained.faults(nodes, ledger, hot_statements.BATCH, rows=backlog.OPEN) == []
     else:
         assert explained.faults(nodes, backlog.HOT, hot_statements.BATCH, rows=ROWS) == []
+    assert [node.text for node in nodes if "idem.memory_" in node.text] == [], "the planner puts its body there"
 
 
 SEEN = """

@@ -25,12 +25,12 @@ STATEMENTS = {
 VALUES = {
     "at": "'2020-01-01'", "row": "gen_random_uuid()", "batch": "500", "ids": "ARRAY[gen_random_uuid()]",
     "intents": "ARRAY[gen_random_uuid()]", "ttl": "60", "after": "gen_random_uuid()", "age": "86400",
-    "unasked": "86400", "intent": "gen_random_uuid()", "busy": "ARRAY['t']", "handler": "'h'",
+    "unasked": "86400", "stated": "'{}'", "intent": "gen_random_uuid()", "busy": "ARRAY['t']", "handler": "'h'",
 }  # fmt: skip
 TYPES = {
     "at": "timestamptz", "row": "uuid", "batch": "bigint", "ids": "uuid[]", "intents": "uuid[]",
     "ttl": "float8", "after": "uuid", "age": "float8", "unasked": "float8", "intent": "uuid", "busy": "text[]",
-    "handler": "text",
+    "handler": "text", "stated": "text",
 }  # fmt: skip
 
 

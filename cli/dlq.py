@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from idem.cli import opening
+from idem.cli import known, opening
 from idem.cli.application import App
 from idem.cli.options import (
     Account,
@@ -98,7 +98,10 @@ async def _list(
             "since": await opening.time_of(connection, start),
             "until": await opening.time_of(connection, end),
         }
-        return await listing.letters(connection, after=last, **times, **filters)
+        found = await listing.letters(connection, after=last, **times, **filters)
+        if not found:
+            await known.note(config, connection, provider=filters["provider"], account=filters["account"])
+        return found
 
 
 def checked(reason_code: str | None) -> str | None:

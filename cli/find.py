@@ -11,7 +11,7 @@ import typer
 from idem.cli import opening
 from idem.cli.failures import FINDINGS
 from idem.cli.options import Config, Json, examples
-from idem.cli.output import age, as_json, say, table
+from idem.cli.output import age, as_json, say, table, text
 
 EXAMPLES = examples(
     "idem find order-4711",
@@ -19,6 +19,12 @@ EXAMPLES = examples(
     "idem find 01a224bf-6573",
     "idem find 2026-11-28",
     "idem find KEY --json",
+)
+
+NOTHING = (
+    "nothing is known by {text}: no label, reference, provider key, client's key, id or time is that. Texts are "
+    "compared whole, and small and large letters differ. Next: `idem intents list --since 24h` shows the newest, "
+    "`idem dlq list` what waits for a person"
 )
 
 
@@ -51,7 +57,7 @@ def find(
                  len(n["dead_letters"]) or None]
                 for n in found
             ],
-            empty="nothing is known by that",
+            empty=NOTHING.format(text=text(anything)),
             drop=("provider", "operation", "tenant", "row", "age", "label", "reference"),
         )  # fmt: skip
         if len(found) == 1:

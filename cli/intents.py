@@ -10,6 +10,7 @@ from uuid import UUID
 
 import typer
 
+from idem.cli import known as names
 from idem.cli import opening
 from idem.cli.application import App
 from idem.cli.options import (
@@ -113,7 +114,12 @@ async def _list(
             "until": await opening.time_of(connection, end),
         }
         last = None if before is None else await prefixes.intent(connection, before)
-        return await listing.intents(connection, before=last, **times, **filters)
+        found = await listing.intents(connection, before=last, **times, **filters)
+        if not found:
+            await names.note(
+                config, connection, **{name: filters[name] for name in ("provider", "account", "operation")}
+            )
+        return found
 
 
 @app.command(epilog=examples("idem intents show 0193b6a0-0000-7000-8000-000000000000 --json"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import codecs
 import contextlib
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -44,8 +45,8 @@ def _plain(value: object) -> Any:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, drop: Sequence[str] = ()) -> None:
-    """Print rows; `empty` where there is none. On a terminal the table fits into its width: ids are short, and columns
-    go away in the order of `drop`. Elsewhere nothing is cut."""
+    """Print rows; `empty` where there is none. Where a width is known (`terminal`) the table fits into it: ids are
+    short, and columns go away in the order of `drop`. Elsewhere nothing is cut."""
     if not rows:
         labelled("", empty)
         return
@@ -62,8 +63,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: st
 
 
 def terminal() -> int | None:
-    """The width of the terminal that is written to; None where it is none."""
-    if not sys.stdout.isatty():
+    """The width to write in: that of the terminal, or COLUMNS where the output goes elsewhere; None without both."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
         return None
     return max(shutil.get_terminal_size().columns, 20)
 

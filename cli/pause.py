@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from idem.cli import opening
+from idem.cli import known, opening
 from idem.cli.application import App
 from idem.cli.options import By, Config, Json, Why, examples, who
 from idem.cli.output import as_json, say
-from idem.outbox.errors import Refusal
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -117,7 +116,7 @@ async def _pause(wish: _Wish) -> None:
 
     provider, account, what = wish.provider, wish.account, wish.what
     async with wish.writing() as connection:
-        await _known(wish.config, connection, provider, account)
+        await known.require(wish.config, connection, provider, account)
         fresh = await pausing.pause(connection, provider, wish.lanes, what, by=wish.by, reason=wish.reason)
         lanes = await pausing.lanes(connection, provider)
     if wish.as_data:
@@ -141,7 +140,7 @@ async def _resume(wish: _Wish) -> None:
         lanes = await pausing.lanes(connection, provider)
         if not done and not lanes:
             # Perhaps it has another name; but what is gone from the configuration can still be resumed.
-            await _known(wish.config, connection, provider, account)
+            await known.require(wish.config, connection, provider, account)
     if wish.as_data:
         changed = [{"account": name or None, "what": ended} for name, ended in sorted(done.items())]
         as_json({"provider": provider, "account": account, "changed": changed, "lanes": lanes})
@@ -160,22 +159,3 @@ def _are(what: Sequence[What]) -> str:
     from idem.outbox.pausing import named
 
     return f"{named(what)} {'is' if list(what) == ['accept'] else 'are'}"
-
-
-async def _known(config: Path | None, connection: AsyncConnection[Any], provider: str, account: str | None) -> None:
-    """Raises Refusal for a name that nobody has configured or used: a typing error must not look like a pause."""
-    from idem.outbox import pausing
-    from idem.outbox.configuration.complaints import nearest
-
-    known = await pausing.providers(connection)
-    catalogue = opening.catalogue_to_look(config)
-    if catalogue is not None:
-        for name, each in catalogue.providers.items():
-            known.setdefault(name, set()).update(each.accounts)
-    if provider not in known and (known or catalogue is not None):
-        raise Refusal(f"nothing was changed: there is no provider {provider!r}. {nearest(provider, list(known))}")
-    accounts = known.get(provider, set())
-    if account is not None and account not in accounts and catalogue is not None:
-        raise Refusal(
-            f"nothing was changed: provider {provider} has no account {account!r}. {nearest(account, list(accounts))}"
-        )

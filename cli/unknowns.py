@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from idem.cli import opening
+from idem.cli import known, opening
 from idem.cli.options import Config, Json, Limit, examples
 from idem.cli.output import age, as_json, table, text
 
@@ -81,4 +81,7 @@ async def _found(config: Path | None, provider: str | None, awaiting: bool, limi
     from idem.outbox import listing
 
     async with opening.connected(config) as connection:
-        return await listing.unknowns(connection, provider=provider, awaiting=awaiting, limit=limit)
+        found = await listing.unknowns(connection, provider=provider, awaiting=awaiting, limit=limit)
+        if not found:
+            await known.note(config, connection, provider=provider)
+        return found

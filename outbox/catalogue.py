@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from idem.outbox.contract import Contract, ProviderRequest
 from idem.outbox.errors import ConfigError, Unrenderable
+from idem.outbox.nearest import nearest
 from idem.outbox.operation import Answer, Final, Operation
 from idem.outbox.provider import Provider
 from idem.outbox.terms import Terms
@@ -15,6 +16,11 @@ from idem.outbox.terms import Terms
 LONGEST_FLIGHT = 86400.0
 """Seconds: the flight limit of a provider that is not known here. Longer than any contract's, because by the quiet time
 that is written with it a daemon which knows the provider believes "not found"."""
+
+WRITTEN = (
+    'Operations are written in idem.toml, as [operations."NAME"], and in the application that `app` of idem.toml, '
+    "IDEM_APP or --app names"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,10 @@ class Catalogue:
         return None if known is None or one is None else Terms(one.contract, known)
 
     def require(self, operation: str) -> Terms:
-        """The terms of what is accepted under an operation now; raises ConfigError that names the operation."""
+        """The terms of what is accepted under the operation of a row; raises ConfigError that names the operation.
+
+        Text from outside is checked with `named`: a name without a row may be misspelt.
+        """
         known = self.operations.get(operation)
         if known is None:
             raise ConfigError(
@@ -48,6 +57,14 @@ class Catalogue:
                 "use the idem.toml that it was accepted with"
             )
         return Terms(self.providers[known.provider].contract, known)
+
+    def named(self, operation: str) -> Terms:
+        """The terms of an operation that a text from outside names; raises ConfigError with the names that are near."""
+        if operation not in self.operations:
+            raise ConfigError(
+                f"operation: no operation {operation!r} is configured. {WRITTEN}. {nearest(operation, self.operations)}"
+            )
+        return self.require(operation)
 
     def sendable(self, operation: str, provider: str) -> Terms:
         """The terms of a row that is to be sent again; raises ConfigError where no worker here would send it."""

@@ -13,6 +13,7 @@ from idem.outbox import canonical, card_data, fingerprints, keys
 from idem.outbox.contract import FrozenRequest, ProviderRequest
 from idem.outbox.decisions import Mismatch
 from idem.outbox.errors import ConfigError, IdemError, ParamsInvalid, Unrenderable
+from idem.outbox.nearest import nearest
 from idem.outbox.operation import Operation
 from idem.outbox.provider import Provider
 from idem.outbox.providers import tracing
@@ -75,7 +76,7 @@ def prepare(
     """
     known = operations.get(operation)
     if known is None:
-        raise ConfigError(f"operations.{operation}: there is no such operation; known are {sorted(operations)}")
+        raise ConfigError(f"operations.{operation}: there is no such operation. {nearest(operation, operations)}")
     canonical.check(params)
     known.validate(params)
     if known.card_data == "refuse" and (found := card_data.find(params)):

@@ -15,6 +15,8 @@ from fix_spine import spine  # noqa: F401
 # program that it starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# Several processes of tests get a width each; what a command prints here is not for a terminal.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(autouse=True)

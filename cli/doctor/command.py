@@ -13,7 +13,7 @@ from idem.cli.application import App
 from idem.cli.doctor.findings import Finding, Level, several
 from idem.cli.failures import FAILED, FINDINGS
 from idem.cli.options import Config, Json, examples
-from idem.cli.output import as_json, text
+from idem.cli.output import as_json, labelled, text
 from idem.outbox.process.terminal import coloured
 
 EXAMPLES = (
@@ -46,6 +46,7 @@ def doctor(
                 "ok": counts["error"] == 0,
                 "errors": counts["error"],
                 "warnings": counts["warning"],
+                "first": None if (first := first_of(found)) is None else {"check": first.check, "do": first.do},
                 "findings": [
                     {"check": each.check, "level": each.level, "what": each.what, "do": each.do} for each in found
                 ],
@@ -53,12 +54,32 @@ def doctor(
         )
     else:
         typer.echo()
-        sums = f"{several(counts['error'], 'error')}, {several(counts['warning'], 'warning')}"
-        typer.echo(f"{sums}, {counts['ok']} in order")
+        labelled("", summary(found))
     if counts["error"]:
         raise typer.Exit(FAILED)
     if counts["warning"] and strict:
         raise typer.Exit(FINDINGS)
+
+
+def first_of(found: list[Finding]) -> Finding | None:
+    """What to do first: the checks go from what others need to what needs others, and errors come before warnings."""
+    for level in ("error", "warning"):
+        for each in found:
+            if each.level == level:
+                return each
+    return None
+
+
+def summary(found: list[Finding]) -> str:
+    """The last line: how many findings of each level, the names of their checks, and what to do first."""
+    parts = []
+    for level in ("error", "warning"):
+        names = list(dict.fromkeys(each.check for each in found if each.level == level))
+        count = several(sum(each.level == level for each in found), level)
+        parts.append(count + (f" ({', '.join(names)})" if names else ""))
+    line = f"{', '.join(parts)}, {sum(each.level == 'ok' for each in found)} in order"
+    first = first_of(found)
+    return line if first is None else f"{line}. First, {first.check}: {text(first.do)}"
 
 
 async def _doctor(config: Path | None, replicas: int, *, show: bool) -> list[Finding]:

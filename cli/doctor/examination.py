@@ -138,7 +138,8 @@ async def make(examination: Examination, check: Check) -> list[Finding]:
             error(
                 check.name,
                 f"this could not be checked: {first_line(refused)}",
-                "Run idem doctor as the daemons' role; for sessions and replication GRANT pg_monitor to it",
+                "Run idem doctor as the daemons' role. If this is about sessions or replication: in psql, as a "
+                "superuser, GRANT pg_monitor TO that role",
             )
         ]
     except (psycopg.Error, OSError) as failed:

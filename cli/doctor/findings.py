@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from idem.migrations.grants import quoted
+
 Level: TypeAlias = Literal["ok", "warning", "error"]
 
 
@@ -31,6 +33,11 @@ def warning(check: str, what: str, do: str) -> Finding:
 def error(check: str, what: str, do: str) -> Finding:
     """A promise is broken or soon will be, or something is not done."""
     return Finding(check, "error", what, do)
+
+
+def monitor(role: str) -> str:
+    """What to do where a role does not see other roles' sessions."""
+    return f"In psql, as a superuser: GRANT pg_monitor TO {quoted(role)}; then run `idem doctor` again"
 
 
 def several(count: int, one: str, many: str | None = None, *, more: bool = False) -> str:

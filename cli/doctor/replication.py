@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import Finding, error, monitor, ok, several, warning
 
 # A base backup and a logical subscriber are nobody whom a fail-over would promote.
 STANDBYS = """
@@ -16,7 +16,7 @@ SELECT r.application_name::text AS name, r.state::text, r.sync_state::text
 COMMITS = """
 SELECT current_setting('synchronous_standby_names') AS names,
        (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'synchronous_commit') AS synchronous_commit,
-       pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS sees
+       pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS sees, current_user::text AS role
 """
 ACCEPT = (
     'Name a synchronous standby (synchronous_standby_names) and set database.durability = "synchronous"; or accept '
@@ -35,8 +35,9 @@ async def standbys(examination: Examination) -> list[Finding]:
         return [
             warning(
                 "standby",
-                f"{several(len(there), 'standby', 'standbys')} may follow, but this role does not see what they are",
-                "GRANT pg_monitor to the role of the daemons, then run idem doctor again",
+                f"{several(len(there), 'standby', 'standbys')} may follow, but role {found['role']} does not see what "
+                "they are",
+                monitor(found["role"]),
             )
         ]
     match durability:

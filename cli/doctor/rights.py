@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, warning
@@ -100,8 +101,4 @@ async def rights(examination: Examination) -> list[Finding]:
 
 
 def _grants(role: str) -> str:
-    quoted = grants.quoted(role)
-    return (
-        f"python -c \"from idem.migrations import grants; print(*grants.statements('{role}', 'daemon'), sep=';\\n')\" "
-        f"prints every GRANT that {quoted} needs"
-    )
+    return f"`idem db grant {shlex.quote(role)} --as daemon`, with the owner's address in IDEM_DATABASE_URL"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import Finding, error, monitor, ok, several, warning
 from idem.cli.output import age
 
 HOT = {
@@ -80,7 +80,7 @@ SELECT a.pid, a.usename::text AS role, a.application_name::text AS name, a.state
    AND (a.datname = current_database() AND a.backend_type <> 'autovacuum worker' OR a.backend_type = 'walsender')
  ORDER BY a.xact_start LIMIT 1
 """
-SEES = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS sees"
+SEES = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS sees, current_user::text AS role"
 PREPARED = """
 SELECT p.gid::text AS gid, p.owner::text AS role,
        extract(epoch FROM statement_timestamp() - p.prepared)::float8 AS age
@@ -130,12 +130,12 @@ async def snapshots(examination: Examination) -> list[Finding]:
                 f"Bring its standby back, or SELECT pg_drop_replication_slot('{each['name']}')",
             )
         )
-    if not (await examination.one(SEES))["sees"]:
+    if not (role := await examination.one(SEES))["sees"]:
         findings.append(
             warning(
                 "snapshot",
-                "transactions of other roles are hidden from this one, so an old one would not be seen",
-                "GRANT pg_monitor TO the role that the daemons log in as, in psql",
+                f"role {role['role']} does not see the transactions of other roles, so doctor does not find an old one",
+                monitor(role["role"]),
             )
         )
     return findings or [ok("snapshot", f"the oldest transaction is {age(oldest)} old")]

@@ -9,6 +9,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from idem.cli import typed
 from idem.cli.group.sample import OPERATION
 from idem.cli.opening import URL, in_url
 
@@ -64,12 +65,15 @@ def text(
     elif operations:
         lines += [f"Ask for {operations[0]}, with what it takes in params.json:", ""]
         lines += [request(address, token, operations[0], "@params.json"), ""]
+    idem = typed.command()
     if database:
-        lines += ["Look at it from another terminal, in this folder:", "", "idem status", "", "or from anywhere:"]
+        lines += ["Look at it from another terminal, in this folder:", "", f"{idem} status", "", "or from any folder:"]
     else:
         lines.append("Look at it from another terminal:")
     named = f"IDEM_APP={os.environ.get('IDEM_APP', '')}"
     place = named if config is None else f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
-    lines += ["", f"{place} {URL}={shlex.quote(database)} idem status" if database else f"{place} idem status", ""]
+    lines += ["", f"{place} {URL}={shlex.quote(database)} {idem} status" if database else f"{place} {idem} status", ""]
+    if activation := typed.activation():
+        lines += [f"The documentation writes `idem`: `{activation}` makes that work in a terminal.", ""]
     lines.append("Ctrl-C ends everything; the data stays.")
     return "\n".join(lines)

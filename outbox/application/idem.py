@@ -23,6 +23,7 @@ from idem.outbox.application.places import Places
 from idem.outbox.configuration import Configuration
 from idem.outbox.connecting.address import Address
 from idem.outbox.errors import ConfigError
+from idem.outbox.nearest import nearest
 from idem.outbox.operation import Operation
 from idem.outbox.provider import Provider
 from idem.outbox.providers.http import HttpProvider
@@ -233,9 +234,7 @@ class Idem:
     def pointed_at(self, provider: str, origin: str) -> Iterator[None]:
         """For tests: the provider's contract stays, its address is another one, and no credential is needed."""
         if provider not in self._found.providers:
-            raise ConfigError(
-                f"providers.{provider}: there is no such provider; known are {sorted(self._found.providers)}"
-            )
+            raise ConfigError(f"providers.{provider}: no such provider. {nearest(provider, self._found.providers)}")
         if isinstance(self._found.providers[provider], SendProvider):
             raise ConfigError(
                 f"providers.{provider}: a function sends for it and has no address: replace it in the test"

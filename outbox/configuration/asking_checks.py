@@ -47,9 +47,10 @@ def check_asking(complaints: Complaints, name: str, settings: ProviderSettings) 
         complaints.add(
             "warning",
             (*loc, "list"),
-            "nothing in an object says whether this deployment made it, so what the provider has and we have not is "
-            "counted as somebody else's",
-            f"Write [providers.{name}.mark], or exclusive = true if nobody else uses the accounts",
+            "an object in this list does not say which program made it. `idem reconcile` counts an object without an "
+            "intent as made by another program, even if this installation made it",
+            f"If no other program uses these accounts, write exclusive = true under [providers.{name}]; otherwise "
+            f"write [providers.{name}.mark]",
         )
     if settings.list.reference is None and settings.object.reference is None:
         complaints.error(

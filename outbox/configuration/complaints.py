@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from idem.outbox.configuration.source import Loc, line_of
+from idem.outbox.nearest import nearest
 from idem.outbox.providers.contracts import Finding, Level
 
 VARIANT: Final = re.compile(r"int|str|bool|list\[.*\]|\[key\]")
@@ -49,14 +49,6 @@ class Complaints:
 def spelled(loc: Loc) -> str:
     """The path of a setting as idem.toml would spell it: names with dots in quotes."""
     return ".".join(f'"{part}"' if isinstance(part, str) and "." in part else str(part) for part in loc)
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """A sentence that names the nearest of the known names, or all of them."""
-    close = difflib.get_close_matches(name, known, 1)
-    if close:
-        return f"Did you mean {close[0]}?"
-    return f"Known are: {', '.join(sorted(known))}" if known else "There is none"
 
 
 def _said(problem: Any, loc: Loc, known: list[str], field: FieldInfo | None) -> tuple[str, str]:

@@ -9,11 +9,12 @@ from typing import Any
 from idem.outbox.completion import completes_when
 from idem.outbox.configuration.account_checks import check_accounts, check_headers, check_mark
 from idem.outbox.configuration.asking_checks import check_asking, check_segments
-from idem.outbox.configuration.complaints import Complaints, nearest
+from idem.outbox.configuration.complaints import Complaints
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
 from idem.outbox.contract import Contract
 from idem.outbox.durations import text
+from idem.outbox.nearest import nearest
 from idem.outbox.providers import contracts, rules
 from idem.outbox.providers.rules import Says
 from idem.outbox.providers.template import KEY

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from idem.outbox.configuration import declared, presets, source
 from idem.outbox.configuration.body_checks import check_bodies
-from idem.outbox.configuration.complaints import Complaints, nearest
+from idem.outbox.configuration.complaints import Complaints
 from idem.outbox.configuration.consistency import check_operation, check_provider, check_together
 from idem.outbox.configuration.credentials import Vault, resolve_accounts
 from idem.outbox.configuration.operation_settings import OperationSettings
@@ -24,6 +24,7 @@ from idem.outbox.configuration.send_settings import SendSettings
 from idem.outbox.configuration.webhook_secrets import check_webhook, resolve
 from idem.outbox.connecting.address import Address, libpq
 from idem.outbox.errors import ConfigError
+from idem.outbox.nearest import nearest
 from idem.outbox.operation import Operation
 from idem.outbox.provider import Provider
 from idem.outbox.providers.contracts import Finding

@@ -154,7 +154,7 @@ def _check_times(shape: Shape) -> None:
 
 
 def _prepared(shape: Shape, catalogue: Catalogue, secret: bytes) -> Prepared:
-    operation = catalogue.require(shape.operation)
+    operation = catalogue.named(shape.operation)
     if operation.operation.kind != "provider":
         raise ConfigError(
             f"operation: {shape.operation} is {operation.operation.kind}: only calls that idem makes can be taken over"

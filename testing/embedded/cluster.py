@@ -46,7 +46,10 @@ class Cluster:
         options = ["-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-instructions"]
         self._run("initdb", "-D", str(aside), *options, *([] if self.durable else ["--no-sync"]))
         # In single-user mode a line is a command, and an error is no failure unless told so.
-        script = f"CREATE ROLE {ROLE} LOGIN CREATEDB\nCREATE DATABASE {DATABASE} OWNER {ROLE}\n"
+        # pg_monitor: `idem doctor` sees every session.
+        script = (
+            f"CREATE ROLE {ROLE} LOGIN CREATEDB\nGRANT pg_monitor TO {ROLE}\nCREATE DATABASE {DATABASE} OWNER {ROLE}\n"
+        )
         options = ["-c", "exit_on_error=on", *([] if self.durable else ["-F"])]
         self._run("postgres", "--single", "-D", str(aside), *options, "postgres", script=script)
         try:

@@ -119,6 +119,18 @@ async def test_every_command_that_prints_a_table_fits(desk: Desk, width: int) ->
             assert len(line) <= width, (arguments, line)
 
 
+async def test_a_width_that_the_environment_says_counts_where_there_is_no_terminal(desk: Desk) -> None:
+    intent, _ = await busy(desk)
+    for width in WIDTHS:
+        desk.environment["COLUMNS"] = str(width)
+        for arguments in (("dlq", "list"), ("intents", "list"), ("status",), ("intents", "show", str(intent))):
+            for line in (await desk.cli(*arguments)).out.split("\n"):
+                assert len(line) <= width, (width, arguments, line)
+    for nothing in ("", "wide", "-80"):
+        desk.environment["COLUMNS"] = nothing
+        assert str(intent) in (await desk.cli("intents", "list")).out, "whole where no width is known"
+
+
 async def test_what_is_shown_can_be_typed_into_every_command(desk: Desk) -> None:
     _, letter = await busy(desk)
     shown = await screen(desk, 80, "dlq", "list")

@@ -50,7 +50,7 @@ async def test_a_healthy_installation_that_works_has_nothing_but_ok(healthy: Des
     await healthy.pending("p")
     result = await healthy.cli("doctor", "--json")
     data = result.data
-    assert set(data) == {"ok", "errors", "warnings", "findings"}
+    assert set(data) == {"ok", "errors", "warnings", "first", "findings"}
     here = [each for each in data["findings"] if each["check"] not in OF_THE_SERVER]
     assert [each for each in here if each["level"] != "ok"] == []
     assert {each["check"] for each in data["findings"]} >= OF_THE_SERVER | {
@@ -84,7 +84,20 @@ async def test_the_text_says_what_to_do_about_everything(desk: Desk, doctor: Doc
             assert f"{each['level']:7}  {each['check']}: " in out
             assert "         → " in out
     assert out.count("→") >= sum(each["level"] != "ok" for each in findings)
-    assert out.rstrip().endswith("in order")
+    last = out.rstrip().splitlines()[-1]
+    wrong = [each for each in findings if each["level"] != "ok"]
+    urgent = next((each for each in wrong if each["level"] == "error"), wrong[0])
+    assert all(each["check"] in last for each in wrong)
+    assert f"{sum(each['level'] == 'ok' for each in findings)} in order." in last
+    assert last.endswith(f"First, {urgent['check']}: {urgent['do']}")
+    assert (await desk.cli("doctor", "--json")).data["first"] == {"check": urgent["check"], "do": urgent["do"]}
+
+
+async def test_without_a_finding_the_last_line_only_counts(healthy: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SERVER", server.SERVER.replace("current_setting('fsync') AS", "'on' AS"))
+    monkeypatch.setattr(replication, "STANDBYS", replication.STANDBYS + " LIMIT 0")
+    last = (await healthy.cli("doctor")).out.rstrip().splitlines()[-1]
+    assert last.startswith("0 errors, 0 warnings, ") and last.endswith(" in order")
 
 
 async def test_no_check_can_write(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +242,7 @@ async def test_a_daemon_that_fell_silent_is_a_warning_beside_one_that_runs(desk:
         " VALUES ('worker-2', 'worker', 'there', 7, now() - interval '5 minutes', now()) RETURNING 1"
     )
     (found,) = await doctor("daemons")
-    assert found["level"] == "warning" and "a worker on there (process 7) fell silent 5m ago" in found["what"]
+    assert found["level"] == "warning" and "a worker on there (process 7) fell silent 5m" in found["what"]
 
 
 WEBHOOK = """

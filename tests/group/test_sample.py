@@ -1,10 +1,11 @@
-"""The sample of `idem up` can be checked against its bank's own list."""
+"""The sample of `idem up` can be checked against its bank's own list, and nothing in it needs a look."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from idem.cli.group.sample import sample
+from idem.outbox.configuration import explain
 from idem.outbox.configuration.loading import load
 
 
@@ -12,3 +13,7 @@ def test_the_sample_has_a_list(tmp_path: Path) -> None:
     made = sample(tmp_path)
     provider = load(made.config).providers["bank"]
     assert provider.listing(0.0, 10.0) is not None
+
+
+def test_the_sample_has_no_finding(tmp_path: Path) -> None:
+    assert explain(sample(tmp_path).config) == []

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ from group.conftest import Command, command, eventually, left_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(170)]
 
-IDEM = f"{sys.executable} -m idem.cli.main"
 END = "Ctrl-C ends everything; the data stays."
 
 
@@ -50,10 +48,11 @@ def pasted(running: Command) -> str:
     return found[0]
 
 
-async def shell(line: str) -> str:
-    """What a shell makes of it."""
+async def shell(line: str, cwd: Path | None = None) -> str:
+    """What the shell of a new terminal makes of it, in which no environment is activated."""
     pipe = asyncio.subprocess.PIPE
-    ran = await asyncio.create_subprocess_exec("bash", "-c", line, stdout=pipe, stderr=pipe)
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
+    ran = await asyncio.create_subprocess_exec("bash", "-c", line, stdout=pipe, stderr=pipe, env=env, cwd=cwd)
     out, err = await asyncio.wait_for(ran.communicate(), 30)
     assert ran.returncode == 0, err.decode()
     return out.decode()
@@ -75,9 +74,10 @@ async def test_what_it_prints_works_and_stays_and_nothing_outlives_a_sigkill(fol
         again = await shell(line)
         assert again.startswith("HTTP/1.1 201") and "idempotent-replayed: true" in again.lower()
         assert again.splitlines()[-1] == first.splitlines()[-1]
-        status = re.search(r"^IDEM_CONFIG=.* idem status$", running.out.decode(), re.MULTILINE)
-        assert status is not None
-        assert "nothing is open" in await shell(status[0].replace(" idem status", f" {IDEM} status"))
+        lines = re.findall(r"^.* status$", running.out.decode(), re.MULTILINE)
+        assert len(lines) == 2
+        for status in lines:
+            assert "nothing is open" in await shell(status, cwd=folder)
         assert len(left_of(f"leash {running.pid} ")) == 5
         running.process.kill()
         await eventually(lambda: not left_of(str(folder), f"leash {running.pid} "), 20)

@@ -71,6 +71,21 @@ async def intent_of(desk: Desk, key: str = "k1") -> UUID:
     return UUID(str(found["id"]))
 
 
+@pytest.mark.parametrize(
+    ("written", "hint"), [("pay.keyd", "Did you mean pay.keyed?"), ("zzz", "Known are: pay.keyed")]
+)
+async def test_an_operation_that_is_misspelt_is_named_with_what_there_is(
+    desk: Desk, tmp_path: Path, written: str, hint: str
+) -> None:
+    """Nothing of it is in the database, so nothing is said of rows there."""
+    for options in (WHY, ("--dry-run",)):
+        done = await taken(desk, tmp_path, line("k1") | {"operation": written}, options=options)
+        assert done.code == 1 and f"line 1: operation: no operation '{written}' is configured" in done.err
+        assert hint in done.err and "idem.toml" in done.err and "--app" in done.err
+        assert "rows of this operation" not in done.err
+    assert set((await rows(desk)).values()) == {0}
+
+
 async def test_a_finished_wish_answers_its_client_byte_for_byte(desk: Desk, tmp_path: Path) -> None:
     body = bytes(range(256))
     answer = {"status": 402, "headers": {"X-Old": "1"}, "body_base64": base64.b64encode(body).decode()}

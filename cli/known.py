@@ -1,0 +1,71 @@
+"""Names that a person types: a misspelt one must not look like an empty list, or like a pause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idem.cli import opening
+from idem.cli.output import say
+from idem.outbox.errors import ConfigError, Refusal
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from idem.outbox.catalogue import Catalogue
+
+
+async def providers(connection: AsyncConnection[Any], catalogue: Catalogue | None) -> dict[str, set[str]]:
+    """The accounts of each provider that the database or the configuration knows."""
+    from idem.outbox import pausing
+
+    known = await pausing.providers(connection)
+    for name, each in ({} if catalogue is None else catalogue.providers).items():
+        known.setdefault(name, set()).update(each.accounts)
+    return known
+
+
+async def require(config: Path | None, connection: AsyncConnection[Any], provider: str, account: str | None) -> None:
+    """Raises Refusal for a provider or account that nobody has configured or used."""
+    from idem.outbox.nearest import nearest
+
+    catalogue = opening.catalogue_to_look(config)
+    known = await providers(connection, catalogue)
+    if provider not in known and (known or catalogue is not None):
+        raise Refusal(f"nothing was changed: there is no provider {provider!r}. {nearest(provider, known)}")
+    accounts = known.get(provider, set())
+    if account is not None and account not in accounts and catalogue is not None:
+        raise Refusal(
+            f"nothing was changed: provider {provider} has no account {account!r}. {nearest(account, accounts)}"
+        )
+
+
+async def note(
+    config: Path | None,
+    connection: AsyncConnection[Any],
+    *,
+    provider: str | None = None,
+    account: str | None = None,
+    operation: str | None = None,
+) -> None:
+    """Say which of the names that an empty list was asked for nobody has configured or used.
+
+    Where the configuration cannot be used, the database alone says which names exist, and it does not list operations.
+    """
+    from idem.outbox.nearest import nearest
+
+    if (provider, account, operation) == (None, None, None):
+        return
+    try:
+        catalogue = opening.catalogue(opening.configuration(config))
+    except ConfigError:
+        catalogue = None
+    known = await providers(connection, catalogue)
+    if provider is not None and provider not in known:
+        say(f"note: no provider {provider!r} is configured or was used here. {nearest(provider, known)}")
+        return
+    accounts = set().union(*known.values()) if provider is None else known[provider]
+    if account is not None and account not in accounts:
+        say(f"note: no account {account!r} is configured or was used here. {nearest(account, accounts)}")
+    if operation is not None and catalogue is not None and operation not in catalogue.operations:
+        say(f"note: no operation {operation!r} is configured here. {nearest(operation, catalogue.operations)}")

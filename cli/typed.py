@@ -1,0 +1,25 @@
+"""The command `idem` as a person has to type it: where its environment is not activated, it is not on PATH."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+
+def command() -> str:
+    """`idem` where that is the program which runs, else a path that works in every folder."""
+    ran = Path(sys.argv[0])
+    if ran.name != "idem":
+        return f"{shlex.quote(sys.executable)} -m idem.cli.main"
+    found = shutil.which("idem")
+    if found is not None and ran.exists() and ran.samefile(found):
+        return "idem"
+    return shlex.quote(str(ran.absolute()))
+
+
+def activation() -> str | None:
+    """The shell command that puts `idem` on PATH; None where it is there, or where there is no environment."""
+    script = Path(sys.prefix) / "bin" / "activate"
+    return None if command() == "idem" or not script.exists() else f". {shlex.quote(str(script))}"

@@ -1,0 +1,27 @@
+"""A list that is empty because a name was misspelt says so: it must not look like good news."""
+
+from __future__ import annotations
+
+import pytest
+from fix_desk import Desk
+
+LISTS = [
+    (("dlq", "list"), "--provider", "keyd", "keyed"),
+    (("dlq", "list"), "--account", "keyd", "keyed"),
+    (("unknowns", "list"), "--provider", "keyd", "keyed"),
+    (("intents", "list"), "--provider", "keyd", "keyed"),
+    (("intents", "list"), "--account", "keyd", "keyed"),
+    (("intents", "list"), "--operation", "pay.keyd", "pay.keyed"),
+]
+
+
+@pytest.mark.parametrize(("command", "option", "written", "meant"), LISTS)
+async def test_an_empty_list_of_a_misspelt_name_says_so(
+    desk: Desk, command: tuple[str, ...], option: str, written: str, meant: str
+) -> None:
+    for form in ((), ("--json",)):
+        result = await desk.cli(*command, option, written, *form)
+        assert result.code == 0
+        assert f"'{written}' is configured" in result.err and f"Did you mean {meant}?" in result.err
+        right = await desk.cli(*command, option, meant, *form)
+        assert "note: no" not in right.err

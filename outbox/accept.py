@@ -91,6 +91,7 @@ class Acceptor:
             connection = checkout.connection_of(connection)
         secret, parsed = self._installation_secret(connection), keys.parse_key(key)
         try:
+            check_kind(self._operations.get(operation))
             prepared = prepare(
                 self._operations,
                 self._providers,
@@ -180,11 +181,10 @@ def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = Tru
     """The parameters of `ACCEPT`. Without `may_create` a key that is new is refused, a known one is answered; without
     `count` the caller counts the decision itself.
 
-    Raises ConfigError for an inline operation.
+    Raises ConfigError for an operation of which no worker can make the call.
     """
     operation, contract = prepared.operation, prepared.provider.contract
-    if operation.kind == "inline":
-        raise ConfigError(f"operations.{operation.name}: it is inline: no worker can make its call, so begin it")
+    check_kind(operation)
     return {
         **wanted(prepared),
         "method": prepared.request.method,
@@ -195,6 +195,12 @@ def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = Tru
         "may_create": may_create,
         "count": count,
     }
+
+
+def check_kind(operation: Operation | None) -> None:
+    """Raises ConfigError for an operation of which no worker can make the call."""
+    if operation is not None and operation.kind != "provider":
+        raise ConfigError(f"operations.{operation.name}: it is {operation.kind}: no worker can make its call")
 
 
 def wanted(prepared: Prepared) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Retry:
     body: Any
     path: str | None = None
     query: str | Mapping[str, Any] | None = None
+    raw: str | None = None
+    """The fingerprint of a body that is no JSON; `body` is None then."""
 
     def place(self, fingerprint: str) -> Wish:
         """Where it stands in the tables."""
@@ -38,6 +40,8 @@ class Retry:
 
     def is_of(self, fingerprint: str) -> bool:
         """Whether it is the request of a stored fingerprint."""
+        if self.raw is not None:
+            return self.raw == fingerprint
         return fingerprints.is_of(fingerprint, self.operation, self.body, self.path, self.query)
 
 

@@ -136,8 +136,6 @@ class Effect(Generic[P]):
         of the params. A key that is known is decided by what it was accepted under. Raises NoTransaction in autocommit,
         KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, RetryTransaction and StoreUnavailable.
         """
-        if self.kind != "provider":
-            raise OutOfOrder(f"{self.name} calls no provider: use begin(), reserve() and complete(), or inline()")
         wishes.check_words(key=key, tenant=tenant)
         line = lines.line(db, begin=True)
         if not line.in_transaction():
@@ -152,8 +150,10 @@ class Effect(Generic[P]):
         self, line: Line, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None
     ) -> Decision:
         try:
+            if self.kind != "provider":
+                raise OutOfOrder(f"{self.name} calls no provider: use begin(), reserve() and complete(), or inline()")
             prepared = self._prepare(secret, tenant, key, params, traceparent)
-        except REFUSED_NOW as refused:
+        except (*REFUSED_NOW, OutOfOrder) as refused:
             retry = recalling.Retry(tenant, self.name, key, self.definition.written(params))
             return recalling.decision(recalling.recall(line.row, retry, self.operation), refused)
         while True:
@@ -196,11 +196,11 @@ class Effect(Generic[P]):
 
     def inline_of(self, wish: Wish | Reply, params: P | Any) -> tuple[Portal, Wish | Reply, Preparing]:
         """What an inline call of a client's request is made of."""
-        if self.kind != "inline":
-            raise OutOfOrder(f"{self.name} is not inline: define it with inline=True")
 
         def prepare(secret: bytes) -> Prepared:
             assert isinstance(wish, Wish)
+            if self.kind != "inline":
+                raise OutOfOrder(f"{self.name} is not inline: define it with inline=True")
             return self._prepare(secret, wish.tenant, wish.key, params, wish.traceparent)
 
         return self._house.portal(), wish, prepare

@@ -24,7 +24,7 @@ from idem.outbox.application import lines, replies
 from idem.outbox.application.misuse import InTransaction, OutOfOrder
 from idem.outbox.application.replies import Reply
 from idem.outbox.application.wishes import Wish
-from idem.outbox.decisions import Decision
+from idem.outbox.decisions import Decision, Mismatch
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Pending, Refused, Seen, Succeeded
@@ -85,14 +85,14 @@ class _Inline:
     async def _begin(self) -> None:
         if self._wish is None:
             return
-        runs = await self._portal.runs()
         try:
             prepared = self._prepare(await self._portal.secret())
-        except REFUSED_NOW as refused:
+            runs = await self._portal.runs()
+        except (*REFUSED_NOW, OutOfOrder) as refused:
             # The operation refuses it now; it may be the retry of one that was accepted before.
             found = await self._portal.recall(self._wish)
             self._decided = recalling.decision(found, refused)
-            if found is not None:
+            if found is not None and not isinstance(found.end, Mismatch):
                 self._wish = dataclasses.replace(self._wish, fingerprint=found.fingerprint)
             return
         first = dataclasses.replace(prepared, fingerprint=self._wish.fingerprint)

@@ -190,9 +190,9 @@ class Portal:
         """How the key of a request stands that its operation refuses now. On idem's loop. Raises StoreUnavailable."""
         from idem.outbox.database import records
 
-        if fingerprints.left_out(wish.fingerprint) is None:
-            return None  # over bytes that are no JSON, and not kept
-        retry = recalling.Retry(wish.tenant, wish.operation.name, wish.key, wish.params, wish.address, wish.query)
+        # Over the bytes of a body that is no JSON, which are not kept: nothing of it is ever left out.
+        raw = wish.fingerprint if fingerprints.left_out(wish.fingerprint) is None else None
+        retry = recalling.Retry(wish.tenant, wish.operation.name, wish.key, wish.params, wish.address, wish.query, raw)
 
         async def look() -> recalling.Recalled | None:
             async with (await self.database()).connection() as connection:

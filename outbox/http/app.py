@@ -57,7 +57,7 @@ class Api:
         self._draining = False
         self._document = encoded(openapi.document(catalogue, settings))
         callers = Callers(database, settings.token_cache)
-        service = Service(catalogue, settings, self._store, callers, self._limits, self._waiters, nudge)
+        self._service = service = Service(catalogue, settings, self._store, callers, self._limits, self._waiters, nudge)
         self.app = application(
             [
                 route("/v1/intents", GET=service.list),

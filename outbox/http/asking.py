@@ -2,73 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from starlette.requests import Request
 
 from idem.outbox import telemetry
+from idem.outbox.canonical import MAX_BYTES
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.errors import BodyInvalid, ParamsInvalid, Unrenderable
-from idem.outbox.http import reading, suspicious
+from idem.outbox.http import reading
 from idem.outbox.http.callers import Caller
 from idem.outbox.http.deciding import Store
 from idem.outbox.http.heavy import HEAVY
-from idem.outbox.http.limits import Limits, Misuse
+from idem.outbox.http.keyed_lock import KeyedLock
 from idem.outbox.http.problems import ProblemError
-from idem.outbox.http.settings import ApiSettings
+from idem.outbox.http.settings import MOST_VALUES, ApiSettings
 from idem.outbox.operation import Operation
 from idem.outbox.prepare import Prepared, prepare
 from idem.outbox.recalling import Retry
 
-MISUSES = {
-    "key_missing": Misuse.KEY_MISSING,
-    "key_invalid": Misuse.KEY_INVALID,
-    "body_invalid": Misuse.BODY_INVALID,
-    "params_invalid": Misuse.PARAMS_INVALID,
-}
-"""What is counted of a request that is refused, by the code of its problem."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Said:
     """What a request says: its key, and the bytes of its body. What they parse to may be a thousand times as much, and
-    lives in a turn of `HEAVY` alone."""
+    lives in a turn of `HEAVY` alone.
+
+    `refused`: what is told if the key is new. The key is known then, and decides.
+    """
 
     key: str
-    body: bytes
+    body: bytes = b""
+    refused: ProblemError | None = None
 
 
 class Asking:
     """Reads requests for effects. Holds no state of a request."""
 
-    def __init__(self, catalogue: Catalogue, settings: ApiSettings, store: Store, limits: Limits) -> None:
+    def __init__(self, catalogue: Catalogue, settings: ApiSettings, store: Store) -> None:
         self._catalogue = catalogue
         self._settings = settings
         self._store = store
-        self._limits = limits
+        self._large = KeyedLock()
 
-    async def said(self, request: Request, caller: Caller) -> Said:
-        """Key and body of a request. Raises ProblemError."""
-        with self._counted(caller):
-            reading.check_media_type(request)
-            key = reading.key(request, strict=self._settings.strict_keys, least=self._settings.min_key_length)
-            if kind := suspicious.kind(key):
-                telemetry.suspicious_key(kind)
-                self._limits.count(caller.tenant, Misuse.SUSPICIOUS_KEY)
-            return Said(key, await self._body(request))
+    @asynccontextmanager
+    async def said(self, request: Request, caller: Caller, name: str, gone: ProblemError | None) -> AsyncIterator[Said]:
+        """Key and body of a request to the operation of this name. Raises ProblemError.
+
+        What the configuration asks of a request is asked of new keys alone, so that a known one keeps its answer
+        whatever it asks today. `gone`: what a new key is told where there is no such operation. Of a known key a body
+        of any size is read that could ever have been allowed: these one at a time of each tenant, until the block ends.
+        """
+        try:
+            said = Said(reading.key(request), refused=gone)
+        except ProblemError as error:
+            raise (gone or error) from None
+        said.refused = gone or self._refused(request, said.key)
+        if said.refused is not None and not await self._store.knows(caller.tenant, name, said.key):
+            raise said.refused
+        async with AsyncExitStack() as turn:
+
+            async def more() -> int:
+                most = self._settings.max_body
+                if said.refused is None:
+                    if not await self._store.knows(caller.tenant, name, said.key):
+                        return most
+                    said.refused = reading.too_large(most)
+                await turn.enter_async_context(self._large.holding(caller.tenant))
+                return MAX_BYTES
+
+            try:
+                said.body = await self._body(request, more)
+                yield said
+            finally:
+                # Who waits for an end afterwards needs it no more.
+                said.body = b""
 
     async def prepared(self, request: Request, caller: Caller, operation: Operation, said: Said) -> Prepared:
         """All that can be said about a request without the database. Raises ProblemError."""
         secret, query, trace = await self._store.secret(), reading.query(request), reading.trace(request)
+        values = self._settings.max_values
         try:
-            with self._counted(caller):
-                return await HEAVY.run(caller.tenant, len(said.body), lambda: prepare(
-                    self._catalogue.operations, self._catalogue.providers, secret, tenant=caller.tenant,
-                    operation=operation.name, key=said.key, params=self._params(said), query=query, traceparent=trace,
-                ))  # fmt: skip
+            return await HEAVY.run(caller.tenant, len(said.body), lambda: prepare(
+                self._catalogue.operations, self._catalogue.providers, secret, tenant=caller.tenant,
+                operation=operation.name, key=said.key, params=reading.params(said.body, values), query=query,
+                traceparent=trace,
+            ))  # fmt: skip
         except BodyInvalid as error:
             raise reading.body_problem(error) from None
         except ParamsInvalid as error:
@@ -82,25 +102,22 @@ class Asking:
         """Whether a request is the one of a stored fingerprint. Raises ProblemError (`body_invalid`)."""
 
         def compared() -> bool:
-            return replace(retry, body=self._params(said)).is_of(fingerprint)
+            return replace(retry, body=reading.params(said.body, MOST_VALUES)).is_of(fingerprint)
 
         return await HEAVY.run(retry.tenant, len(said.body), compared)
 
-    def _params(self, said: Said) -> Any:
-        return reading.params(said.body, self._settings.max_values)
-
-    @contextmanager
-    def _counted(self, caller: Caller) -> Iterator[None]:
+    def _refused(self, request: Request, key: str) -> ProblemError | None:
+        """What a new key is refused for before its body is read."""
         try:
-            yield
+            reading.check_media_type(request)
+            reading.check_key(request, key, strict=self._settings.strict_keys, least=self._settings.min_key_length)
         except ProblemError as error:
-            if misuse := MISUSES.get(error.problem.code):
-                self._limits.count(caller.tenant, misuse)
-            raise
+            return error
+        return None
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, more: Callable[[], Awaitable[int]]) -> bytes:
         seconds = reading.BODY_TIME
         late = ProblemError(
             "body_invalid", f"It did not arrive whole within {seconds:.0f} seconds.", headers={"Connection": "close"}
         )
-        return await reading.body(request, self._settings.max_body, seconds, late)
+        return await reading.body(request, self._settings.max_body, seconds, late, more)

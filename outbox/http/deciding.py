@@ -17,11 +17,12 @@ from idem.outbox import accept, failures, installation, telemetry
 from idem.outbox.connecting.outage import Outage, Question
 from idem.outbox.database import AWAY, REFUSED, Database, met_away, records, within
 from idem.outbox.decisions import Decision, Limited
+from idem.outbox.ends import STANDS, columns
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.operation import Operation
 from idem.outbox.prepare import Prepared
-from idem.outbox.recalling import Recalled, Retry, recall_async
+from idem.outbox.recalling import NO_FINGERPRINT, Recalled, Retry, recall_async
 
 RETRY_AFTER: Final = 2.0
 """Seconds after which a client may try again when the database was away."""
@@ -73,6 +74,15 @@ class Store:
     async def decide(self, prepared: Prepared, *, may_create: bool = True) -> Decision | Limited:
         """Accept one request, whole or not at all. Raises ProblemError (`store_unavailable`)."""
         return await self.run(lambda connection: decide(connection, prepared, may_create=may_create))
+
+    async def knows(self, tenant: str, operation: str, key: str) -> bool:
+        """Whether a key is known, whatever it was used for. Raises ProblemError (`store_unavailable`)."""
+        place = columns([(tenant, operation, key, NO_FINGERPRINT)])
+
+        async def work(connection: AsyncConnection[Any]) -> bool:
+            return await (await connection.execute(accept.pyformat(STANDS), place)).fetchone() is not None
+
+        return await self.run(work)
 
     async def recall(
         self, retry: Retry, operation: Operation | None, is_of: Callable[[str], Awaitable[bool]]

@@ -15,8 +15,9 @@ import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
+
+from idem.outbox.http.keyed_lock import KeyedLock
 
 LIGHT: Final = 4096
 """Bytes of a body that is read at once: fewer than a change of threads is worth."""
@@ -24,34 +25,19 @@ LIGHT: Final = 4096
 Made = TypeVar("Made")
 
 
-@dataclass(slots=True)
-class _Turn:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    wanted: int = 0
-
-
 class Heavy:
     """One thread for the heavy bodies of a process. A tenant that sends many waits behind itself alone."""
 
     def __init__(self) -> None:
         self._executor: tuple[int, ThreadPoolExecutor] | None = None
-        self._turns: dict[tuple[int, str], _Turn] = {}
+        self._turns = KeyedLock()
 
     async def run(self, tenant: str, size: int, work: Callable[[], Made]) -> Made:
         """What `work` makes of a body of `size` bytes; raises what it raises."""
         if size <= LIGHT:
             return _whole(work)
-        loop = asyncio.get_running_loop()
-        name = id(loop), tenant
-        turn = self._turns.setdefault(name, _Turn())
-        turn.wanted += 1
-        try:
-            async with turn.lock:
-                return await loop.run_in_executor(self._thread(), _whole, work)
-        finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                del self._turns[name]
+        async with self._turns.holding(tenant):
+            return await asyncio.get_running_loop().run_in_executor(self._thread(), _whole, work)
 
     def _thread(self) -> ThreadPoolExecutor:
         # A process that was forked has the object, but not its thread.

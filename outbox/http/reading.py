@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from idem.outbox import canonical, keys
@@ -32,22 +33,30 @@ def query(request: Request) -> str | None:
     return raw.decode("latin-1") or None
 
 
-def key(request: Request, *, strict: bool, least: int) -> str:
-    """The idempotency key. Raises ProblemError (`key_missing`, `key_invalid`)."""
+def key(request: Request) -> str:
+    """The idempotency key, in whichever spelling. Raises ProblemError (`key_missing`, `key_invalid`)."""
     found = request.headers.getlist("idempotency-key")
     if not found or not any(value.strip(" \t") for value in found):
         raise missing_key()
     if len(found) > 1:
         raise ProblemError("key_invalid", "The header Idempotency-Key was sent more than once; send one key.")
-    try:
-        parsed = keys.parse_key(found[0], strict)
-    except KeyInvalid as error:
-        raise ProblemError("key_invalid", sentence(error)) from None
+    return _parsed(found[0], strict=False)
+
+
+def check_key(request: Request, parsed: str, *, strict: bool, least: int) -> None:
+    """What is asked of a key that is new. Raises ProblemError (`key_invalid`)."""
+    _parsed(request.headers["idempotency-key"], strict)
     if len(parsed) < least:
         raise ProblemError(
             "key_invalid", f"The idempotency key has {len(parsed)} characters; at least {least} are wanted here."
         )
-    return parsed
+
+
+def _parsed(text: str, strict: bool) -> str:
+    try:
+        return keys.parse_key(text, strict)
+    except KeyInvalid as error:
+        raise ProblemError("key_invalid", sentence(error)) from None
 
 
 def missing_key() -> ProblemError:
@@ -82,32 +91,43 @@ def is_form(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == FORM_TYPE
 
 
-async def body(request: Request, limit: int, seconds: float, late: ProblemError) -> bytes:
-    """The bytes of the body. Raises ProblemError: `body_too_large`, and `late` when it takes longer than `seconds`.
+async def body(
+    request: Request, limit: int, seconds: float, late: ProblemError, more: Callable[[], Awaitable[int]] | None = None
+) -> bytes:
+    """The bytes of the body. `more` is asked once, by a body that is larger than `limit`: the limit that holds for it.
 
-    Raises ClientDisconnect if its client went away.
+    What is larger than its limit is read and forgotten, up to `READ_AWAY`. Raises ProblemError: `body_too_large`, and
+    `late` when it takes longer than `seconds`. Raises ClientDisconnect if its client went away.
     """
+    allowed = limit
     said = request.headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > READ_AWAY:
-        raise ProblemError("body_too_large", f"At most {limit} bytes are allowed.", headers={"Connection": "close"})
+        raise too_large(allowed, close=True)
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(seconds):
             async for part in request.stream():
                 size += len(part)
+                if size > limit and more is not None:
+                    limit, more = await more(), None
                 if size <= limit:
                     parts.append(part)
                 elif size > READ_AWAY:
                     break
+                else:
+                    parts.clear()
     except TimeoutError:
         raise late from None
     if size > limit:
-        raise ProblemError(
-            "body_too_large", f"At most {limit} bytes are allowed.",
-            headers={"Connection": "close"} if size > READ_AWAY else None,
-        )  # fmt: skip
+        raise too_large(allowed, close=size > READ_AWAY)
     return b"".join(parts)
+
+
+def too_large(allowed: int, *, close: bool = False) -> ProblemError:
+    """What a client is told whose body has more bytes than are taken."""
+    headers = {"Connection": "close"} if close else None
+    return ProblemError("body_too_large", f"At most {allowed} bytes are allowed.", headers=headers)
 
 
 def params(raw: bytes, values: int) -> Any:

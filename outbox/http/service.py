@@ -16,9 +16,9 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.decisions import Accepted, Decision, Expired, InProgress, Limited, Mismatch, Replay, Retrying, Unknown
 from idem.outbox.ends import AtRest, End, Wish
 from idem.outbox.errors import Refusal
-from idem.outbox.http import answers, ledger, queries, reading, searching
+from idem.outbox.http import answers, ledger, queries, reading, searching, suspicious
 from idem.outbox.http.answers import Asked
-from idem.outbox.http.asking import MISUSES, Asking, Said
+from idem.outbox.http.asking import Asking, Said
 from idem.outbox.http.callers import Caller, Callers
 from idem.outbox.http.connections import ENDED
 from idem.outbox.http.deciding import Store
@@ -55,24 +55,48 @@ class Service:
         self._limits = limits
         self._waiters = waiters
         self._nudge = nudge
-        self._asking = Asking(catalogue, settings, store, limits)
+        self._asking = Asking(catalogue, settings, store)
 
     async def ask(self, request: Request) -> Response:
         """`POST /v1/intents/{operation}`"""
         caller = await self._caller(request)
-        name: str = request.path_params["operation"]
+        try:
+            return await self._asked(request, caller, request.path_params["operation"])
+        except ProblemError as error:
+            if misuse := MISUSES.get(error.problem.code):
+                self._limits.count(caller.tenant, misuse)
+            raise
+
+    async def _asked(self, request: Request, caller: Caller, name: str) -> Response:
         operation = self._catalogue.operations.get(name)
+        gone: ProblemError | None = None
         if operation is None or operation.kind != "provider":
             # Inline and local operations are their application's own: no worker could make their call.
-            return await self._recall(request, caller, name, ProblemError("not_found", "There is no such operation."))
-        said = await self._asking.said(request, caller)
+            gone = ProblemError("not_found", "There is no such operation.")
+        async with self._asking.said(request, caller, name, gone) as said:
+            decided, fingerprint = await self._decided(request, caller, name, said)
+        self._count(caller, name, said.key, decided)
+        await self._sweep(decided)
+        end, waited, seconds = decided, None, reading.wait(request, self._settings.wait_cap)
+        if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
+            place = (caller.tenant, name, said.key, fingerprint)
+            end, waited = await self._wait(request, place, seconds), int(seconds)
+        asked = Asked(operation or self._catalogue.cautious(name, "").operation, self._settings.profile, waited)
+        return response(answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying)))
+
+    async def _decided(self, request: Request, caller: Caller, name: str, said: Said) -> tuple[End, str]:
+        """What is decided about a request, and the fingerprint of its key."""
+        if said.refused is not None:
+            return await self._recalled(request, caller, name, said, said.refused)
+        if kind := suspicious.kind(said.key):
+            telemetry.suspicious_key(kind)
+            self._limits.count(caller.tenant, Misuse.SUSPICIOUS_KEY)
         try:
-            wish = await self._asking.prepared(request, caller, operation, said)
+            wish = await self._asking.prepared(request, caller, self._catalogue.operations[name], said)
         except ProblemError as refused:
-            if refused.problem.code != "params_invalid":
+            if refused.problem.code not in ("params_invalid", "body_invalid"):
                 raise
-            return await self._recall(request, caller, name, refused, said)
-        seconds = reading.wait(request, self._settings.wait_cap)
+            return await self._recalled(request, caller, name, said, refused)
         may_create = self._limits.may_create(caller.tenant)
         decided: Decision | Limited | None = None
         try:
@@ -83,18 +107,11 @@ class Service:
         finally:
             if may_create is None and not isinstance(decided, Accepted):
                 self._limits.not_created(caller.tenant)
-        self._count(caller, name, said.key, decided)
-        await self._sweep(decided)
         if isinstance(decided, Limited):
             assert may_create is not None
+            self._count(caller, name, said.key, decided)
             raise ProblemError("too_many_keys", may_create.text, retry_after=may_create.seconds)
-        end: End = decided
-        waited = None
-        if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
-            place = (wish.tenant, name, wish.key, wish.fingerprint)
-            end, waited = await self._wait(request, place, seconds), int(seconds)
-        asked = Asked(operation, self._settings.profile, waited)
-        return response(answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying)))
+        return decided, wish.fingerprint
 
     @staticmethod
     async def _as_stored(wish: Prepared, decided: Mismatch) -> Prepared | None:
@@ -166,40 +183,22 @@ class Service:
             raise ProblemError("too_many_requests", "Your account sends more requests than it may.", retry_after=wait)
         return caller
 
-    async def _recall(
-        self,
-        request: Request,
-        caller: Caller,
-        name: str,
-        refused: ProblemError,
-        said: Said | None = None,
-    ) -> Response:
+    async def _recalled(
+        self, request: Request, caller: Caller, name: str, said: Said, refused: ProblemError
+    ) -> tuple[End, str]:
         """A request that is refused now may be the retry of one that was accepted before: then its key decides (P3).
 
-        Raises `refused` where the key is new, and for a request that cannot be read.
+        Raises `refused` where the key is new, and for a body that is no JSON.
         """
-        try:
-            said = body = said or await self._asking.said(request, caller)
-        except ProblemError:
-            raise refused from None
-        key = said.key
-        retry = Retry(caller.tenant, name, key, None, query=reading.query(request))
+        retry = Retry(caller.tenant, name, said.key, None, query=reading.query(request))
         known = self._catalogue.operations.get(name)
         try:
-            found = await self._store.recall(retry, known, lambda stored: self._asking.is_of(stored, body, retry))
+            found = await self._store.recall(retry, known, lambda stored: self._asking.is_of(stored, said, retry))
         except ProblemError as error:
             raise (refused if error.problem.code == "body_invalid" else error) from None
         if found is None:
-            if misuse := MISUSES.get(refused.problem.code):
-                self._limits.count(caller.tenant, misuse)
             raise refused
-        seconds, end, waited = reading.wait(request, self._settings.wait_cap), found.end, None
-        self._count(caller, name, key, end)
-        await self._sweep(end)
-        if seconds and isinstance(end, Retrying | InProgress | Unknown):
-            end, waited = await self._wait(request, retry.place(found.fingerprint), seconds), int(seconds)
-        asked = Asked(known or self._catalogue.cautious(name, "").operation, self._settings.profile, waited)
-        return response(answers.answer(asked, end, repeated=not isinstance(found.end, Retrying)))
+        return found.end, found.fingerprint
 
     async def _sweep(self, decided: End | Limited) -> None:
         """A request that meets a claim whose lease is over ends it, so that the reconciler asks about it."""
@@ -250,6 +249,14 @@ class Service:
 class ClientGone(Exception):
     """Nobody is there any more to be answered; what was accepted goes on."""
 
+
+MISUSES = {
+    "key_missing": Misuse.KEY_MISSING,
+    "key_invalid": Misuse.KEY_INVALID,
+    "body_invalid": Misuse.BODY_INVALID,
+    "params_invalid": Misuse.PARAMS_INVALID,
+}
+"""What is counted of a request that is refused, by the code of its problem."""
 
 COUNTED = {
     Accepted: Misuse.CREATED,

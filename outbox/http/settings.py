@@ -74,25 +74,27 @@ class ApiSettings(Section):
         default=65_536,
         ge=1,
         le=MAX_BYTES,
-        description="Largest body of a request in bytes; default 64 kB, at most 1 MiB. A larger one gets 413.",
+        description="Largest body of a request in bytes; default 64 kB, at most 1 MiB. A larger one gets 413. A "
+        "known key keeps its answer: its body may have 1 MiB.",
     )
     max_values: int = Field(
         default=10_000,
         ge=1,
         le=MOST_VALUES,
         description="Most values of a body, the names of members counted too; default 10000, at most 50000. What a "
-        "body costs is their number.",
+        "body costs is their number. The body of a known key may have 50000.",
     )
     strict_keys: bool = Field(
         default=False,
-        description="Takes only quoted keys, as the draft has them; default false: the bare spelling is the same key.",
+        description="Takes only quoted keys, as the draft has them; default false: the bare spelling is the same "
+        "key. A known key is taken in both spellings.",
     )
     min_key_length: int = Field(
         default=1,
         ge=1,
         le=255,
-        description="Fewest characters of a key; default 1. 16 or more refuse counters and dates, which two clients "
-        "choose alike.",
+        description="Fewest characters of a new key; default 1. 16 or more refuse counters and dates, which two "
+        "clients choose alike.",
     )
     token_cache: Duration = Field(
         default=10.0,

@@ -51,6 +51,7 @@ CHANGES: dict[str, Callable[[Catalogue], Catalogue]] = {
     "members are left out that it lacks": lambda c: changed(c, fingerprint_without=("/gone", "/a/b")),
     "the operation is gone": without,
     "it became inline": lambda c: changed(c, kind="inline"),
+    "it became local": lambda c: changed(c, kind="local"),
     "card data is refused": lambda c: changed(c, card_data="refuse", validate=refuse),
 }
 
@@ -86,7 +87,7 @@ def accepted_again(spine: Spine, params: Any = PARAMS) -> Any:
         return spine.acceptor.accept(connection, "t", NAME, "k1", params)
 
 
-@pytest.mark.parametrize("what", [each for each in CHANGES if each != "it became inline"])
+@pytest.mark.parametrize("what", CHANGES)
 async def test_accept_in_python_replays_after_the_end(spine: Spine, what: str) -> None:
     whole = spine.catalogue
     assert isinstance(accepted_again(spine), Accepted)

@@ -111,7 +111,7 @@ def _opened(way: str, url: str, isolation: str) -> Iterator[tuple[Any, Any, Any,
         with contextmanager(_psycopg)(url, isolation) as own:
             yield own, own.transaction, own.transaction, lambda sql: _first(own.execute(sql))
     else:
-        with _django(url, isolation) as (own, atomic):
+        with django_line(url, isolation) as (own, atomic):
             yield own, atomic, atomic, lambda sql: _executed(own, sql)
 
 
@@ -125,7 +125,7 @@ def _psycopg(url: str, isolation: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _django(url: str, isolation: str) -> Iterator[tuple[Any, Any]]:
+def django_line(url: str, isolation: str) -> Iterator[tuple[Any, Any]]:
     import django
     from django.conf import settings
     from django.db import connections, transaction

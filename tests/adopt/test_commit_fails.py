@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from adopt.proof_line import cuttable
 from adopt.shop import ORDER, build, define
-from adopt.test_design_example import count, work
+from adopt.working import count, work
 
 from idem.outbox.database import Database
 from idem.outbox.settings import SweeperSettings

@@ -9,40 +9,19 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import httpx
-import psycopg
 import pytest
 from adopt.shop import ORDER, Order, build, define
+from adopt.working import count, work
 from fastapi import Depends, FastAPI, Response
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 
 from idem import Answer, Call, Idem, Request, Settled
-from idem.outbox.database import Database
 from idem.outbox.handlers import HandlerRunner
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
 from idem.testing.bank import Bank
 
 PATH = f"/orders/{ORDER}/payment"
-
-
-async def work(idem, url: str) -> None:  # type: ignore[no-untyped-def]
-    database = Database(url, name="test", size=4)
-    await database.open()
-    worker = Worker(database, idem.catalogue(), WorkerSettings(lease=30, margin=1))
-    try:
-        await worker.run_once()
-    finally:
-        await worker.close()
-        await database.close()
-
-
-def count(url: str, table: str) -> int:
-    with psycopg.connect(url) as connection:
-        found = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-        assert found is not None
-        return int(found[0])
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])

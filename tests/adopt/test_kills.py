@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from adopt.proof_server import Server, Street
 from adopt.shop import ORDER, define
-from adopt.test_design_example import work
+from adopt.working import work
 from fix_line import target, through
 
 from idem.testing.bank import Bank

@@ -8,7 +8,7 @@ import httpx
 import psycopg
 import pytest
 from adopt.proof_desk import CHARGE, Desk, opened_desk  # noqa: F401
-from adopt.proof_ways import _django
+from adopt.proof_ways import django_line
 from fastapi import Depends, FastAPI, Response
 from flask import Flask
 from sqlalchemy import create_engine, text
@@ -103,7 +103,7 @@ def _psycopg_autocommit(desk: Desk) -> Iterator[Any]:
 
 
 def _django_autocommit(desk: Desk) -> Iterator[Any]:
-    with _django(desk.url, "READ COMMITTED") as (db, _):
+    with django_line(desk.url, "READ COMMITTED") as (db, _):
         db.ensure_connection()
         yield db
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from adopt.proof_server import Street
 from adopt.shop import ORDER, Charge, define
-from adopt.test_design_example import count, work
+from adopt.working import count, work
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool

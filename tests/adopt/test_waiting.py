@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from adopt.proof_line import cuttable
 from adopt.shop import ORDER, Charge, build, define
-from adopt.test_design_example import work
+from adopt.working import work
 from sqlalchemy import create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session

@@ -1,0 +1,38 @@
+"""A lock for each name, which is there as long as somebody wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class _Turn:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wanted: int = 0
+
+
+class KeyedLock:
+    """Lets one at a time of each name go on. Names that nobody wants take no memory. For the loops of one thread."""
+
+    def __init__(self) -> None:
+        self._turns: dict[tuple[int, Hashable], _Turn] = {}
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    @asynccontextmanager
+    async def holding(self, name: Hashable) -> AsyncIterator[None]:
+        """Wait until nobody else of this name is inside."""
+        place = id(asyncio.get_running_loop()), name
+        turn = self._turns.setdefault(place, _Turn())
+        turn.wanted += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.wanted -= 1
+            if not turn.wanted:
+                del self._turns[place]

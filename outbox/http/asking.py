@@ -54,11 +54,14 @@ class Asking:
         whatever it asks today. `gone`: what a new key is told where there is no such operation. Of a known key a body
         of any size is read that could ever have been allowed: these one at a time of each tenant, until the block ends.
         """
+        refused = gone or _problem(lambda: reading.check_media_type(request))
         try:
-            said = Said(reading.key(request), refused=gone)
+            said = Said(reading.key(request))
         except ProblemError as error:
-            raise (gone or error) from None
-        said.refused = gone or self._refused(request, said.key)
+            raise (refused or error) from None
+        said.refused = refused or _problem(lambda: reading.check_key(
+            request, said.key, strict=self._settings.strict_keys, least=self._settings.min_key_length
+        ))  # fmt: skip
         if said.refused is not None and not await self._store.knows(caller.tenant, name, said.key):
             raise said.refused
         async with AsyncExitStack() as turn:
@@ -106,18 +109,17 @@ class Asking:
 
         return await HEAVY.run(retry.tenant, len(said.body), compared)
 
-    def _refused(self, request: Request, key: str) -> ProblemError | None:
-        """What a new key is refused for before its body is read."""
-        try:
-            reading.check_media_type(request)
-            reading.check_key(request, key, strict=self._settings.strict_keys, least=self._settings.min_key_length)
-        except ProblemError as error:
-            return error
-        return None
-
     async def _body(self, request: Request, more: Callable[[], Awaitable[int]]) -> bytes:
         seconds = reading.BODY_TIME
         late = ProblemError(
             "body_invalid", f"It did not arrive whole within {seconds:.0f} seconds.", headers={"Connection": "close"}
         )
         return await reading.body(request, self._settings.max_body, seconds, late, more)
+
+
+def _problem(check: Callable[[], None]) -> ProblemError | None:
+    try:
+        check()
+    except ProblemError as error:
+        return error
+    return None

@@ -15,6 +15,7 @@ from idem.outbox.http.answers import STEPS
 from idem.outbox.http.problems import encoded
 from idem.outbox.states import KeyState
 
+OLDEST: Final = UUID(int=0)
 NEWEST: Final = UUID(int=2**128 - 1)
 """An id beyond every other: a page that begins here is the first."""
 STATES: Final = sorted(str(state) for state in KeyState if state is not KeyState.EXPIRED)
@@ -67,7 +68,7 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.lab
    AND k.intent_id = n.id AND k.state <> 'expired'
  WHERE n.id = ANY (ARRAY(
            SELECT m.id FROM idem.intents m
-            WHERE (m.tenant_id, m.id) >= (%(tenant)s, '00000000-0000-0000-0000-000000000000'::uuid)
+            WHERE (m.tenant_id, m.id) >= (%(tenant)s, %(low)s::uuid)
               AND (m.tenant_id, m.id) < (%(tenant)s, %(before)s)
             ORDER BY m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
@@ -82,7 +83,7 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.lab
    AND k.intent_id = n.id AND k.state <> 'expired'
  WHERE n.id = ANY (ARRAY(
            SELECT m.id FROM idem.intents m
-            WHERE (m.state, m.tenant_id, m.id) >= (%(state)s, %(tenant)s, '00000000-0000-0000-0000-000000000000'::uuid)
+            WHERE (m.state, m.tenant_id, m.id) >= (%(state)s, %(tenant)s, %(low)s::uuid)
               AND (m.state, m.tenant_id, m.id) < (%(state)s, %(tenant)s, %(before)s)
             ORDER BY m.state DESC, m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
  ORDER BY n.id DESC
@@ -100,7 +101,7 @@ SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.lab
            SELECT p.id FROM unnest(%(states)s::text[]) AS s (state) CROSS JOIN LATERAL (
                   SELECT m.id FROM idem.intents m
                    WHERE (m.operation, m.tenant_id, m.state, m.id)
-                         >= (%(operation)s, %(tenant)s, s.state, '00000000-0000-0000-0000-000000000000'::uuid)
+                         >= (%(operation)s, %(tenant)s, s.state, %(low)s::uuid)
                      AND (m.operation, m.tenant_id, m.state, m.id) < (%(operation)s, %(tenant)s, s.state, %(before)s)
                    ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
             ORDER BY p.id DESC LIMIT %(limit)s))
@@ -125,11 +126,15 @@ async def intents(
     state: str | None = None,
     operation: str | None = None,
     key: str | None = None,
+    low: UUID = OLDEST,
     before: UUID | None = None,
     limit: int = 100,
 ) -> list[dict[str, Any]]:
-    """A tenant's intents, newest first; `before` is the last id of the page before. A `key` needs its operation."""
-    parameters: dict[str, Any] = {"tenant": tenant, "before": before or NEWEST, "limit": limit}
+    """A tenant's intents, newest first, of ids from `low` on; `before` is the last id of the page before.
+
+    A `key` needs its operation, and takes no `low`.
+    """
+    parameters: dict[str, Any] = {"tenant": tenant, "low": low, "before": before or NEWEST, "limit": limit}
     if key is not None:
         query = INTENT_OF_KEY
         parameters |= {"key": key, "operation": operation, "state": state}

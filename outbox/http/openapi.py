@@ -195,7 +195,8 @@ def _list(catalogue: Catalogue) -> dict[str, Any]:
         ],
         "responses": {
             "200": _json(
-                "A page; `next` is null on the last one.",
+                "A page; `next` is null on the last one. By `reference` or `label`, a page before the last may "
+                "have fewer than `limit`, or none.",
                 {
                     "type": "object",
                     "required": ["intents", "next"],

@@ -1,46 +1,57 @@
-"""A tenant's intents by the provider's reference, by label, or of a time: each by an index, of this tenant alone."""
+"""A tenant's intents by the provider's reference, by label, or of a time: each by an index, of this tenant alone.
+
+A reference or a label may belong to very many intents, and no index has what else is asked for. So a page looks at the
+next `LOOKS` of them by the index, and says where it has stopped.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from idem.outbox.http.ledger import NEWEST, told
-from idem.outbox.operators.finding import bounds
+from idem.outbox.http import ledger
+from idem.outbox.operators.finding import span
 
+LOOKS: Final = 5000
+"""Intents of one reference or one label that a page looks at. At least the largest page."""
+
+# A range over all columns of the index, as in `ledger.INTENTS`: with any statistics it is read by this index, in its
+# order. What is looked at is filtered afterwards.
 BY_REFERENCE = """
-SELECT m.id FROM idem.intents m
- WHERE m.provider_reference = %(reference)s AND m.tenant_id = %(tenant)s AND m.id >= %(low)s AND m.id < %(before)s
-   AND CASE WHEN %(label)s::text IS NULL THEN true ELSE coalesce(m.label = %(label)s, false) END
-   AND CASE WHEN %(state)s::text IS NULL THEN true ELSE m.state = %(state)s END
-   AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE m.operation = %(operation)s END
-   AND CASE WHEN %(since)s::timestamptz IS NULL THEN true ELSE m.created_at >= %(since)s END
-   AND CASE WHEN %(until)s::timestamptz IS NULL THEN true ELSE m.created_at < %(until)s END
- ORDER BY m.id DESC LIMIT %(limit)s
+WITH looked AS MATERIALIZED (
+    SELECT m.id, m.state, m.operation, m.label FROM idem.intents m
+     WHERE (m.provider_reference, m.tenant_id, m.id) >= (%(reference)s, %(tenant)s, %(low)s::uuid)
+       AND (m.provider_reference, m.tenant_id, m.id) < (%(reference)s, %(tenant)s, %(before)s)
+       AND m.provider_reference IS NOT NULL
+     ORDER BY m.provider_reference DESC, m.tenant_id DESC, m.id DESC LIMIT %(looks)s
+)
+SELECT ARRAY(SELECT l.id FROM looked l
+              WHERE CASE WHEN %(label)s::text IS NULL THEN true ELSE coalesce(l.label = %(label)s, false) END
+                AND CASE WHEN %(state)s::text IS NULL THEN true ELSE l.state = %(state)s END
+                AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE l.operation = %(operation)s END
+              ORDER BY l.id DESC LIMIT %(limit)s) AS ids,
+       CASE WHEN (SELECT count(*) FROM looked) = %(looks)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
+           AS stopped_at
 """
 BY_LABEL = """
-SELECT m.id FROM idem.intents m
- WHERE left(m.label, 200) = left(%(label)s::text, 200) AND m.tenant_id = %(tenant)s AND m.id >= %(low)s
-   AND m.id < %(before)s AND m.label = %(label)s
-   AND CASE WHEN %(state)s::text IS NULL THEN true ELSE m.state = %(state)s END
-   AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE m.operation = %(operation)s END
-   AND CASE WHEN %(since)s::timestamptz IS NULL THEN true ELSE m.created_at >= %(since)s END
-   AND CASE WHEN %(until)s::timestamptz IS NULL THEN true ELSE m.created_at < %(until)s END
- ORDER BY m.id DESC LIMIT %(limit)s
-"""
-# A range over two columns, as in `ledger.INTENTS`.
-BY_TIME = """
-SELECT m.id FROM idem.intents m
- WHERE (m.tenant_id, m.id) >= (%(tenant)s, %(low)s::uuid) AND (m.tenant_id, m.id) < (%(tenant)s, %(before)s)
-   AND CASE WHEN %(state)s::text IS NULL THEN true ELSE m.state = %(state)s END
-   AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE m.operation = %(operation)s END
-   AND CASE WHEN %(since)s::timestamptz IS NULL THEN true ELSE m.created_at >= %(since)s END
-   AND CASE WHEN %(until)s::timestamptz IS NULL THEN true ELSE m.created_at < %(until)s END
- ORDER BY m.tenant_id DESC, m.id DESC LIMIT %(limit)s
+WITH looked AS MATERIALIZED (
+    SELECT m.id, m.state, m.operation, m.label FROM idem.intents m
+     WHERE (left(m.label, 200), m.tenant_id, m.id) >= (left(%(label)s::text, 200), %(tenant)s, %(low)s::uuid)
+       AND (left(m.label, 200), m.tenant_id, m.id) < (left(%(label)s::text, 200), %(tenant)s, %(before)s)
+       AND m.label IS NOT NULL
+     ORDER BY left(m.label, 200) DESC, m.tenant_id DESC, m.id DESC LIMIT %(looks)s
+)
+SELECT ARRAY(SELECT l.id FROM looked l
+              WHERE l.label = %(label)s
+                AND CASE WHEN %(state)s::text IS NULL THEN true ELSE l.state = %(state)s END
+                AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE l.operation = %(operation)s END
+              ORDER BY l.id DESC LIMIT %(limit)s) AS ids,
+       CASE WHEN (SELECT count(*) FROM looked) = %(looks)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
+           AS stopped_at
 """
 FOUND = """
 SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
@@ -67,14 +78,27 @@ async def intents(
     operation: str | None = None,
     before: UUID | None = None,
     limit: int = 100,
-) -> list[dict[str, Any]]:
-    """The same as `ledger.intents`, of those that all of this is true of."""
-    query = BY_REFERENCE if reference is not None else BY_LABEL if label is not None else BY_TIME
-    range_ = bounds(since, until)
-    parameters = range_ | {
+) -> tuple[list[dict[str, Any]], str | None]:
+    """A page of those that all of this is true of, newest first, and the `before` of the next page.
+
+    A page may have fewer than `limit`, and a next one all the same. None: there is no next page.
+    """
+    low, high = span(since, until)
+    before = min(before or ledger.NEWEST, high)
+    if reference is None and label is None:
+        page = await ledger.intents(
+            connection, tenant, state=state, operation=operation, low=low, before=before, limit=limit
+        )
+        return page, page[-1]["id"] if len(page) == limit else None
+    parameters = {
         "tenant": tenant, "reference": reference, "label": label, "state": state, "operation": operation,
-        "before": min(before or NEWEST, range_["high"]), "limit": limit,
+        "low": low, "before": before, "looks": LOOKS, "limit": limit,
     }  # fmt: skip
     cursor = connection.cursor(row_factory=dict_row)
-    ids = [row["id"] for row in await (await cursor.execute(query, parameters)).fetchall()]
-    return [told(row) for row in await (await cursor.execute(FOUND, {"ids": ids})).fetchall()]
+    query = BY_REFERENCE if reference is not None else BY_LABEL
+    [looked] = await (await cursor.execute(query, parameters)).fetchall()
+    ids, stopped_at = looked["ids"], looked["stopped_at"]
+    if len(ids) == limit:
+        stopped_at = ids[-1]
+    found = await (await cursor.execute(FOUND, {"ids": ids})).fetchall()
+    return [ledger.told(row) for row in found], None if stopped_at is None else str(stopped_at)

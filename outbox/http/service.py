@@ -136,14 +136,14 @@ class Service:
         key, before = queries.key(query.get("key"), operation), queries.intent("before", query.get("before"))
         wanted = queries.search(query)
 
-        async def work(connection: AsyncConnection[Any]) -> Sequence[dict[str, Any]]:
+        async def work(connection: AsyncConnection[Any]) -> tuple[Sequence[dict[str, Any]], str | None]:
             more: dict[str, Any] = {"state": state, "operation": operation, "before": before, "limit": limit}
             if wanted:
                 return await searching.intents(connection, caller.tenant, **wanted, **more)
-            return await ledger.intents(connection, caller.tenant, key=key, **more)
+            page = await ledger.intents(connection, caller.tenant, key=key, **more)
+            return page, page[-1]["id"] if len(page) == limit else None
 
-        found = await self._store.run(work)
-        following = found[-1]["id"] if len(found) == limit else None
+        found, following = await self._store.run(work)
         return Response(encoded({"intents": found, "next": following}), media_type=answers.JSON)
 
     async def cancel(self, request: Request) -> Response:

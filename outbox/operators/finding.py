@@ -1,6 +1,7 @@
 """Intents by whatever a person has in hand: an id, a key, a reference, a label, a time. Each look-up reads an index.
 
-Ids are UUIDv7, so a time is a range of them; the clock that made an id may be off by `SLACK`.
+Ids are UUIDv7, so a time is a range of them. `created_at` is when the transaction began that made the id: earlier, and
+by `SLACK` at the most.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from idem.outbox.operators.prefixes import Prefix
 
 LIMIT: Final = 50
 """Intents that one way of looking finds at the most."""
+LOOKS: Final = 10_000
+"""Rows that one way of looking reads at the most: a label may belong to very many intents."""
 SLACK: Final = timedelta(hours=1)
 FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LAST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 NEWEST: Final = UUID(int=2**128 - 1)
-LABEL: Final = 200
-"""Characters of a label that are in its index."""
 
 
 def first_id(moment: datetime) -> UUID:
@@ -30,37 +31,57 @@ def first_id(moment: datetime) -> UUID:
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
+def span(since: datetime | None, until: datetime | None) -> tuple[UUID, UUID]:
+    """The ids that were made from `since` on and before `until`: from the first of these on, and before the second."""
+    low = UUID(int=0) if since is None or since < FIRST else first_id(min(since, LAST))
+    return low, NEWEST if until is None or until > LAST else first_id(until)
+
+
 def bounds(since: datetime | None, until: datetime | None) -> dict[str, Any]:
     """The parameters of a range of time: of ids, with some slack, and of times, exactly."""
-    return {
-        "since": since, "until": until,
-        "low": UUID(int=0) if since is None or since < FIRST + SLACK else first_id(since - SLACK),
-        "high": NEWEST if until is None or until > LAST - SLACK else first_id(until + SLACK),
-    }  # fmt: skip
+    low = None if since is None or since < FIRST + SLACK else since - SLACK
+    high = None if until is None or until > LAST - SLACK else until + SLACK
+    ids = span(low, high)
+    return {"since": since, "until": until, "low": ids[0], "high": ids[1]}
 
 
 BY_ID = "SELECT n.id FROM idem.intents n WHERE n.id BETWEEN %(low)s AND %(high)s ORDER BY n.id DESC LIMIT %(limit)s"
 BY_LETTER = """
-SELECT d.intent_id AS id FROM idem.dead_letters d
- WHERE d.id BETWEEN %(low)s AND %(high)s AND d.intent_id IS NOT NULL ORDER BY d.id DESC LIMIT %(limit)s
+WITH looked AS MATERIALIZED (
+    SELECT d.id, d.intent_id FROM idem.dead_letters d
+     WHERE d.id BETWEEN %(low)s AND %(high)s ORDER BY d.id DESC LIMIT %(looks)s
+)
+SELECT l.intent_id AS id FROM looked l WHERE l.intent_id IS NOT NULL ORDER BY l.id DESC LIMIT %(limit)s
 """
 BY_PROVIDER_KEY = """
 SELECT r.intent_id AS id FROM idem.requests r WHERE r.provider_key = %(key)s LIMIT %(limit)s
 """
+# A range over the index's first column, in the index's order: no statistics make the planner walk through all intents
+# from the newest on, as it would for the newest 50 of a text that it takes for a frequent one.
 BY_REFERENCE = """
-SELECT n.id FROM idem.intents n WHERE n.provider_reference = %(text)s ORDER BY n.id DESC LIMIT %(limit)s
+WITH looked AS MATERIALIZED (
+    SELECT n.id FROM idem.intents n
+     WHERE n.provider_reference >= %(text)s AND n.provider_reference <= %(text)s
+     ORDER BY n.provider_reference, n.tenant_id, n.id LIMIT %(looks)s
+)
+SELECT l.id FROM looked l ORDER BY l.id DESC LIMIT %(limit)s
 """
 BY_LABEL = """
-SELECT n.id FROM idem.intents n
- WHERE left(n.label, 200) = left(%(text)s::text, 200) AND n.label = %(text)s ORDER BY n.id DESC LIMIT %(limit)s
+WITH looked AS MATERIALIZED (
+    SELECT n.id, n.label FROM idem.intents n
+     WHERE left(n.label, 200) >= left(%(text)s::text, 200) AND left(n.label, 200) <= left(%(text)s::text, 200)
+       AND n.label IS NOT NULL
+     ORDER BY left(n.label, 200), n.tenant_id, n.id LIMIT %(looks)s
+)
+SELECT l.id FROM looked l WHERE l.label = %(text)s ORDER BY l.id DESC LIMIT %(limit)s
 """
 BY_CLIENT_KEY = """
-SELECT n.id FROM idem.intents n WHERE n.idempotency_key = %(text)s ORDER BY n.id DESC LIMIT %(limit)s
+SELECT n.id FROM idem.intents n
+ WHERE n.idempotency_key >= %(text)s AND n.idempotency_key <= %(text)s
+ ORDER BY n.idempotency_key DESC, n.id DESC LIMIT %(limit)s
 """
 BY_TIME = """
-SELECT n.id FROM idem.intents n
- WHERE n.id BETWEEN %(low)s AND %(high)s AND n.created_at >= %(since)s AND n.created_at < %(until)s
- ORDER BY n.id DESC LIMIT %(limit)s
+SELECT n.id FROM idem.intents n WHERE n.id >= %(low)s AND n.id < %(high)s ORDER BY n.id DESC LIMIT %(limit)s
 """
 
 
@@ -80,8 +101,8 @@ def ways(text: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "label", BY_LABEL, {"text": text}
     yield "key", BY_CLIENT_KEY, {"text": text}
     if (time := _time(text)) is not None:
-        since, until = time
-        yield "time", BY_TIME, bounds(since, until)
+        low, high = span(*time)
+        yield "time", BY_TIME, {"low": low, "high": high}
 
 
 def _time(text: str) -> tuple[datetime, datetime] | None:
@@ -114,7 +135,7 @@ async def find(connection: AsyncConnection[Any], text: str, *, limit: int = LIMI
     """Intents that this text is about, newest first; `found_by`: which of its meanings fit. Empty: none."""
     by: dict[UUID, list[str]] = {}
     for word, statement, parameters in ways(text):
-        rows = await (await connection.execute(statement, parameters | {"limit": limit})).fetchall()
+        rows = await (await connection.execute(statement, parameters | {"looks": LOOKS, "limit": limit})).fetchall()
         for (intent,) in rows:
             if word not in by.setdefault(intent, []):
                 by[intent].append(word)

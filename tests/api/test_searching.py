@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fix_api import Client
 from fix_spine import Spine
+
+from idem.outbox.http import searching
 
 
 async def labelled(spine: Spine) -> None:
@@ -42,6 +45,42 @@ async def test_a_tenant_finds_its_own_and_nobody_elses(api: Client, spine: Spine
         {"reference": "pay_1", "state": "completed"},
     ):  # fmt: skip
         assert await ids(api, **nothing) == [], nothing
+
+
+@pytest.mark.parametrize(
+    "query", [{"label": "order 1"}, {"reference": "pay_1"}, {"label": "order 1", "reference": "pay_1"}]
+)
+@pytest.mark.parametrize("looks", [2, 3, 7])
+async def test_every_intent_is_on_some_page_however_few_a_page_looks_at(
+    api: Client, spine: Spine, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], looks: int
+) -> None:
+    monkeypatch.setattr(searching, "LOOKS", looks)
+    asked = [str(api.intent(await api.ask(key=f"k{number}"))) for number in range(7)]
+    await labelled(spine)
+    async with spine.database.connection() as connection, connection.transaction():
+        await connection.execute("SET LOCAL session_replication_role = replica")
+        await connection.execute(
+            "UPDATE idem.intents SET state = 'unknown' WHERE id = ANY (%s)", [[asked[0], asked[4]]]
+        )
+    for state, wanted in ((None, asked[::-1]), ("unknown", [asked[4], asked[0]]), ("completed", [])):
+        more: dict[str, Any] = {"limit": 2, **query} | ({} if state is None else {"state": state})
+        found: list[str] = []
+        for _ in range(20):
+            page = (await api.http.get("/v1/intents", params=more)).json()
+            found += [each["id"] for each in page["intents"]]
+            if page["next"] is None:
+                break
+            more["before"] = page["next"]
+        assert (found, page["next"]) == (wanted, None), state
+
+
+async def test_a_time_is_that_of_the_id_and_no_two_spans_share_an_intent(api: Client) -> None:
+    made = [str(api.intent(await api.ask(key=f"k{number}"))) for number in range(4)]
+    middle = datetime.fromtimestamp((UUID(made[2]).int >> 80) / 1000, UTC).isoformat()
+    for more in ({}, {"state": "in_progress"}, {"operation": "pay.keyed"}):
+        later, earlier = await ids(api, since=middle, **more), await ids(api, until=middle, **more)
+        assert made[2] in later
+        assert earlier + later == [*earlier, *later] and sorted(earlier + later) == sorted(made)
 
 
 @pytest.mark.parametrize(

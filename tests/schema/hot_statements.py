@@ -149,7 +149,9 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "SELECT tenant_id, operation, idempotency_key FROM idem.idempotency_keys ORDER BY intent_id LIMIT 100"
     ).fetchall()
     waited = {"tenants": [k[0] for k in keys], "operations": [k[1] for k in keys], "keys": [k[2] for k in keys]}
-    newest = {"tenant": "t1", "operation": None, "before": UUID(int=2**128 - 1), "limit": BATCH}
+    newest = {
+        "tenant": "t1", "operation": None, "low": UUID(int=0), "before": UUID(int=2**128 - 1), "limit": BATCH,
+    }  # fmt: skip
     asked = {
         **LANE, "tenant": "t1", "operation": "pay", "key": "a new key", "fingerprint": "v1:0", "params": "{}",
         "label": None, "provider_key": uuid4(), "method": "POST", "path": "/", "headers": "{}", "body": b"{}",
@@ -305,21 +307,17 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "ledger.INTENTS_OF_OPERATION": newest | {"operation": "pay", "states": ["completed", "in_progress"]},
         **{
             f"searching.{name}": newest
-            | {"state": None, "operation": None, "since": None, "until": None, "low": UUID(int=0), "label": "label 7",
-               "reference": "pay_110001"}
-            for name in ("BY_REFERENCE", "BY_LABEL", "BY_TIME")
+            | {"state": None, "operation": None, "label": "label 7", "reference": "pay_110001", "looks": 5000}
+            for name in ("BY_REFERENCE", "BY_LABEL")
         },
         "searching.FOUND": {"ids": [intent]}, "finding.FOUND": {"ids": [intent]},
         "finding.BY_ID": {"low": intent, "high": intent, "limit": BATCH},
-        "finding.BY_LETTER": {"low": intent, "high": intent, "limit": BATCH},
+        "finding.BY_LETTER": {"low": intent, "high": intent, "looks": 10_000, "limit": BATCH},
         "finding.BY_PROVIDER_KEY": {"key": intent, "limit": BATCH},
-        "finding.BY_REFERENCE": {"text": "pay_110001", "limit": BATCH},
-        "finding.BY_LABEL": {"text": "label 7", "limit": BATCH},
+        "finding.BY_REFERENCE": {"text": "pay_110001", "looks": 10_000, "limit": BATCH},
+        "finding.BY_LABEL": {"text": "label 7", "looks": 10_000, "limit": BATCH},
         "finding.BY_CLIENT_KEY": {"text": "key 7", "limit": BATCH},
-        "finding.BY_TIME": {
-            "low": UUID(int=0), "high": UUID(int=2**128 - 1), "since": datetime.now(UTC) - timedelta(days=900),
-            "until": datetime.now(UTC), "limit": BATCH,
-        },
+        "finding.BY_TIME": {"low": UUID(int=0), "high": UUID(int=2**128 - 1), "limit": BATCH},
         "prefixes.LETTER_IDS": {"low": intent, "high": intent, "limit": 6},
         "prefixes.INTENT_IDS": {"low": intent, "high": intent, "limit": 6},
         "prefixes.TOKEN_IDS": {"low": intent, "high": intent, "limit": 6},

@@ -1,0 +1,93 @@
+"""Each way of asking for an intent reads by its index, whatever the statistics say and however frequent the text is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import psycopg
+import pytest
+from fix_database import clone
+from schema import backlog, explained
+
+from idem.outbox.http import ledger, searching
+from idem.outbox.operators import finding
+
+ROWS = int(os.environ.get("IDEM_TEST_SEARCHED", "40000"))
+OFTEN, LIMIT, LOOKS = "often", 20, 200
+STATISTICS = ("of an empty table", "never taken", "vacuumed alone", "fresh")
+
+# Two of three intents have one label, one reference and one key; every other has its own.
+FILL = """
+INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, provider_reference, label,
+                          params, wanted_at, state, outcome, settled_at)
+SELECT idem.uuid7(), 't' || n % 2, 'pay', word, 'bank', 'main', word, word, '{}', now(),
+       CASE WHEN n % 1000 = 0 THEN 'unknown' ELSE 'completed' END, CASE WHEN n % 1000 > 0 THEN 'succeeded' END,
+       CASE WHEN n % 1000 > 0 THEN now() END
+  FROM generate_series(1, %(rows)s) AS n CROSS JOIN LATERAL (
+       SELECT CASE WHEN n % 3 > 0 THEN 'often' ELSE 'word ' || n END) AS w (word)
+"""
+LETTERS = """
+INSERT INTO idem.dead_letters (id, reason, subject, details)
+SELECT idem.uuid7(), 'discrepancy', 'object ' || n, '{}' FROM generate_series(1, %(rows)s / 10) AS n
+"""
+
+
+@pytest.fixture(scope="module")
+def filled(server: str, template: str) -> Iterator[str]:
+    with clone(server, template) as url:
+        with psycopg.connect(url, autocommit=True) as own:
+            own.execute("SET session_replication_role = replica")
+            for table in ("intents", "dead_letters", "requests"):
+                own.execute(f"ALTER TABLE idem.{table} SET (autovacuum_enabled = off)")
+                own.execute(f"ANALYZE idem.{table}")
+            for statement in (FILL, LETTERS):
+                own.execute(statement.replace("%(rows)s", str(ROWS)))
+        yield url
+
+
+def asked() -> Iterator[tuple[str, str, dict[str, Any], int]]:
+    """Each way of asking: a name, its statement, the parameters, and how many rows it may read."""
+    for text, most in ((OFTEN, LOOKS), ("word 3", LIMIT), ("no such text", LIMIT)):
+        for word, statement, parameters in finding.ways(text):
+            yield f"find {word} {text}", statement, parameters | {"looks": LOOKS, "limit": LIMIT}, most
+        for name, state, other in product(
+            ("BY_REFERENCE", "BY_LABEL"), (None, "unknown", "failed_retryable"), (None, "x")
+        ):
+            parameters = {
+                "tenant": "t1", "reference": text, "label": text, "state": state, "operation": other,
+                "low": ledger.OLDEST, "before": ledger.NEWEST, "looks": LOOKS, "limit": LIMIT,
+            }  # fmt: skip
+            yield f"search {name} {text} {state} {other}", getattr(searching, name), parameters, most
+    for text in ("01a2", "2026-11-28", "9999-01-01"):
+        for word, statement, parameters in finding.ways(text):
+            yield f"find {word} {text}", statement, parameters | {"looks": LOOKS, "limit": LIMIT}, LOOKS
+
+
+@pytest.mark.parametrize("statistics", STATISTICS)
+def test_each_way_of_asking_reads_by_its_index(filled: str, statistics: str) -> None:
+    if statistics == "never taken":
+        backlog.forget_statistics(filled)
+    with psycopg.connect(filled, autocommit=True) as connection:
+        if statistics == "vacuumed alone":
+            connection.execute("VACUUM idem.intents")
+        if statistics == "fresh":
+            connection.execute("ANALYZE")
+        for name, statement, parameters, most in asked():
+            with connection.transaction(force_rollback=True):
+                nodes = explained.explain(connection, statement, parameters)
+            # Of the table, not of what was looked at once.
+            read = sum(node.read for node in nodes if "Scan" in node.kind and node.relation)
+            assert read <= most, (name, [(node.kind, node.read, node.text) for node in nodes])
+
+
+def test_what_is_found_is_right(filled: str) -> None:
+    with psycopg.connect(filled, autocommit=True) as connection:
+        newest = connection.execute(
+            "SELECT id FROM idem.intents WHERE idempotency_key = 'often' ORDER BY id DESC LIMIT %s", [LIMIT]
+        ).fetchall()
+        for word, statement, parameters in finding.ways(OFTEN):
+            found = connection.execute(statement, parameters | {"looks": ROWS, "limit": LIMIT}).fetchall()  # type: ignore[call-overload]
+            assert found == newest, word

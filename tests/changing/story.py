@@ -1,0 +1,334 @@
+"""One story: calls are accepted, made under faults, asked about, retried, redriven, while the configuration changes.
+
+Between any two steps an operator changes one or two things. Daemons and applications are restarted one after the other,
+so each step is made under today's configuration or under the one before. `hold` raises AssertionError as soon as a
+promise is broken that can be seen at once; `ended` looks at the rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from changing.plan import BESIDE, CHOICES, PAYS, Plan
+from fix_api import running
+from fix_restore import MEMORY
+from fix_spine import Spine
+from producers.application import Application, synced
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from idem.cli.doctor.queue import against
+from idem.outbox import operator, tokens, worker
+from idem.outbox.accept import Acceptor
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.decisions import Expired, Replay
+from idem.outbox.errors import IdemError
+from idem.outbox.handlers import Handler, HandlerRunner, handler
+from idem.outbox.handlers.handling import Settled
+from idem.reconciler.daemon import Reconciler
+from idem.outbox.settings import ReconcilerSettings
+from idem.sweeper.daemon import Sweeper
+from idem.testing.bank import Bank
+
+FAULTS = ("act_then_drop", "act_then_500", "drop_before_acting", "500_before_acting", "503", "429", "422_before_acting",
+          "401", "decline", "pending", "pending_then_declined", "broken_body")  # fmt: skip
+DAY = 86400.0
+HANDLED = """
+CREATE TABLE public.told (handler text NOT NULL, intent uuid NOT NULL, number integer NOT NULL);
+"""
+TOLD = "INSERT INTO public.told VALUES (:handler, :intent, :number)"
+
+
+def _told(name: str) -> Handler:
+    def tell(db: Session, settled: Settled[Any]) -> None:
+        values = {"handler": name, "intent": settled.intent, "number": settled.number}
+        db.execute(text(TOLD), values)
+
+    made = handler(PAYS, tell)
+    return Handler(name, made.operation, tell, made.model, made.is_async, made.read, made.begin)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a client wants. Its amount is nobody else's, so that the banks' payments are told apart by it."""
+
+    operation: str
+    key: str
+    amount: int
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"amount": self.amount, "note": self.key}
+
+
+class Story:
+    """`spine` for its database; the banks are two systems that know nothing of each other."""
+
+    def __init__(self, spine: Spine, banks: tuple[Bank, Bank], seed: int) -> None:
+        self.spine, self.banks = spine, banks
+        self.chance = random.Random(seed)
+        self.urls = banks[0].url, banks[1].url
+        self.plan = Plan()
+        self.catalogues: list[Catalogue] = [self.plan.catalogue(self.urls)]
+        self.plans = [self.plan]
+        self.wishes: list[Wish] = []
+        self.answers: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self.may_rest: set[UUID] = set()
+        self.ordered: set[int] = set()
+        self.log: list[str] = []
+        with psycopg.connect(spine.url) as connection:
+            connection.execute(HANDLED)
+        synced(spine.url, self.catalogues[0])
+
+    # The configuration.
+
+    def change(self) -> None:
+        """An operator changes one or two things; daemons are restarted one by one."""
+        changes = {}
+        for name in self.chance.sample(list(CHOICES), self.chance.choice([1, 1, 2])):
+            # Often it is put back, or rows would soon be open that nothing serves any more.
+            back = self.chance.random() < 0.4
+            changes[name] = CHOICES[name][0] if back else self.chance.choice(CHOICES[name])
+        self._use(self.plan.but(**changes), ", ".join(f"{name}={value}" for name, value in changes.items()))
+
+    def _use(self, plan: Plan, said: str) -> None:
+        self.log.append(f"[{said}]")
+        self.plan = plan
+        self.plans = [self.plans[-1], plan]
+        self.catalogues = [self.catalogues[-1], plan.catalogue(self.urls)]
+        synced(self.spine.url, self.catalogues[-1])
+
+    def _now(self) -> Catalogue:
+        return self.chance.choice(self.catalogues)
+
+    # The steps.
+
+    async def step(self) -> None:
+        what = self.chance.choice(
+            ["accept"] * 3 + ["work"] * 5 + ["die", "reconcile", "reconcile", "sweep", "time", "time", "retry", "cancel",
+                                             "redrive", "resolve"]
+        )  # fmt: skip
+        self.log.append(what)
+        await getattr(self, what)()
+        await self.hold()
+
+    async def accept(self) -> None:
+        name = PAYS if self.chance.random() < 0.8 else BESIDE
+        wish = Wish(name, f"k{len(self.wishes)}", 100 + len(self.wishes))
+        self.wishes.append(wish)
+        with suppress(IdemError, psycopg.Error):
+            self._ask(wish)
+
+    def _ask(self, wish: Wish) -> tuple[int, bytes] | None:
+        """Ask through one of the doors for a transaction of the caller's own; the answer, if there is one yet."""
+        if self.chance.random() < 0.4:
+            self.log.append("by SQL")
+            found = Application(self.spine.url).once(wish.key, wish.params, operation=wish.operation)
+            return (found.response_status, bytes(found.response_body)) if found.decision == "replay" else None
+        known = self._now()
+        acceptor = Acceptor(known.operations, known.providers)
+        engine = create_engine(self.spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+        with engine.begin() as connection:
+            decided = acceptor.accept(connection, "t", wish.operation, wish.key, wish.params)
+        return (decided.answer.status, decided.answer.body) if isinstance(decided, Replay) else None
+
+    async def work(self, dies: bool = False) -> None:
+        known = self._now()
+        for bank in self.banks:
+            if self.chance.random() < 0.7:
+                bank.forget_script()
+                fault = self.chance.choice(FAULTS)
+                self.log[-1] += f" {fault}"
+                bank.script(None, [fault])
+        handlers = {f"{each}_told": _told(f"{each}_told") for each in self.plan["handlers"]}
+        runner = HandlerRunner(self.spine.url, handlers) if PAYS in known.operations else None
+        one = worker.Worker(self.spine.database, known, self.spine.settings, runner)
+        if dies:
+            # It is killed before it reports anything.
+            one.settler.put = lambda report: None  # type: ignore[method-assign]
+        try:
+            await one.run_once()
+        finally:
+            await one.close()
+
+    async def die(self) -> None:
+        await self.work(dies=True)
+
+    async def reconcile(self) -> None:
+        one = Reconciler(self.spine.database, self._now(), ReconcilerSettings(lease=30), slots=4, margin=1)
+        try:
+            await one.run_once(hasten=self.chance.random() < 0.5)
+        finally:
+            await one.close()
+
+    async def sweep(self) -> None:
+        await Sweeper(self.spine.database, self._now()).run_once()
+
+    async def time(self) -> None:
+        await self.pass_time(self.chance.choice([10.0, 35.0, 200.0, 700.0, 3600.0, MEMORY / 3, 1.2 * MEMORY]))
+
+    async def pass_time(self, seconds: float) -> None:
+        await self.spine.advance(seconds)
+        for bank in self.banks:
+            bank.shift_clock(seconds)
+
+    async def retry(self) -> None:
+        """Clients come again with keys that the database knows and that have not expired."""
+        known = await self._keys()
+        for wish in self.wishes:
+            if known.get((wish.operation, wish.key), "expired") != "expired" and self.chance.random() < 0.6:
+                with suppress(IdemError, psycopg.Error):
+                    self._ask(wish)
+
+    async def cancel(self) -> None:
+        await self._command(lambda connection, intent, version: operator.cancel(
+            connection, self._now(), intent, by="ann", reason="r"))  # fmt: skip
+
+    async def redrive(self) -> None:
+        await self._command(lambda connection, intent, version: operator.redrive(
+            connection, self._now(), intent, by="ann", reason="r", version=version))  # fmt: skip
+
+    async def resolve(self) -> None:
+        """An operator who looked at the bank says the truth."""
+        await self._command(self._resolved)
+
+    async def _resolved(self, connection: Any, intent: UUID, version: int) -> None:
+        row = await self.spine.one("SELECT operation, idempotency_key FROM idem.intents WHERE id = %(i)s", i=intent)
+        wish = next(w for w in self.wishes if (w.operation, w.key) == (row["operation"], row["idempotency_key"]))
+        if not self._effects(wish):
+            await operator.resolve_failed(connection, self._now(), intent, by="ann", reason="r", version=version)
+
+    async def _command(self, command: Callable[[Any, UUID, int], Any]) -> None:
+        for row in await self.spine.all("SELECT id, version FROM idem.intents ORDER BY id"):
+            if self.chance.random() < 0.4:
+                async with self.spine.database.connection() as connection:
+                    with suppress(IdemError):
+                        await command(connection, row["id"], row["version"])
+
+    # The end.
+
+    async def finish(self) -> None:
+        """Nothing goes wrong any more, under the last configuration or under the first one, and much time passes."""
+        if self.chance.random() < 0.5:
+            self._use(Plan(), "as at the beginning")
+        self._use(self.plan, "everywhere")
+        self.log.append("the end")
+        for seconds in (10.0, 200.0, 400.0, 700.0, 4000.0, 4000.0, 4000.0, DAY, DAY, DAY):
+            await self.sweep()
+            await self.quiet_work()
+            await Reconciler(self.spine.database, self.catalogues[-1], ReconcilerSettings(lease=30), slots=4,
+                             margin=1).run_once(hasten=True)  # fmt: skip
+            await self.hold()
+            await self.pass_time(seconds)
+        await self.sweep()
+        await self.hold()
+
+    async def quiet_work(self) -> None:
+        for bank in self.banks:
+            bank.forget_script()
+        one = worker.Worker(self.spine.database, self.catalogues[-1], self.spine.settings)
+        try:
+            await one.run_once()
+        finally:
+            await one.close()
+
+    # What has to hold.
+
+    async def hold(self) -> None:
+        self._pays_once()
+        await self._same_answer()
+        await self._rests()
+
+    async def ended(self) -> None:
+        await self._changes_have_evidence()
+        await self._nothing_is_silent()
+        await self._handlers_once()
+        await self._every_door_gives_it()
+
+    def _effects(self, wish: Wish) -> list[Any]:
+        return [(n, p) for n, bank in enumerate(self.banks) for p in bank.log.effects() if p.amount == wish.amount]
+
+    def _pays_once(self) -> None:
+        for wish in self.wishes:
+            effects = self._effects(wish)
+            assert len(effects) <= 1, f"P2: {wish}: {effects}"
+
+    async def _keys(self) -> dict[tuple[str, str], str]:
+        rows = await self.spine.all("SELECT operation, idempotency_key, state FROM idem.idempotency_keys")
+        return {(row["operation"], row["idempotency_key"]): row["state"] for row in rows}
+
+    async def _same_answer(self) -> None:
+        """P3: what is stored stays as it was seen first."""
+        for row in await self.spine.all(
+            "SELECT operation, idempotency_key, response_status, response_body FROM idem.idempotency_keys"
+            " WHERE state = 'completed'"
+        ):
+            now = row["response_status"], bytes(row["response_body"])
+            first = self.answers.setdefault((row["operation"], row["idempotency_key"]), now)
+            assert first == now, f"P3: {row['idempotency_key']}: {first} became {now}"
+
+    async def _rests(self) -> None:
+        """Rows that came to rest without a letter did so because their client was told to come again."""
+        if not any(plan["retry"] == "client" for plan in self.plans):
+            return
+        for row in await self.spine.all("SELECT intent_id FROM idem.outbox WHERE status = 'held'"):
+            self.may_rest.add(row["intent_id"])
+
+    async def _changes_have_evidence(self) -> None:
+        for row in await self.spine.all(
+            "SELECT n.id, n.idempotency_key, n.state, o.status, (SELECT e.to_status FROM idem.evidence e"
+            " WHERE e.intent_id = n.id AND e.outbox_id = o.id AND e.to_status IS NOT NULL"
+            " ORDER BY e.id DESC LIMIT 1) AS seen FROM idem.intents n JOIN idem.outbox o ON o.intent_id = n.id"
+        ):
+            started = row["seen"] is None and row["status"] in ("pending", "unfrozen")
+            assert started or row["seen"] == row["status"] or row["status"] == "claimed", f"P4: {row}"
+
+    async def _nothing_is_silent(self) -> None:
+        """P1 and P5: each intent has ended, or has a dead letter, or rests with a client who knows, or `idem doctor`
+        names the reason for which no daemon serves it."""
+        for row in await self.spine.all(
+            "SELECT n.id, n.operation, n.idempotency_key, n.state, o.provider, o.account, o.origin, o.format_version,"
+            " o.status, o.doubted_since, k.state AS told, EXISTS (SELECT FROM idem.dead_letters d"
+            " WHERE d.intent_id = n.id AND d.resolved_at IS NULL) AS letter"
+            " FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id"
+            " LEFT JOIN idem.idempotency_keys k ON k.intent_id = n.id WHERE n.state <> 'completed'"
+        ):
+            at_rest = row["status"] in ("held", None) and row["told"] in ("failed_retryable", "expired", None)
+            rests = at_rest and row["id"] in self.may_rest
+            unserved = row["status"] is not None and against(row, self.catalogues[-1]) is not None
+            assert row["letter"] or rests or unserved or row["status"] == "awaiting", f"P5: {row}"
+
+    async def _handlers_once(self) -> None:
+        found = await self.spine.all(
+            "SELECT handler, intent, number FROM public.told GROUP BY 1, 2, 3 HAVING count(*) > 1"
+        )
+        assert not found, f"a handler was told twice: {found}"
+
+    async def _every_door_gives_it(self) -> None:
+        """P3: every completed key has its answer at each door, under the configuration of now."""
+        known = await self._keys()
+        async with self.spine.database.connection() as connection:
+            _, token = await tokens.create(connection, "t", "test")
+        async with running(self.spine.url, self.catalogues[-1]) as (_, url):
+            import httpx
+
+            async with httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}) as client:
+                for wish in self.wishes:
+                    if known.get((wish.operation, wish.key)) != "completed":
+                        continue
+                    first = self.answers[wish.operation, wish.key]
+                    for _ in range(2):
+                        self.log.append("asked")
+                        assert self._ask(wish) == first, f"P3: {wish}"
+                    said = await client.post(
+                        f"/v1/intents/{wish.operation}", headers={"idempotency-key": wish.key}, json=wish.params
+                    )
+                    # A key that SQL or the library accepted has no path and no query in its fingerprint.
+                    assert (said.status_code, said.content) == first, f"P3 over HTTP: {wish}: {said.text}"

@@ -1,0 +1,54 @@
+"""Whatever an operator changes between any two steps of a row's life, P1 to P5 hold.
+
+A seed makes a story (`changing.story`). `IDEM_TEST_CHANGES` says how many are told; a failure prints the story and the
+seed that tells it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from changing.story import Story
+from fix_restore import MEMORY
+from fix_spine import Spine
+
+from idem.testing.bank import Account as BankAccount
+from idem.testing.bank import Bank, BankSettings
+
+STORIES = int(os.environ.get("IDEM_TEST_CHANGES", "8"))
+FIRST = int(os.environ.get("IDEM_TEST_CHANGES_FROM", "0"))
+
+
+def bank(log: Path) -> Bank:
+    accounts = (
+        BankAccount("keyed", "keyed-token", retention=MEMORY),
+        BankAccount("second", "second-token", retention=MEMORY),
+        BankAccount("keyless", "keyless-token", replay="none"),
+    )
+    return Bank(BankSettings(log=log, durable=False, require_auth=True, accounts=accounts))
+
+
+@pytest.fixture
+async def banks(tmp_path: Path) -> AsyncIterator[tuple[Bank, Bank]]:
+    async with bank(tmp_path / "one.jsonl") as one, bank(tmp_path / "two.jsonl") as two:
+        yield one, two
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + STORIES))
+async def test_the_promises_hold(spine: Spine, banks: tuple[Bank, Bank], seed: int) -> None:
+    story = Story(spine, banks, seed)
+    try:
+        for _ in range(3):
+            await story.accept()
+        for _ in range(story.chance.randint(6, 20)):
+            if story.chance.random() < 0.5:
+                story.change()
+            await story.step()
+        await story.finish()
+        await story.ended()
+    except BaseException as error:
+        raise AssertionError(f"{error!r}\nseed {seed}: {' / '.join(story.log)}") from error

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from idem.outbox import letters, moves
+from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import records
 from idem.outbox.errors import Refusal
 from idem.outbox.recovery.word import ON_WORD
@@ -73,8 +74,9 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
                             ELSE least(o.imported_sent_at, n.created_at) END, o.doubted_since) AS memory_age,
        EXISTS (SELECT FROM idem.dead_letters d
                 WHERE d.intent_id = n.id AND d.reason = 'rejected' AND d.resolved_at IS NULL) AS refused_as_it_is,
-       {ON_WORD} AS on_word
+       {ON_WORD} AS on_word, r.method, r.path, r.headers, r.body
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+  LEFT JOIN idem.requests r ON r.outbox_id = o.id AND r.generation = o.generation
  WHERE o.id = %(id)s
 """  # noqa: S608
 
@@ -83,7 +85,10 @@ async def _standing(connection: AsyncConnection[Any], found: Any) -> Standing:
     facts = await (await records(connection).execute(FACTS, {"id": found.row.id})).fetchone()
     if facts is None:
         raise Refusal("the intent was settled at this moment: look again")
-    return Standing(found.row, found.stored, **{**facts._asdict(), "hints": tuple(facts.hints)})
+    known = facts._asdict()
+    method, path, headers, body = (known.pop(name) for name in ("method", "path", "headers", "body"))
+    request = None if method is None else FrozenRequest(method, path, headers, bytes(body))
+    return Standing(found.row, found.stored, **{**known, "hints": tuple(facts.hints)}, request=request)
 
 
 ROW_OF_INTENT = """

@@ -20,6 +20,7 @@ from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
 from idem.outbox.probe import Probe
 from idem.outbox.providers import tracing
+from idem.outbox.recovery import window
 from idem.outbox.reports import Report
 from idem.outbox.sending import StillSending
 from idem.outbox.settings import WorkerSettings
@@ -277,7 +278,7 @@ class LaneWorker:
                 lease_ends=claimed.lease_ends,
                 start=flight.start,
                 mark_start=mark_start if claimed.marks_start else None,
-                send_by=claimed.send_by,
+                send_by=window.send_by(claimed.send_by, row, claimed.request, flight.terms.contract),
             )
         except StillSending:
             # Its token stays held, so that no sign of life says that this process is done with it.

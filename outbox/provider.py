@@ -21,9 +21,11 @@ class Question:
     """What a look-up may ask with: the provider key, and the provider's own reference where it is known.
 
     `sent_at`: POSIX seconds of the first send, by the database's clock; None where nothing was sent. `method` and
-    `path` are those of the frozen request. `earlier_keys`: provider keys of earlier generations, which count as ours.
-    `asked_at`: when it is asked, in POSIX seconds. The daemons give the database's clock, because a look that comes too
-    late proves nothing; only a test or a program without a database takes this machine's.
+    `path` are those of the frozen request. `carried`: it carries the key as the contract of now says; `named`: it names
+    the key somewhere. Without these an answer "nothing" under the key says nothing about it. `earlier_keys`: provider
+    keys of earlier generations, which count as ours. `asked_at`: when it is asked, in POSIX seconds. The daemons give
+    the database's clock, because a look that comes too late proves nothing; only a test or a program without a database
+    takes this machine's.
     """
 
     provider_key: str
@@ -34,6 +36,8 @@ class Question:
     path: str = ""
     earlier_keys: tuple[str, ...] = ()
     asked_at: float = field(default_factory=time.time)
+    carried: bool = True
+    named: bool = True
 
     @property
     def keys(self) -> tuple[str, ...]:

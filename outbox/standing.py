@@ -12,8 +12,10 @@ from uuid import UUID
 
 from idem.outbox import durations
 from idem.outbox.change import Row, StoredProof
+from idem.outbox.contract import FrozenRequest
 from idem.outbox.endings import disagreement
 from idem.outbox.outcomes import Refused, Succeeded, name
+from idem.outbox.providers import carrying
 from idem.outbox.recovery import window
 from idem.outbox.states import OutboxStatus
 from idem.outbox.terms import Terms
@@ -39,6 +41,16 @@ class Standing:
     """"Not executed" is an operator's word about what was sent under this key, and nothing has proven it since."""
     refused_as_it_is: bool = False
     """The provider has refused the frozen request itself: an open `rejected` says so."""
+    request: FrozenRequest | None = None
+    """As it is sent, under the row's own provider key; None: it was never rendered."""
+
+    def carried(self, terms: Terms) -> bool:
+        """Whether the provider learns the key from its request, by the contract of now."""
+        return (
+            self.request is None
+            or self.inline
+            or carrying.carried(self.request, terms.contract.key, self.row.provider_key)
+        )
 
 
 def quiet_left(standing: Standing, terms: Terms) -> float:
@@ -60,7 +72,7 @@ Risk: TypeAlias = tuple[str, str]
 def window_left(standing: Standing, terms: Terms) -> float:
     """Seconds for which the provider answers a second call under the same key from its memory; 0: it does not."""
     row = standing.row
-    if row.key_burned or row.inline:
+    if row.key_burned or row.inline or not standing.carried(terms):
         # Whether the caller's own code sends the provider's key is not known here.
         return 0.0
     return max(0.0, window.memory_left(row.replay_window, standing.memory_age, terms.contract) or 0.0)
@@ -107,6 +119,8 @@ def risks_of_redrive(standing: Standing, terms: Terms, *, new_key: bool = False)
 def _why_not_recognised(standing: Standing, terms: Terms) -> str:
     if not terms.contract.replays:
         return "this provider does not recognise a second call by its key"
+    if not standing.carried(terms):
+        return "its request does not carry the key where the provider's contract expects it now"
     return "the time in which the provider remembers its key is over"
 
 

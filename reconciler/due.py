@@ -21,6 +21,7 @@ from idem.outbox.database import records
 from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
 from idem.outbox.provider import Question
+from idem.outbox.providers import carrying
 from idem.outbox.states import OutboxStatus
 
 
@@ -33,6 +34,7 @@ class Taken:
     `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
     `ordered`: the look comes before the one that the schedule has next, and uses up none of it.
     `send_by`: until when a replay may leave, on the boot clock; later the provider may have forgotten the first send.
+    `carried`: the request carries the key as the contract of now says.
     `quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`: provider
     keys under which commits that the database has forgotten may have sent it. The rest is as in `Row`
     (`idem.outbox.change`) and in `Question`.
@@ -67,6 +69,7 @@ class Taken:
     later_keys: tuple[str, ...] = ()
     asked_at: float = math.inf
     traceparent: str | None = None
+    carried: bool = True
 
     @property
     def looks_then(self) -> int:
@@ -78,9 +81,11 @@ class Taken:
         """What the provider is asked about this row with."""
         awaiting = self.status is OutboxStatus.AWAITING
         method, path = ("", "") if self.request is None else (self.request.method, self.request.path)
+        named = self.request is None or self.inline or carrying.named(self.request, self.provider_key)
         return Question(
-            self.provider_key, self.reference, awaiting, self.sent_at, method, path, self.earlier_keys, self.asked_at
-        )
+            self.provider_key, self.reference, awaiting, self.sent_at, method, path, self.earlier_keys, self.asked_at,
+            self.carried, named,
+        )  # fmt: skip
 
 
 LATER_KEYS = 2
@@ -224,40 +229,45 @@ async def take(
     found = await (await records(connection).execute(TAKE, parameters)).fetchall()
     if takes_turns(lane):
         found = await with_requests(connection, token, found)
-    return [
-        Taken(
-            id=r.id,
-            intent_id=r.intent_id,
-            operation=r.operation,
-            token=token,
-            attempt=r.attempt,
-            status=OutboxStatus(r.status),
-            provider_key=r.provider_key,
-            reference=r.reference,
-            replay=r.replay,
-            request=None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body)),
-            lease_ends=now + lease,
-            send_by=-math.inf if r.memory_left is None else now + r.memory_left,
-            may_send=r.may_send,
-            may_look=r.may_look,
-            begun=r.replay and replay_first,
-            inline=r.inline,
-            traceparent=r.traceparent,
-            looks=r.looks,
-            ordered=r.ordered,
-            absents=r.absents,
-            quiet_left=r.quiet_left,
-            key_burned=r.key_burned,
-            cancel_sent=r.cancel_sent,
-            server_error=r.server_error,
-            contradicted=r.contradicted,
-            sent_at=r.sent_at,
-            earlier_keys=tuple(r.earlier_keys),
-            later_keys=tuple(r.later_keys),
-            asked_at=r.asked_at,
-        )
-        for r in found
-    ]
+    return [_taken(r, contract, token=token, now=now, lease=lease, replay_first=replay_first) for r in found]
+
+
+def _taken(r: Any, contract: Contract, *, token: UUID, now: float, lease: float, replay_first: bool) -> Taken:
+    request = None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body))
+    carried = request is None or r.inline or carrying.carried(request, contract.key, r.provider_key)
+    replay = r.replay and carried
+    return Taken(
+        id=r.id,
+        intent_id=r.intent_id,
+        operation=r.operation,
+        token=token,
+        attempt=r.attempt,
+        status=OutboxStatus(r.status),
+        provider_key=r.provider_key,
+        reference=r.reference,
+        replay=replay,
+        request=request,
+        carried=carried,
+        lease_ends=now + lease,
+        send_by=-math.inf if r.memory_left is None else now + r.memory_left,
+        may_send=r.may_send,
+        may_look=r.may_look,
+        begun=replay and replay_first,
+        inline=r.inline,
+        traceparent=r.traceparent,
+        looks=r.looks,
+        ordered=r.ordered,
+        absents=r.absents,
+        quiet_left=r.quiet_left,
+        key_burned=r.key_burned,
+        cancel_sent=r.cancel_sent,
+        server_error=r.server_error,
+        contradicted=r.contradicted,
+        sent_at=r.sent_at,
+        earlier_keys=tuple(r.earlier_keys),
+        later_keys=tuple(r.later_keys),
+        asked_at=r.asked_at,
+    )
 
 
 # A subquery that gives one value, because a join would read the ledger whole.

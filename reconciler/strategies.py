@@ -93,6 +93,7 @@ def may_ever_cancel(contract: Contract, taken: Taken) -> bool:
         and "cancel_by_key" in order(contract)
         and taken.status is OutboxStatus.UNKNOWN
         and not taken.inline
+        and taken.carried
         and not taken.contradicted
         # Without tombstones nothing stops what the provider itself takes up later.
         and (contract.cancel.tombstones or not may_act_late(contract, taken))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from idem.outbox.contract import KeyRule
+from idem.outbox.contract import FrozenRequest, KeyRule
 from idem.outbox.errors import Unrenderable
+from idem.outbox.providers.forms import MEDIA_TYPES
 from idem.outbox.providers.template import check_header, fill
 
 HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -67,3 +69,29 @@ def body(content: Any, rule: KeyRule, provider_key: str) -> Any:
     if content.get(rule.name, provider_key) != provider_key:
         raise Unrenderable(f"the member {rule.name!r} carries the provider key and is set by idem alone")
     return {**content, rule.name: provider_key}
+
+
+def carried(request: FrozenRequest, rule: KeyRule, provider_key: str) -> bool:
+    """Whether a request that was frozen earlier carries the key where the contract of now expects it.
+
+    Where it does not, the provider has not learned this key from it: a second send would be executed, and nothing that
+    is found under the key, or not found, speaks of this request.
+    """
+    match rule.carrier:
+        case "argument":
+            return True
+        case "header":
+            return rule.name is not None and request.headers.get(rule.name.lower()) == provider_key
+        case "body":
+            if request.headers.get("content-type") != MEDIA_TYPES["json"]:
+                return f"{rule.name}={provider_key}".encode() in request.body.split(b"&")
+            content = json.loads(request.body) if request.body else None
+            return isinstance(content, dict) and content.get(rule.name) == provider_key
+        case "none":
+            return False
+
+
+def named(request: FrozenRequest, provider_key: str) -> bool:
+    """Whether a request names the key anywhere, as its reference perhaps."""
+    text = provider_key.encode()
+    return text in request.body or provider_key in request.path or provider_key in "\n".join(request.headers.values())

@@ -56,6 +56,10 @@ class EventLookup:
     slack: float = SLACK
     kinds: Kinds | None = None
 
+    def concerns(self, question: Question) -> bool:
+        """Events name a key that the request has named."""
+        return question.named
+
     def request(self, question: Question) -> FrozenRequest | None:
         """The request to make; None for a call that sent nothing, whose events are gone, or that `types` knows not.
 

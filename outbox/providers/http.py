@@ -237,7 +237,7 @@ class HttpProvider:
         made: list[tuple[Way, FrozenRequest]] = []
         for way in ways:
             try:
-                request = None if way is None else way.request(question)
+                request = way.request(question) if way is not None and way.concerns(question) else None
             except Unrenderable:  # a reference that fits into no path
                 continue
             if way is not None and request is not None:

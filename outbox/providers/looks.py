@@ -50,6 +50,10 @@ class Facts:
 class Way(Protocol):
     """A way to ask about one call: a GET, and how its answer is read."""
 
+    def concerns(self, question: Question) -> bool:
+        """Whether the provider can know the call by what this way asks for: the frozen request may lack it."""
+        ...
+
     def request(self, question: Question) -> FrozenRequest | None:
         """The request to make, None if the row lacks what the question needs. Raises Unrenderable."""
         ...
@@ -89,6 +93,10 @@ class Lookup:
     page: Paging | None = None
     slack: float = SLACK
     kinds: Kinds | None = None
+
+    def concerns(self, question: Question) -> bool:
+        """By key: where the contract of now has the key. By reference: where the request names it at all."""
+        return question.carried if self.by == "key" else question.named if self.by == "reference" else True
 
     def request(self, question: Question) -> FrozenRequest | None:
         """The request to make, None if the row lacks what the question needs. Raises Unrenderable."""

@@ -12,8 +12,11 @@ with the doubt, so that every replay counts from there too, and what is past it 
 
 from __future__ import annotations
 
+import math
+
 from idem.outbox.change import Row
-from idem.outbox.contract import Contract
+from idem.outbox.contract import Contract, FrozenRequest
+from idem.outbox.providers import carrying
 from idem.outbox.terms import Terms
 
 # For a queued row `c`; %(window)s is the contract's own window (`Contract.memory`).
@@ -45,3 +48,11 @@ def time_left(row: Row, terms: Terms) -> float | None:
         # Whether the caller's own code sends the provider's key is not known here.
         return 0.0
     return memory_left(row.replay_window, row.memory_age, terms.contract if terms.known else None)
+
+
+def send_by(allowed: float, row: Row, request: FrozenRequest, contract: Contract) -> float:
+    """Until when a claimed row may leave, on the boot clock; `allowed` by the times. Never, where lost commits may have
+    sent it before and its request does not carry the key as the contract of now says: nobody would recognise it."""
+    if math.isinf(allowed) or carrying.carried(request, contract.key, row.provider_key):
+        return allowed
+    return -math.inf

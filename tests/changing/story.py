@@ -28,17 +28,19 @@ from idem.cli.doctor.queue import against
 from idem.outbox import operator, tokens, worker
 from idem.outbox.accept import Acceptor
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.decisions import Expired, Replay
+from idem.outbox.decisions import Replay
 from idem.outbox.errors import IdemError
 from idem.outbox.handlers import Handler, HandlerRunner, handler
 from idem.outbox.handlers.handling import Settled
-from idem.reconciler.daemon import Reconciler
 from idem.outbox.settings import ReconcilerSettings
+from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Bank
 
 FAULTS = ("act_then_drop", "act_then_500", "drop_before_acting", "500_before_acting", "503", "429", "422_before_acting",
           "401", "decline", "pending", "pending_then_declined", "broken_body")  # fmt: skip
+STEPS = ("accept", "accept", "accept", "work", "work", "work", "work", "work", "die", "reconcile", "reconcile", "sweep",
+         "time", "time", "retry", "cancel", "redrive", "resolve")  # fmt: skip
 DAY = 86400.0
 HANDLED = """
 CREATE TABLE public.told (handler text NOT NULL, intent uuid NOT NULL, number integer NOT NULL);
@@ -111,10 +113,7 @@ class Story:
     # The steps.
 
     async def step(self) -> None:
-        what = self.chance.choice(
-            ["accept"] * 3 + ["work"] * 5 + ["die", "reconcile", "reconcile", "sweep", "time", "time", "retry", "cancel",
-                                             "redrive", "resolve"]
-        )  # fmt: skip
+        what = self.chance.choice(STEPS)
         self.log.append(what)
         await getattr(self, what)()
         await self.hold()

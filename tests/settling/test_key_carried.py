@@ -1,0 +1,152 @@
+"""A request that was frozen under another contract does not carry the key as the one of now says.
+
+The provider has learned no key from it. So it is never sent again under that key, nothing that is not found under the
+key proves anything about it, and no cancel of the key concerns it: a person decides, who sees it at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from fix_spine import BY_ID, KEYED, Spine, lookup
+from producers.application import Application, synced
+from settling import shop
+
+from idem.outbox import operator
+from idem.outbox.contract import CancelRule, Contract, FrozenRequest, KeyRule, LookupRule
+from idem.outbox.errors import Refusal
+from idem.outbox.providers.carrying import carried, named
+from idem.outbox.providers.http import HttpProvider
+
+KEY = "0190aaaa-0000-7000-8000-000000000001"
+UNKEYED = replace(KEYED, key=KeyRule(), lookup=LookupRule(by_id=True), on_unsettleable="operator")
+MISNAMED = replace(KEYED, key=replace(KEYED.key, name="x-request-id"))
+
+
+def under(spine: Spine, contract: Contract) -> None:
+    shop.use(spine, contract, lookups=False)
+    ways = (BY_ID, lookup("key")) if contract.lookup.possible else (BY_ID,)
+    provider = spine.catalogue.providers["keyed"]
+    assert isinstance(provider, HttpProvider)
+    changed = replace(provider, contract=replace(provider.contract, lookup=contract.lookup), lookups=ways)
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+
+
+async def lost(spine: Spine, contract: Contract, *, by_sql: bool = False) -> UUID:
+    """A payment that the bank has made under this contract, and whose answer did not arrive."""
+    if by_sql:
+        # Accepted while the contract still has its key, and rendered when it has none.
+        synced(spine.url, spine.catalogue)
+        intent = Application(spine.url).accepted()
+    under(spine, contract)
+    if not by_sql:
+        intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    return intent
+
+
+async def much_later(spine: Spine) -> None:
+    for seconds in (60, 200, 600, 4000, 4000, 90000):
+        await spine.advance(seconds)
+        await spine.reconcile(hasten=True)
+        await spine.work()
+
+
+@pytest.mark.parametrize("by_sql", [False, True], ids=["by the library", "by SQL"])
+@pytest.mark.parametrize("before", [UNKEYED, MISNAMED], ids=["no key", "another header"])
+async def test_it_is_neither_sent_again_nor_believed_absent(spine: Spine, before: Contract, by_sql: bool) -> None:
+    intent = await lost(spine, before, by_sql=by_sql)
+    under(spine, KEYED)
+    await spine.advance(10)
+    await spine.reconcile()
+    assert await spine.letters(intent) == ["not_settleable"], "nothing can settle it, and a person hears it at once"
+    await much_later(spine)
+    assert len(shop.sends(spine)) == 1
+    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+
+
+async def test_a_cancel_of_the_key_proves_nothing(spine: Spine) -> None:
+    intent = await lost(spine, UNKEYED)
+    key = replace(KEYED.key, replay="success_only")
+    shop.use(spine, replace(KEYED, key=key, cancel=CancelRule(tombstones=True)), lookups=False)
+    await much_later(spine)
+    assert (shop.cancels(spine), len(shop.sends(spine))) == (0, 1)
+    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+
+
+async def test_a_redrive_is_refused_and_says_why(spine: Spine) -> None:
+    intent = await lost(spine, MISNAMED)
+    under(spine, KEYED)
+    await spine.advance(300)
+    version = (await spine.one("SELECT version FROM idem.intents"))["version"]
+    async with spine.database.connection() as connection:
+        with pytest.raises(Refusal, match="does not carry the key where the provider's contract expects it now"):
+            await operator.redrive(connection, spine.catalogue, intent, by="ann", reason="r", version=version)
+
+
+async def test_what_lost_commits_may_have_sent_is_not_sent_again(spine: Spine) -> None:
+    under(spine, MISNAMED)
+    intent = spine.accepted()
+    await spine.all("UPDATE idem.outbox SET doubted_since = statement_timestamp() RETURNING id")
+    under(spine, KEYED)
+    await spine.work()
+    await spine.advance(10)
+    await spine.work()
+    assert shop.sends(spine) == []
+    under(spine, MISNAMED)
+    await spine.advance(60)
+    await spine.work()
+    assert len(shop.sends(spine)) == 1, "under the contract that it was made for it goes on"
+    assert (await spine.key(intent))["state"] == "completed"
+
+
+async def test_a_look_by_reference_asks_for_what_the_request_names(spine: Spine) -> None:
+    """The operation begins to send our reference: what was sent before has none, and is not found by it."""
+    intent = await lost(spine, replace(UNKEYED, key=KeyRule()))
+    provider = spine.catalogue.providers["keyed"]
+    assert isinstance(provider, HttpProvider)
+    contract = replace(UNKEYED, lookup=LookupRule(by_reference=True, by_id=True, horizon=10, agree=2))
+    changed = replace(provider, contract=contract, lookups=(lookup("reference"),))
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    await much_later(spine)
+    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    assert await spine.letters(intent) == ["not_settleable"]
+
+
+def request(body: bytes = b"", media: str = "application/json", **headers: str) -> FrozenRequest:
+    return FrozenRequest("POST", "/payments", {"content-type": media, **headers}, body)
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("rule", "sent", "expected"),
+    [
+        (KeyRule("header", "Idempotency-Key", "stored"), request(**{"idempotency-key": KEY}), True),
+        (KeyRule("header", "Idempotency-Key", "stored"), request(**{"x-key": KEY}), False),
+        (KeyRule("header", "Idempotency-Key", "stored"), request(**{"idempotency-key": "other"}), False),
+        (KeyRule("body", "ref", "stored"), request(b'{"ref":"%s"}' % KEY.encode()), True),
+        (KeyRule("body", "ref", "stored"), request(b'{"in":{"ref":"%s"}}' % KEY.encode()), False),
+        (KeyRule("body", "ref", "stored"), request(b'{"other":"%s"}' % KEY.encode()), False),
+        (KeyRule("body", "ref", "stored"), request(b'["%s"]' % KEY.encode()), False),
+        (KeyRule("body", "ref", "stored"), request(b""), False),
+        (KeyRule("body", "ref", "stored"), request(b"a=1&ref=%s" % KEY.encode(), FORM), True),
+        (KeyRule("body", "ref", "stored"), request(b"a=1&xref=%s" % KEY.encode(), FORM), False),
+        (KeyRule("argument", None, "stored"), request(), True),
+        (KeyRule(), request(**{"idempotency-key": KEY}), False),
+    ],
+)
+def test_where_a_request_carries_the_key(rule: KeyRule, sent: FrozenRequest, expected: bool) -> None:
+    assert carried(sent, rule, KEY) is expected
+
+
+def test_where_a_request_names_the_key() -> None:
+    assert named(request(b'{"a":"x %s y"}' % KEY.encode()), KEY)
+    assert named(FrozenRequest("POST", f"/payments/{KEY}", {}, b""), KEY)
+    assert named(request(**{"x-key": KEY}), KEY)
+    assert not named(request(b'{"a":1}'), KEY)

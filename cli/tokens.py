@@ -39,7 +39,8 @@ def create(
 
     All tokens of a tenant are one caller: they share its keys, its answers and its limits. A program sees, repeats and
     cancels what another one of the same tenant asked for, and two that use the same key for one operation are one wish.
-    Programs that must not share keys get a tenant each.
+    Programs that must not share keys get a tenant each, or the operation says `key_owner = "label"`: then a key belongs
+    to the tokens with the label of the one that sent it. A new token for the same program keeps its label.
     """
     from idem.outbox.tokens import check_label, check_tenant
 

@@ -1,12 +1,14 @@
 """Fingerprints that say how they were composed, so that a key is compared by the rules that it was accepted under.
 
-`v1:` is over the whole request, `v1-without["/at"]:` over what is left without these members. An operation may change
-which members it leaves out while keys are open or answered: a retry is then composed as the stored one was.
+`v1:` is over the whole request, `v1-without["/at"]:` over what is left without these members, and `v1-of-…` says whose
+key it is, beside the tenant's: of those callers alone who have this label. An operation may change which members it
+leaves out, and whose its keys are, while keys are open or answered: a retry is then composed as the stored one was.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,7 @@ from typing import Any, Final
 from idem.outbox import keys, pointer
 from idem.outbox.canonical import canonical
 
-COMPOSED: Final = re.compile(r"v1(?:-without(\[.*\]))?:[0-9a-f]{64}", re.DOTALL)
+COMPOSED: Final = re.compile(r"v1(?:-of-([0-9a-f]{32}))?(?:-without(\[.*\]))?:[0-9a-f]{64}", re.DOTALL)
 
 
 def of(
@@ -24,12 +26,16 @@ def of(
     left_out: Sequence[str] = (),
     path: str | None = None,
     query: str | Mapping[str, Any] | None = None,
+    *,
+    owner: str | None = None,
 ) -> str:
-    """The fingerprint of a request without the members that the JSON pointers name. Raises BodyInvalid."""
-    plain = keys.fingerprint(operation, without(body, left_out), path, query)
-    if not left_out:
-        return plain
-    return f"v1-without{canonical(sorted(set(left_out))).decode()}{plain.removeprefix('v1')}"
+    """The fingerprint of a request without the members that the JSON pointers name. Raises BodyInvalid.
+
+    `owner`: the label of those callers whose key alone it is; None: it is the tenant's.
+    """
+    digest = keys.fingerprint(operation, without(body, left_out), path, query).removeprefix("v1")
+    rule = f"-without{canonical(sorted(set(left_out))).decode()}" if left_out else ""
+    return f"v1{'' if owner is None else f'-of-{_named(owner)}'}{rule}{digest}"
 
 
 def left_out(stored: str) -> tuple[str, ...] | None:
@@ -37,15 +43,35 @@ def left_out(stored: str) -> tuple[str, ...] | None:
     found = COMPOSED.fullmatch(stored)
     if found is None:
         return None
-    return tuple(json.loads(found[1])) if found[1] else ()
+    return tuple(json.loads(found[2])) if found[2] else ()
+
+
+def is_anothers(stored: str, caller: str | None) -> bool:
+    """Whether a stored fingerprint is of other callers' key than of those with this label (None: without one)."""
+    found = COMPOSED.fullmatch(stored)
+    return found is not None and found[1] is not None and (caller is None or found[1] != _named(caller))
 
 
 def is_of(
-    stored: str, operation: str, body: Any, path: str | None = None, query: str | Mapping[str, Any] | None = None
+    stored: str,
+    operation: str,
+    body: Any,
+    path: str | None = None,
+    query: str | Mapping[str, Any] | None = None,
+    *,
+    caller: str | None = None,
 ) -> bool:
-    """Whether a request is the one of a stored fingerprint, composed as that was."""
+    """Whether a request is the one of a stored fingerprint, composed as that was; `caller`: the label of who asks."""
     rule = left_out(stored)
-    return rule is not None and of(operation, body, rule, path, query) == stored
+    if rule is None or is_anothers(stored, caller):
+        return False
+    owner = caller if stored.startswith("v1-of-") else None
+    return of(operation, body, rule, path, query, owner=owner) == stored
+
+
+def _named(label: str) -> str:
+    # As long as it takes to tell labels apart; the text itself may be 200 characters of anything.
+    return hashlib.sha256(label.encode()).hexdigest()[:32]
 
 
 def without(params: Any, pointers: Sequence[str]) -> Any:

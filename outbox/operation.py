@@ -107,7 +107,8 @@ class Operation:
     `interim` renders what the client is told meanwhile. `kind`: who causes the effect. Inline only: `lease` is how long
     the caller holds the call without a renewal, which comes every third of it; for `renew_for` from its beginning it is
     renewed at the most, so that a caller that hangs does not hold it for ever. `answer_version` is sent and stored
-    with each answer.
+    with each answer. `key_owner = "label"`: a key that came with a token belongs to the tokens with its label, and not
+    to the tenant's other ones.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Operation:
     while_running: Literal["conflict", "accepted"] = "conflict"
     after_expiry: Literal["new", "refuse"] = "new"
     fingerprint_without: tuple[str, ...] = ()
+    key_owner: Literal["tenant", "label"] = "tenant"
     card_data: Literal["refuse", "allow"] = "refuse"
     schema: Mapping[str, Any] = field(default_factory=dict)
     answer_statuses: tuple[int, ...] = (201, 402)

@@ -39,6 +39,8 @@ class Prepared:
     request: FrozenRequest
     traceparent: str | None = None
     query: str | None = None
+    caller: str | None = None
+    """The label of the token that it came with; None: it came from the tenant itself, by the library."""
 
     @property
     def params(self) -> Any:
@@ -48,11 +50,14 @@ class Prepared:
     def as_stored(self, decided: object) -> Prepared | None:
         """The same request with the fingerprint that its key was accepted with; None: it is another, or none was.
 
-        The operation may leave out other members now. What was accepted is compared by the rules of that time (P3).
+        The operation may leave out other members now, or give its keys to others. What was accepted is compared by the
+        rules of that time (P3).
         """
         if not isinstance(decided, Mismatch) or decided.fingerprint == self.fingerprint:
             return None
-        if not fingerprints.is_of(decided.fingerprint, self.operation.name, self.params, query=self.query):
+        if not fingerprints.is_of(
+            decided.fingerprint, self.operation.name, self.params, query=self.query, caller=self.caller
+        ):
             return None
         return dataclasses.replace(self, fingerprint=decided.fingerprint)
 
@@ -68,8 +73,10 @@ def prepare(
     params: Any,
     query: str | None = None,
     traceparent: str | None = None,
+    caller: str | None = None,
 ) -> Prepared:
-    """Everything about one request. `key` has been parsed; `secret` is the installation's.
+    """Everything about one request. `key` has been parsed; `secret` is the installation's; `caller` is the label of the
+    token that it came with.
 
     Raises BodyInvalid (no exact JSON), ParamsInvalid (refused by the operation), Unrenderable (no provider request
     can be made of it) and ConfigError (no such operation).
@@ -87,12 +94,13 @@ def prepare(
             ]
         )
     provider = providers[known.provider]
+    owner = caller if known.key_owner == "label" else None
     provider_key = keys.provider_key(secret, tenant, operation, key, step=1, generation=1)
     return Prepared(
         tenant=tenant,
         operation=known,
         key=key,
-        fingerprint=fingerprints.of(operation, params, known.fingerprint_without, query=query),
+        fingerprint=fingerprints.of(operation, params, known.fingerprint_without, query=query, owner=owner),
         written=json.dumps(params, ensure_ascii=False, allow_nan=False),
         label=known.label(params),
         provider=provider,
@@ -100,6 +108,7 @@ def prepare(
         request=_frozen(known, provider, params, str(provider_key)),
         traceparent=tracing.valid(traceparent),
         query=query,
+        caller=caller,
     )
 
 

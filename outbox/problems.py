@@ -108,8 +108,9 @@ _ALL: Final = (
     ),
     Problem(
         "key_reused", 422, "Idempotency-Key is already used",
-        "This key was used for other content. The first request stands as it is, this one did nothing. (With the "
-        "profile `stripe` the status is 400.)",
+        "This key was used for other content, or, where the operation says `key_owner = \"label\"`, with a token of "
+        "another label. The first request stands as it is, this one did nothing. (With the profile `stripe` the status "
+        "is 400.)",
         "Will get the same answer. Use a new key for a new wish; send a retry with exactly the first content.",
     ),
     Problem(

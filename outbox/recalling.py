@@ -33,6 +33,8 @@ class Retry:
     query: str | Mapping[str, Any] | None = None
     raw: str | None = None
     """The fingerprint of a body that is no JSON; `body` is None then."""
+    caller: str | None = None
+    """The label of the token that it came with."""
 
     def place(self, fingerprint: str) -> Wish:
         """Where it stands in the tables."""
@@ -42,7 +44,7 @@ class Retry:
         """Whether it is the request of a stored fingerprint."""
         if self.raw is not None:
             return self.raw == fingerprint
-        return fingerprints.is_of(fingerprint, self.operation, self.body, self.path, self.query)
+        return fingerprints.is_of(fingerprint, self.operation, self.body, self.path, self.query, caller=self.caller)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ def build(
         while_running=settings.while_running,
         after_expiry=settings.after_expiry,
         fingerprint_without=tuple(settings.fingerprint_without),
+        key_owner=settings.key_owner,
         card_data=settings.card_data,
         schema=settings.params,
         answer_statuses=tuple(

@@ -164,6 +164,11 @@ class OperationSettings(Section):
         description="JSON pointers to members of the params that a retry may change, as /client_time; they are left "
         "out of the fingerprint. Default none.",
     )
+    key_owner: Literal["tenant", "label"] = Field(
+        default="tenant",
+        description='Whose a key is that came over HTTP: "tenant" (default): of all tokens of the tenant; "label": of '
+        "the tokens with the same label as the one that sent it, and any other hears 422 key_reused.",
+    )
     card_data: Literal["refuse", "allow"] = Field(
         default="refuse",
         description='Whether params that look like a card number or its security code are refused: "refuse" '

@@ -9,6 +9,7 @@ from email.utils import format_datetime
 from typing import Any, Final, Literal, assert_never
 from uuid import UUID
 
+from idem.outbox import fingerprints
 from idem.outbox.decisions import (
     Accepted,
     Expired,
@@ -29,6 +30,8 @@ JSON: Final = "application/json"
 SOON: Final = 1.0
 OPERATORS_TIME: Final = 3600.0
 """Seconds until a client that waits for a person may ask again."""
+
+ANOTHERS: Final = "This key was used by another program of your account: its token has another label."
 
 STEPS: Final[Mapping[str, str]] = {
     "unfrozen": "queued",
@@ -53,11 +56,13 @@ OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the client asked for: the operation, whether it is the profile of Stripe, and how long it has waited."""
+    """What the client asked for: the operation, whether it is the profile of Stripe, how long it has waited, and who it
+    is by the label of its token."""
 
     operation: Operation
     profile: Literal["ietf", "stripe"]
     waited: int | None = None
+    caller: str | None = None
 
 
 def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Answer:
@@ -92,9 +97,11 @@ def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Answer:
                 asked, "not_executed", "It is proven that nothing happened. The same request with the same key, sent "
                 "again, is done.", intent, SOON,
             )  # fmt: skip
-        case Mismatch(intent):
+        case Mismatch(intent, stored):
+            anothers = fingerprints.is_anothers(stored, asked.caller)
             raise _problem(
-                asked, "key_reused", "This key was used for a request with other content.", intent,
+                asked, "key_reused", ANOTHERS if anothers else "This key was used for a request with other content.",
+                intent,
                 status=400 if asked.profile == "stripe" else None,
             )  # fmt: skip
         case Expired(intent):

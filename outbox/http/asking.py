@@ -90,7 +90,7 @@ class Asking:
             return await HEAVY.run(caller.tenant, len(said.body), lambda: prepare(
                 self._catalogue.operations, self._catalogue.providers, secret, tenant=caller.tenant,
                 operation=operation.name, key=said.key, params=reading.params(said.body, values), query=query,
-                traceparent=trace,
+                traceparent=trace, caller=caller.label,
             ))  # fmt: skip
         except BodyInvalid as error:
             raise reading.body_problem(error) from None

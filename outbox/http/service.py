@@ -81,7 +81,8 @@ class Service:
         if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
             place = (caller.tenant, name, said.key, fingerprint)
             end, waited = await self._wait(request, place, seconds), int(seconds)
-        asked = Asked(operation or self._catalogue.cautious(name, "").operation, self._settings.profile, waited)
+        known = operation or self._catalogue.cautious(name, "").operation
+        asked = Asked(known, self._settings.profile, waited, caller.label)
         return response(answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying)))
 
     async def _decided(self, request: Request, caller: Caller, name: str, said: Said) -> tuple[End, str]:
@@ -190,7 +191,7 @@ class Service:
 
         Raises `refused` where the key is new, and for a body that is no JSON.
         """
-        retry = Retry(caller.tenant, name, said.key, None, query=reading.query(request))
+        retry = Retry(caller.tenant, name, said.key, None, query=reading.query(request), caller=caller.label)
         known = self._catalogue.operations.get(name)
         try:
             found = await self._store.recall(retry, known, lambda stored: self._asking.is_of(stored, said, retry))

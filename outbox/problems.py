@@ -188,6 +188,12 @@ _ALL: Final = (
         "Without a secret nothing can be verified, so nothing is taken.",
         "Is taken once a secret is configured.",
     ),
+    Problem(
+        "too_many_bodies", 503, "Too many webhooks are on their way at once",
+        "Their bodies take all the memory there is for bodies whose signature is not checked yet; this one had been on "
+        "its way the longest. Nothing of it was kept.",
+        "Safe after `Retry-After`.",
+    ),
 )  # fmt: skip
 
 PROBLEMS: Final = {problem.code: problem for problem in _ALL}

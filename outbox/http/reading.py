@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from idem.outbox import canonical, keys
 from idem.outbox.errors import BodyInvalid, KeyInvalid
+from idem.outbox.http import memory
 from idem.outbox.http.problems import ProblemError
 from idem.outbox.providers import tracing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from idem.outbox.http.memory import Held
 
 JSON_TYPE: Final = re.compile(r"application/(json|[a-z0-9!#$&^_.+-]{1,100}\+json)", re.IGNORECASE)
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
@@ -92,36 +95,51 @@ def is_form(content_type: str) -> bool:
 
 
 async def body(
-    request: Request, limit: int, seconds: float, late: ProblemError, more: Callable[[], Awaitable[int]] | None = None
+    request: Request,
+    limit: int,
+    seconds: float,
+    late: ProblemError,
+    more: Callable[[], Awaitable[int]] | None = None,
+    held: Held | None = None,
 ) -> bytes:
     """The bytes of the body. `more` is asked once, by a body that is larger than `limit`: the limit that holds for it.
 
-    What is larger than its limit is read and forgotten, up to `READ_AWAY`. Raises ProblemError: `body_too_large`, and
-    `late` when it takes longer than `seconds`. Raises ClientDisconnect if its client went away.
+    What is larger than its limit is read and forgotten, up to `READ_AWAY`. `held` counts what is kept of it. Raises
+    ProblemError: `body_too_large`, `late` when it takes longer than `seconds`, and what `held` raises. Raises
+    ClientDisconnect if its client went away.
     """
     allowed = limit
     said = request.headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > READ_AWAY:
         raise too_large(allowed, close=True)
-    parts: list[bytes] = []
+    # A list of parts would take many times their bytes where they come one by one.
+    kept = bytearray()
     size = 0
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as clock:
+            if held is not None:
+                held.watch(clock)
             async for part in request.stream():
                 size += len(part)
                 if size > limit and more is not None:
                     limit, more = await more(), None
                 if size <= limit:
-                    parts.append(part)
+                    if held is not None:
+                        held.add(len(part))
+                    kept += part
                 elif size > READ_AWAY:
                     break
                 else:
-                    parts.clear()
+                    kept.clear()
+                    if held is not None:
+                        held.drop()
     except TimeoutError:
-        raise late from None
+        raise (late if held is None or not held.gave_way else memory.full()) from None
     if size > limit:
         raise too_large(allowed, close=size > READ_AWAY)
-    return b"".join(parts)
+    if held is not None:
+        held.complete()
+    return bytes(kept)
 
 
 def too_large(allowed: int, *, close: bool = False) -> ProblemError:

@@ -33,3 +33,9 @@ class EndpointSettings(Section):
         le=2_097_152,
         description="Largest body of an event in bytes; default 1 MiB, ten times what providers send; at most 2 MiB.",
     )
+    max_unverified: int = Field(
+        default=33_554_432,
+        ge=2_097_152,
+        description="Bytes of bodies that one process holds at once before it has checked their signatures; default "
+        "32 MiB, at least 2 MiB. Beyond it, the body that has been on its way the longest gets 503.",
+    )

@@ -1,7 +1,8 @@
 """The endpoint for providers' events over HTTP. Nothing that a sender can do is answered with a 500.
 
 401 for what fails verification, 413 and 415 before that, 400 for what does not come in time or is signed and still
-unreadable, 404 for another address, 503 where no secret is configured or the database cannot answer. 2xx is said after
+unreadable, 404 for another address, 503 where no secret is configured, the database cannot answer or too many bodies
+are on their way. 2xx is said after
 the commit, and for every event that is genuine: a provider switches off an endpoint that refuses some.
 """
 
@@ -27,6 +28,7 @@ from idem.outbox.http.answers import JSON
 from idem.outbox.http.app import alive, route
 from idem.outbox.http.deciding import Store
 from idem.outbox.http.heavy import HEAVY
+from idem.outbox.http.memory import Held, Memory
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
 from idem.outbox.http.webhook_settings import EndpointSettings
@@ -70,6 +72,7 @@ class _Desk:
         self._settings = settings
         self._store = Store(database, settings.timeout)
         self._renderer = Renderer()
+        self._memory = Memory(settings.max_unverified)
 
     async def take(self, request: Request) -> Response:
         """One delivery. Raises ProblemError."""
@@ -79,11 +82,12 @@ class _Desk:
         named = provider if provider in self._catalogue.providers else "unknown"
         try:
             endpoint(self._catalogue, provider, account)
-            body = await self._body(request)
-            headers = request.headers.raw
-            deliveries = await HEAVY.run(f"webhooks {provider}/{account}", len(body), lambda: verified(
-                self._catalogue, provider, account, headers, body, received
-            ))  # fmt: skip
+            with self._memory.held() as held:
+                body = await self._body(request, held)
+                headers = request.headers.raw
+                deliveries = await HEAVY.run(f"webhooks {provider}/{account}", len(body), lambda: verified(
+                    self._catalogue, provider, account, headers, body, received
+                ))  # fmt: skip
         except NotTaken as error:
             telemetry.webhook_refused(named, error.reason)
             raise _problem(error) from None
@@ -108,13 +112,13 @@ class _Desk:
         ]
         return Response(encoded(told[0] if len(told) == 1 else {"events": told}), wanted.status, media_type=JSON)
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, held: Held) -> bytes:
         if reading.is_form(request.headers.get("content-type", "")):
             reading.check_coding(request)
         else:
             reading.check_media_type(request)
         late = ProblemError("webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"})
-        return await reading.body(request, self._settings.max_body, self._settings.read_timeout, late)
+        return await reading.body(request, self._settings.max_body, self._settings.read_timeout, late, held=held)
 
 
 def _problem(error: NotTaken) -> ProblemError:

@@ -11,6 +11,7 @@ from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
 from idem.outbox.http.app import application as served
+from idem.outbox.http.memory import Held, Memory, full
 from idem.outbox.http.problems import ProblemError
 from idem.outbox.http.responses import response
 from idem.outbox.http.webhook_settings import EndpointSettings
@@ -63,29 +64,46 @@ class Mounted:
         self._catalogue = catalogue
         self._settings = settings
         self._app: Any = None
+        self._memory = Memory(settings.max_unverified)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
         try:
-            async with asyncio.timeout(self._settings.read_timeout):
-                messages = await self._read(receive)
-        except TimeoutError:
-            late = ProblemError("webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"})
-            await response(late.answer())(scope, receive, send)
+            with self._memory.held() as held:
+                messages = await self._read(receive, held)
+                told = await self._elsewhere(self._answer(scope, messages))
+        except ProblemError as problem:
+            await response(problem.answer())(scope, receive, send)
             return
-        for message in await self._elsewhere(self._answer(scope, messages)):
+        for message in told:
             await send(message)
 
-    async def _read(self, receive: Any) -> list[Any]:
-        """What the sender says, as far as it may be of use: one byte more than allowed says that it is too much."""
-        messages, size, more = [], 0, True
-        while more and size <= self._settings.max_body:
-            message = await receive()
-            messages.append(message)
-            size += len(message.get("body", b""))
-            more = message.get("more_body", False)
-        return messages
+    async def _read(self, receive: Any, held: Held) -> list[Any]:
+        """What the sender says, as far as it may be of use: one byte more than allowed says that it is too much.
+
+        Raises ProblemError.
+        """
+        kept, others, more = bytearray(), [], True
+        try:
+            async with asyncio.timeout(self._settings.read_timeout) as clock:
+                held.watch(clock)
+                while more and len(kept) <= self._settings.max_body:
+                    message = await receive()
+                    part = message.get("body", b"")
+                    held.add(len(part))
+                    kept += part
+                    more = message.get("more_body", False)
+                    if message["type"] != "http.request":
+                        others.append(message)
+        except TimeoutError:
+            if held.gave_way:
+                raise full() from None
+            raise ProblemError(
+                "webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"}
+            ) from None
+        held.complete()
+        return [{"type": "http.request", "body": bytes(kept), "more_body": more or bool(others)}, *others]
 
     async def _answer(self, scope: Any, messages: list[Any]) -> list[Any]:
         if self._app is None:

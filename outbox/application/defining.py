@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from idem.outbox import durations, pointer
+from idem.outbox.application import recursion
 from idem.outbox.configuration import Configuration, declared
 from idem.outbox.configuration.complaints import Complaints
 from idem.outbox.configuration.consistency import check_operation, check_together
@@ -162,6 +163,13 @@ class Definition:
             raise ConfigError(f"{where}: an inline operation is called by your own code: leave request= out")
         if not self.provider and self._request is not None:
             raise ConfigError(f"{where}: there is a request, but no provider to send it to: say provider=")
+
+        if twice := recursion.forks(self._schema()):
+            raise ConfigError(
+                f"{where}: the type of the params has itself inside in a union of types that take the same values "
+                f"({' and '.join(twice)}), so that a client's params are checked twice as long with each level. Tell "
+                "the types apart with Field(discriminator=…)"
+            )
 
     def _examine(self, found: Configuration) -> tuple[OperationSettings, str]:
         complaints = Complaints({}, {})

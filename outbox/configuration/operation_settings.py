@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from idem.outbox import canonical, pointer
-from idem.outbox.configuration.validation import check_schema
+from idem.outbox.configuration.schema_checks import check_schema
 from idem.outbox.errors import BodyInvalid, Unrenderable
 from idem.outbox.providers import template
 from idem.outbox.providers.carrying import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
@@ -102,7 +102,8 @@ class OperationSettings(Section):
     )
     params: dict[str, Any] = Field(
         default_factory=dict,
-        description="JSON Schema (Draft 2020-12) of the params; default anything, which is asking for dead letters.",
+        description="JSON Schema (Draft 2020-12) of the params; default anything, which is asking for dead letters. "
+        "Patterns have no look-around and no references back, and count to 1000 at most.",
     )
     label: str | None = Field(
         default=None, description='Text for people, from the params, as "order {order}"; default none. No card data.'

@@ -5,70 +5,50 @@ jsonschema is loaded by the first schema: an application whose params are pydant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final
 
-from idem.outbox import pointer, storable
+from idem.outbox import pointer
+from idem.outbox.configuration.schema_checks import references, told
+from idem.outbox.configuration.steps import Steps, TooCostly
 from idem.outbox.errors import ParamsInvalid
-
-if TYPE_CHECKING:
-    from jsonschema import SchemaError, ValidationError
 
 MAX_PROBLEMS: Final = 20
 
-
-def check_schema(schema: Any) -> None:
-    """Raises ValueError unless it is a usable JSON Schema, its own references resolved."""
-    from jsonschema import Draft202012Validator, SchemaError
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
-
-    try:
-        Draft202012Validator.check_schema(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
-    except SchemaError as error:
-        raise ValueError(f"{pointer.render(error.absolute_path) or 'the top'}: {_told(error)}") from None
-    resolver = Registry().with_resource("", DRAFT202012.create_resource(schema)).resolver("")
-    for reference in _references(schema):
-        if not reference.startswith("#"):
-            raise ValueError(f"the reference {reference!r} leaves the schema; put what it needs under $defs")
-        try:
-            resolver.lookup(reference)
-        except Unresolvable:
-            raise ValueError(f"the reference {reference!r} leads nowhere in the schema") from None
+TOO_COSTLY: Final = (
+    "checking this takes too many steps: it has too many values for the alternatives of the operation's schema. Send "
+    "less at once; the schema can have fewer alternatives, or tell them apart by a property"
+)
+TOO_DEEP: Final = "this is nested too deeply for the operation's schema"
 
 
 def validator(schema: Any) -> Callable[[Any], None]:
-    """A function that raises ParamsInvalid, with JSON pointers, for params that the schema refuses."""
-    from referencing import Registry
+    """A function that raises ParamsInvalid, with JSON pointers, for params that the schema refuses.
 
-    from idem.outbox.configuration.schema_keywords import Validator
+    Params that cost more steps than they may (`steps`) are refused too. Inside `steps.at_once` the function raises
+    NotAtOnce.
+    """
+    if not schema:
+        return lambda params: None
+    from idem.outbox.configuration.schema_judging import Judge, Plan, Teller, named
+    from idem.outbox.configuration.schema_keywords import KEYWORDS
 
-    compiled = Validator(schema, registry=Registry())
+    plan = Plan(schema, KEYWORDS, references(schema))
 
     def validate(params: Any) -> None:
-        problems = sorted(
-            (pointer.render(error.absolute_path), _told(error))
-            for _, error in zip(range(MAX_PROBLEMS), compiled.iter_errors(params), strict=False)
-        )
-        if problems:
-            raise ParamsInvalid(problems)
+        problems: list[tuple[str, str]] = []
+        try:
+            value, count = named(params)
+            judge = Judge(plan, Steps(count))
+            if judge.holds(schema, value):
+                return
+            for error in islice(Teller(judge).descend(value, schema), MAX_PROBLEMS):
+                problems.append((pointer.render(error.path), told(error)))
+        except TooCostly:
+            problems = problems or [("", TOO_COSTLY)]
+        except RecursionError:
+            problems = problems or [("", TOO_DEEP)]
+        raise ParamsInvalid(sorted(problems))
 
     return validate
-
-
-def _told(error: ValidationError | SchemaError) -> str:
-    return storable.text(error.message, 300)
-
-
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, dict):
-        for name, item in schema.items():
-            if name in ("$ref", "$dynamicRef") and isinstance(item, str):
-                yield item
-            # What stands in these is data, not schema.
-            elif name not in ("const", "enum", "default", "examples"):
-                yield from _references(item)
-    elif isinstance(schema, list):
-        for item in schema:
-            yield from _references(item)

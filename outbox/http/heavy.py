@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from idem.outbox.configuration import steps
 from idem.outbox.http.keyed_lock import KeyedLock
 
 LIGHT: Final = 4096
@@ -35,7 +36,11 @@ class Heavy:
     async def run(self, tenant: str, size: int, work: Callable[[], Made]) -> Made:
         """What `work` makes of a body of `size` bytes; raises what it raises."""
         if size <= LIGHT:
-            return _whole(work)
+            try:
+                with steps.at_once():
+                    return _whole(work)
+            except steps.NotAtOnce:
+                pass  # few bytes, and much work for the operation's schema: begin again in the thread
         async with self._turns.holding(tenant):
             return await asyncio.get_running_loop().run_in_executor(self._thread(), _whole, work)
 

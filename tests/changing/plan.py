@@ -19,6 +19,7 @@ from idem.outbox.errors import ParamsInvalid, Unrenderable
 from idem.outbox.operation import Answer, Operation
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import KEY_TEXT
+from idem.outbox.settings import SweeperSettings
 
 DAY = 86400.0
 PAYS = "pay.main"
@@ -69,6 +70,9 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "while_running": ("conflict", "accepted"),
     "after_expiry": ("new", "refuse"),
     "completes_when": ("final", "exists"),
+    # Of the whole installation.
+    "kept": (SweeperSettings(), SweeperSettings(evidence_retention=86400, webhook_retention=86400,
+                                                provider_answer_retention=3600, batch=1)),
     "handlers": (("first",), (), ("first", "second"), ("second",)),
 }  # fmt: skip
 

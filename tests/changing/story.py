@@ -15,8 +15,8 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from changing import promises
 from changing.plan import BESIDE, CHOICES, PAYS, Plan
-from fix_api import running
 from fix_restore import MEMORY
 from fix_spine import Spine
 from producers.application import Application, synced
@@ -24,8 +24,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from idem.cli.doctor.queue import against
-from idem.outbox import operator, tokens, worker
+from idem.outbox import operator, worker
 from idem.outbox.accept import Acceptor
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.decisions import Replay
@@ -38,7 +37,7 @@ from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Bank
 
 FAULTS = ("act_then_drop", "act_then_500", "drop_before_acting", "500_before_acting", "503", "429", "422_before_acting",
-          "401", "decline", "pending", "pending_then_declined", "broken_body")  # fmt: skip
+          "401", "decline", "pending", "pending_then_declined", "requires_action", "broken_body")  # fmt: skip
 STEPS = ("accept", "accept", "accept", "work", "work", "work", "work", "work", "die", "reconcile", "reconcile", "sweep",
          "time", "time", "retry", "cancel", "redrive", "resolve")  # fmt: skip
 DAY = 86400.0
@@ -116,16 +115,16 @@ class Story:
         what = self.chance.choice(STEPS)
         self.log.append(what)
         await getattr(self, what)()
-        await self.hold()
+        await promises.hold(self)
 
     async def accept(self) -> None:
         name = PAYS if self.chance.random() < 0.8 else BESIDE
         wish = Wish(name, f"k{len(self.wishes)}", 100 + len(self.wishes))
         self.wishes.append(wish)
         with suppress(IdemError, psycopg.Error):
-            self._ask(wish)
+            self.ask(wish)
 
-    def _ask(self, wish: Wish) -> tuple[int, bytes] | None:
+    def ask(self, wish: Wish) -> tuple[int, bytes] | None:
         """Ask through one of the doors for a transaction of the caller's own; the answer, if there is one yet."""
         if self.chance.random() < 0.4:
             self.log.append("by SQL")
@@ -168,7 +167,7 @@ class Story:
             await one.close()
 
     async def sweep(self) -> None:
-        await Sweeper(self.spine.database, self._now()).run_once()
+        await Sweeper(self.spine.database, self._now(), self.plan["kept"]).run_once()
 
     async def time(self) -> None:
         await self.pass_time(self.chance.choice([10.0, 35.0, 200.0, 700.0, 3600.0, MEMORY / 3, 1.2 * MEMORY]))
@@ -180,11 +179,11 @@ class Story:
 
     async def retry(self) -> None:
         """Clients come again with keys that the database knows and that have not expired."""
-        known = await self._keys()
+        known = await promises.keys(self)
         for wish in self.wishes:
             if known.get((wish.operation, wish.key), "expired") != "expired" and self.chance.random() < 0.6:
                 with suppress(IdemError, psycopg.Error):
-                    self._ask(wish)
+                    self.ask(wish)
 
     async def cancel(self) -> None:
         await self._command(lambda connection, intent, version: operator.cancel(
@@ -201,7 +200,7 @@ class Story:
     async def _resolved(self, connection: Any, intent: UUID, version: int) -> None:
         row = await self.spine.one("SELECT operation, idempotency_key FROM idem.intents WHERE id = %(i)s", i=intent)
         wish = next(w for w in self.wishes if (w.operation, w.key) == (row["operation"], row["idempotency_key"]))
-        if not self._effects(wish):
+        if not promises.effects(self, wish):
             await operator.resolve_failed(connection, self._now(), intent, by="ann", reason="r", version=version)
 
     async def _command(self, command: Callable[[Any, UUID, int], Any]) -> None:
@@ -224,10 +223,10 @@ class Story:
             await self.quiet_work()
             await Reconciler(self.spine.database, self.catalogues[-1], ReconcilerSettings(lease=30), slots=4,
                              margin=1).run_once(hasten=True)  # fmt: skip
-            await self.hold()
+            await promises.hold(self)
             await self.pass_time(seconds)
         await self.sweep()
-        await self.hold()
+        await promises.hold(self)
 
     async def quiet_work(self) -> None:
         for bank in self.banks:
@@ -237,97 +236,3 @@ class Story:
             await one.run_once()
         finally:
             await one.close()
-
-    # What has to hold.
-
-    async def hold(self) -> None:
-        self._pays_once()
-        await self._same_answer()
-        await self._rests()
-
-    async def ended(self) -> None:
-        await self._changes_have_evidence()
-        await self._nothing_is_silent()
-        await self._handlers_once()
-        await self._every_door_gives_it()
-
-    def _effects(self, wish: Wish) -> list[Any]:
-        return [(n, p) for n, bank in enumerate(self.banks) for p in bank.log.effects() if p.amount == wish.amount]
-
-    def _pays_once(self) -> None:
-        for wish in self.wishes:
-            effects = self._effects(wish)
-            assert len(effects) <= 1, f"P2: {wish}: {effects}"
-
-    async def _keys(self) -> dict[tuple[str, str], str]:
-        rows = await self.spine.all("SELECT operation, idempotency_key, state FROM idem.idempotency_keys")
-        return {(row["operation"], row["idempotency_key"]): row["state"] for row in rows}
-
-    async def _same_answer(self) -> None:
-        """P3: what is stored stays as it was seen first."""
-        for row in await self.spine.all(
-            "SELECT operation, idempotency_key, response_status, response_body FROM idem.idempotency_keys"
-            " WHERE state = 'completed'"
-        ):
-            now = row["response_status"], bytes(row["response_body"])
-            first = self.answers.setdefault((row["operation"], row["idempotency_key"]), now)
-            assert first == now, f"P3: {row['idempotency_key']}: {first} became {now}"
-
-    async def _rests(self) -> None:
-        """Rows that came to rest without a letter did so because their client was told to come again."""
-        if not any(plan["retry"] == "client" for plan in self.plans):
-            return
-        for row in await self.spine.all("SELECT intent_id FROM idem.outbox WHERE status = 'held'"):
-            self.may_rest.add(row["intent_id"])
-
-    async def _changes_have_evidence(self) -> None:
-        for row in await self.spine.all(
-            "SELECT n.id, n.idempotency_key, n.state, o.status, (SELECT e.to_status FROM idem.evidence e"
-            " WHERE e.intent_id = n.id AND e.outbox_id = o.id AND e.to_status IS NOT NULL"
-            " ORDER BY e.id DESC LIMIT 1) AS seen FROM idem.intents n JOIN idem.outbox o ON o.intent_id = n.id"
-        ):
-            started = row["seen"] is None and row["status"] in ("pending", "unfrozen")
-            assert started or row["seen"] == row["status"] or row["status"] == "claimed", f"P4: {row}"
-
-    async def _nothing_is_silent(self) -> None:
-        """P1 and P5: each intent has ended, or has a dead letter, or rests with a client who knows, or `idem doctor`
-        names the reason for which no daemon serves it."""
-        for row in await self.spine.all(
-            "SELECT n.id, n.operation, n.idempotency_key, n.state, o.provider, o.account, o.origin, o.format_version,"
-            " o.status, o.doubted_since, k.state AS told, EXISTS (SELECT FROM idem.dead_letters d"
-            " WHERE d.intent_id = n.id AND d.resolved_at IS NULL) AS letter"
-            " FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id"
-            " LEFT JOIN idem.idempotency_keys k ON k.intent_id = n.id WHERE n.state <> 'completed'"
-        ):
-            at_rest = row["status"] in ("held", None) and row["told"] in ("failed_retryable", "expired", None)
-            rests = at_rest and row["id"] in self.may_rest
-            unserved = row["status"] is not None and against(row, self.catalogues[-1]) is not None
-            assert row["letter"] or rests or unserved or row["status"] == "awaiting", f"P5: {row}"
-
-    async def _handlers_once(self) -> None:
-        found = await self.spine.all(
-            "SELECT handler, intent, number FROM public.told GROUP BY 1, 2, 3 HAVING count(*) > 1"
-        )
-        assert not found, f"a handler was told twice: {found}"
-
-    async def _every_door_gives_it(self) -> None:
-        """P3: every completed key has its answer at each door, under the configuration of now."""
-        known = await self._keys()
-        async with self.spine.database.connection() as connection:
-            _, token = await tokens.create(connection, "t", "test")
-        async with running(self.spine.url, self.catalogues[-1]) as (_, url):
-            import httpx
-
-            async with httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {token}"}) as client:
-                for wish in self.wishes:
-                    if known.get((wish.operation, wish.key)) != "completed":
-                        continue
-                    first = self.answers[wish.operation, wish.key]
-                    for _ in range(2):
-                        self.log.append("asked")
-                        assert self._ask(wish) == first, f"P3: {wish}"
-                    said = await client.post(
-                        f"/v1/intents/{wish.operation}", headers={"idempotency-key": wish.key}, json=wish.params
-                    )
-                    # A key that SQL or the library accepted has no path and no query in its fingerprint.
-                    assert (said.status_code, said.content) == first, f"P3 over HTTP: {wish}: {said.text}"

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from changing import promises
 from changing.story import Story
 from fix_restore import MEMORY
 from fix_spine import Spine
@@ -49,6 +50,6 @@ async def test_the_promises_hold(spine: Spine, banks: tuple[Bank, Bank], seed: i
                 story.change()
             await story.step()
         await story.finish()
-        await story.ended()
+        await promises.ended(story)
     except BaseException as error:
         raise AssertionError(f"{error!r}\nseed {seed}: {' / '.join(story.log)}") from error

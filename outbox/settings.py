@@ -115,7 +115,8 @@ class SweeperSettings(Section):
         default=1.0,
         gt=0,
         description="Seconds between two passes over leases and queued rows; default 1s: it adds to the lease until a "
-        "crash is noticed. An idle pass is two index probes.",
+        "crash is noticed. An idle pass is two index probes; every fifth has two more, for redrives that were not made "
+        "and for what a restore has left in doubt.",
     )
     retention_interval: Duration = Field(
         default=30.0, gt=0, description="Seconds between two passes over keys; default 30s: nobody waits for those."

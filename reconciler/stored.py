@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -118,11 +119,17 @@ async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, lim
     """
     known = catalogue.operations
     wanted = {"limit": limit, "operations": list(known), "providers": [each.provider for each in known.values()]}
+    if not await _due(connection, wanted):
+        return 0  # as nearly always: it needs no transaction
     async with moves.transaction(connection):
-        ids = [r[0] for r in await (await connection.execute(DUE_REDRIVES, wanted)).fetchall()]
+        ids = await _due(connection, wanted)
         changes: list[Change] = []
         for found in await read_locked(connection, ids):
             terms = catalogue.terms(found.row.operation, found.row.provider)
             if terms is not None and not found.stored:
                 changes.append(decide.redriven(found.row, Evidence("reconciler", "redrive"), terms))
         return len(await write(connection, changes))
+
+
+async def _due(connection: AsyncConnection[Any], wanted: Mapping[str, Any]) -> list[UUID]:
+    return [r[0] for r in await (await connection.execute(DUE_REDRIVES, wanted)).fetchall()]

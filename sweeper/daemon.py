@@ -30,6 +30,9 @@ from idem.sweeper.too_old import hold_too_old
 UNATTENDED_INTERVAL = 60.0
 """Seconds between two looks for rows that no daemon serves."""
 
+RARELY = 5
+"""Intervals between two looks for what no claim takes any more, and nobody waits for by the second."""
+
 AGES_INTERVAL = 15.0
 """Seconds between two looks at how old everything unsettled is, for the metrics (P5)."""
 
@@ -91,6 +94,7 @@ class Sweeper:
         more = await self._sweep(done, until)
         more |= await self._doubt(done, until)
         more |= await self._hold(done, until)
+        more |= await self._end_redrives(done, until)
         more |= await self._tell(done, until)
         more |= await self._prune(done, until, walk=True)
         return SweepResult(**done, more=more)
@@ -100,8 +104,10 @@ class Sweeper:
         settings = self.settings
         passes = Passes(self.life, settings.interval, stop)
         passes.add("leases", self._timed(self._sweep, settings.interval))
-        passes.add("doubted", self._timed(self._doubt, settings.interval))
         passes.add("queue", self._timed(self._hold, settings.interval))
+        rarely = RARELY * settings.interval
+        passes.add("doubted", self._timed(self._doubt, rarely), rarely)
+        passes.add("redrives", self._timed(self._end_redrives, rarely), rarely)
         passes.add("unattended", self._timed(self._tell, UNATTENDED_INTERVAL), UNATTENDED_INTERVAL)
         passes.add("ages", self._report_ages, AGES_INTERVAL)
         passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
@@ -156,17 +162,17 @@ class Sweeper:
             done["too_old"] += len(changes)
             return place.over
 
-        more = await self._repeat(page, until, place)
-        redrives = Place()
+        return await self._repeat(page, until, place)
 
-        async def ended(connection: AsyncConnection[Any]) -> bool:
-            changes = await unattended.end_redrives(
-                connection, self.catalogue, batch=self.settings.batch, place=redrives
-            )
+    async def _end_redrives(self, done: Counter[str], until: float) -> bool:
+        place = Place()
+
+        async def page(connection: AsyncConnection[Any]) -> bool:
+            changes = await unattended.end_redrives(connection, self.catalogue, batch=self.settings.batch, place=place)
             done["too_old"] += len(changes)
-            return redrives.over
+            return place.over
 
-        return await self._repeat(ended, until, redrives) or more
+        return await self._repeat(page, until, place)
 
     async def _tell(self, done: Counter[str], until: float) -> bool:
         place = Place()

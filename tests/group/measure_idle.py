@@ -2,7 +2,7 @@
 
 pytest tests/group/measure_idle.py -s          # IDEM_SECONDS=60 for each of the two
 
-Memory that is theirs (PSS), their share of a core, connections, transactions and statements of the database. Figures
+Memory that is theirs (PSS), their share of a core, connections, and transactions a second of the database. Figures
 for reading, on a machine that does nothing else; no test asserts them.
 """
 

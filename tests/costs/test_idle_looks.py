@@ -1,0 +1,68 @@
+"""What an installation without work asks again and again: one statement for a look, and no transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from fix_spine import Spine
+from psycopg import AsyncConnection
+
+from idem.outbox import claim, clock
+from idem.outbox.connecting.line import Line
+from idem.outbox.lane_names import lane_names
+from idem.outbox.sweeping.expired import sweep_expired
+from idem.reconciler import due, stored
+from idem.sweeper.doubted import end_doubted
+from idem.sweeper.too_old import hold_too_old
+from idem.sweeper.unattended import end_redrives
+
+Look = Callable[[AsyncConnection[Any], Spine], Awaitable[object]]
+
+
+class Counting(Line):
+    """A connection that counts what it sends: statements, BEGIN and COMMIT."""
+
+    sent = 0
+
+    async def wait(self, *args: Any, **kwargs: Any) -> Any:
+        self.sent += 1
+        return await super().wait(*args, **kwargs)
+
+
+async def claimed(connection: AsyncConnection[Any], spine: Spine) -> object:
+    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    return await claim.claim(
+        connection, name, token=uuid4(), holder="worker-1", lease=30, limit=16, now=clock.boottime()
+    )
+
+
+async def taken(connection: AsyncConnection[Any], spine: Spine) -> object:
+    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    contract = spine.catalogue.providers["keyed"].contract
+    return await due.take(
+        connection, name, contract, token=uuid4(), holder="reconciler-1", lease=90, limit=4, now=clock.boottime()
+    )
+
+
+LOOKS: dict[str, Look] = {
+    "claims": claimed,
+    "takes": taken,
+    "stored proofs": lambda connection, spine: stored.apply_stored(connection, spine.catalogue, limit=100),
+    "redrives": lambda connection, spine: stored.redrive(connection, spine.catalogue, limit=100),
+    "leases": lambda connection, spine: sweep_expired(connection, spine.catalogue, batch=100),
+    "queue": lambda connection, spine: hold_too_old(connection, spine.catalogue, batch=100),
+    "doubted": lambda connection, spine: end_doubted(connection, spine.catalogue, batch=100),
+    "ends of redrives": lambda connection, spine: end_redrives(connection, spine.catalogue, batch=100),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_a_look_that_finds_nothing_is_one_statement(spine: Spine, look: str) -> None:
+    async with await Counting.connect(spine.url, autocommit=True) as connection:
+        await LOOKS[look](connection, spine)  # psycopg looks up types at first
+        before = connection.sent
+        assert not await LOOKS[look](connection, spine)
+        assert connection.sent - before == 1

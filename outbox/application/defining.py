@@ -163,6 +163,11 @@ class Definition:
             raise ConfigError(f"{where}: an inline operation is called by your own code: leave request= out")
         if not self.provider and self._request is not None:
             raise ConfigError(f"{where}: there is a request, but no provider to send it to: say provider=")
+        if (self.inline or not self.provider) and self._settings.get("key_owner", "tenant") != "tenant":
+            raise ConfigError(
+                f"{where}.key_owner: only keys that come over HTTP with a token have a label, and only operations with "
+                "a provider are asked for there: leave key_owner out, and name the caller in the tenant or in the key"
+            )
 
         if twice := recursion.forks(self._schema()):
             raise ConfigError(

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from producers.application import Application, synced
 
+from idem import Answer, Idem
 from idem.outbox import configuration, fingerprints, tokens
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.decisions import Mismatch, Replay
@@ -179,3 +180,13 @@ def test_it_is_said_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     file.write_text(text.replace('path = "/payments"\nbody', 'path = "/payments"\nkey_owner = "token"\nbody'))
     with pytest.raises(ConfigError, match="key_owner"):
         configuration.load(file)
+
+
+def test_an_operation_that_no_token_asks_for_has_no_labels(tmp_path: Path) -> None:
+    file = tmp_path / "idem.toml"
+    file.write_text('environment = "test"\n')
+    idem = Idem(file)
+    for kind in ({}, {"inline": True}):
+        with pytest.raises(ConfigError, match="key_owner: only keys that come over HTTP"):
+            idem.operation("orders.create", answer=lambda outcome: Answer(201, {}), key_owner="label", **kind)
+    idem.operation("orders.create", answer=lambda outcome: Answer(201, {}), key_owner="tenant")

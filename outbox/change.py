@@ -125,7 +125,8 @@ class Change:
     `keeps_schedule`: an ordered look is still to be made. `whole`: it speaks for every attempt, those too that the
     database has forgotten; without it no doubted row comes to rest. `rests`: it comes to rest with this change, with an
     automatic redrive after `redrive_in` or without one; a change that leaves a row at rest leaves that too. `doubt`:
-    the doubt begins or ends with this change; None: as before.
+    the doubt begins or ends with this change; None: as before. `word`: from here on only an operator's word says that
+    what was sent did not happen, or a proof takes its place.
     """
 
     row_id: UUID
@@ -161,6 +162,7 @@ class Change:
     whole: bool = False
     rests: bool = False
     doubt: Literal["begins", "ends"] | None = None
+    word: Literal["begins", "ends"] | None = None
     letters: tuple[Letter, ...] = ()
     closes: frozenset[Reason] = frozenset()
     event: Event | None = None
@@ -207,6 +209,7 @@ def parameters(change: Change) -> dict[str, Any]:
         "whole": change.whole,
         "rests": change.rests,
         "doubt": change.doubt,
+        "word": change.word,
         "answer_status": answer.status if answer else None,
         "answer_headers": dict(answer.headers) if answer else None,
         "answer_body": base64.b64encode(answer.body).decode() if answer else None,

@@ -16,7 +16,7 @@ from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import AWAY, REFUSED, Database, records
 from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
-from idem.outbox.recovery.window import MAY_BE_SENT, MEMORY_LEFT
+from idem.outbox.recovery.window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT
 from idem.outbox.states import KeyState, OutboxStatus
 from idem.outbox.turns import WIDTH, Turns
 
@@ -123,7 +123,7 @@ WITH RECURSIVE room AS MATERIALIZED (
            claimed_by    = %(holder)s,
            claimed_at    = statement_timestamp(),
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
-           first_sent_at = coalesce(o.first_sent_at, o.doubted_since, statement_timestamp()),
+           first_sent_at = {MEMORY_BEGINS},
            started_at    = NULL
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,

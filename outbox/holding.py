@@ -14,7 +14,6 @@ from idem.outbox import letters, moves
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import records
 from idem.outbox.errors import Refusal
-from idem.outbox.recovery.word import ON_WORD
 from idem.outbox.rows import lock, read_locked
 from idem.outbox.standing import Standing
 from idem.outbox.states import KeyState
@@ -63,22 +62,21 @@ async def unlocked(connection: AsyncConnection[Any], intent: UUID) -> Standing |
     return await _standing(connection, found) if found is not None else None
 
 
-FACTS = f"""
+FACTS = """
 SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
        (SELECT k.state FROM idem.idempotency_keys k
          WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
            AND k.intent_id = n.id) AS key_state,
        ARRAY(SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id AND p.outcome = 'hint') AS hints,
-       -- Of a row that was sent before its last redrive, or before a restore, the first send is not known any more.
-       idem.memory_age(CASE WHEN o.redrives = 0 AND o.first_sent_at IS NOT NULL THEN o.first_sent_at
-                            ELSE least(o.imported_sent_at, n.created_at) END, o.doubted_since) AS memory_age,
+       idem.memory_age(coalesce(least(o.first_sent_at, o.doubted_since), o.word_since,
+                                least(o.imported_sent_at, n.created_at)), NULL) AS memory_age,
        EXISTS (SELECT FROM idem.dead_letters d
                 WHERE d.intent_id = n.id AND d.reason = 'rejected' AND d.resolved_at IS NULL) AS refused_as_it_is,
-       {ON_WORD} AS on_word, r.method, r.path, r.headers, r.body
+       o.word_since IS NOT NULL AS on_word, r.method, r.path, r.headers, r.body
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
   LEFT JOIN idem.requests r ON r.outbox_id = o.id AND r.generation = o.generation
  WHERE o.id = %(id)s
-"""  # noqa: S608
+"""
 
 
 async def _standing(connection: AsyncConnection[Any], found: Any) -> Standing:

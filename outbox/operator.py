@@ -130,7 +130,9 @@ async def redrive(
         change = decide.redriven(row, evidence, terms, patience=patience)
         # On a word alone nothing is proven either: the next replay's memory counts from the first send as well.
         doubt: Literal["begins", "ends"] | None = "ends" if certain else "begins" if recognised else None
-        change = dataclasses.replace(change, misses=0, due_in=due_in, doubt=doubt)
+        # That lost commits did not send it is a word, too.
+        word: Literal["begins"] | None = "begins" if certain and row.doubted_for is not None else None
+        change = dataclasses.replace(change, misses=0, due_in=due_in, doubt=doubt, word=word)
         return await _write(connection, change, held)
 
 
@@ -231,7 +233,7 @@ async def _rendered(
 
 def _did_not_happen(held: Standing, terms: Terms, by: str, reason: str, overridden: list[str]) -> Change:
     evidence = _evidence("resolved_failed", by, reason, held, overridden=overridden)
-    change = decide.verdict(held.row, evidence, terms, redrive=False)
+    change = dataclasses.replace(decide.verdict(held.row, evidence, terms, redrive=False), word="begins")
     if held.row.token is not None:
         # A take that ran out may have been a replay: its end raises the quiet time, as the next take would have.
         quiet = terms.contract.flight_limit + terms.contract.pause_allowance

@@ -34,7 +34,7 @@ WITH input AS MATERIALIZED (
         id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
         looks integer, keeps_schedule boolean, absents integer, misses integer, redrives integer, sweeps integer,
-        key_burned boolean, server_error boolean, whole boolean, rests boolean, doubt text,
+        key_burned boolean, server_error boolean, whole boolean, rests boolean, doubt text, word text,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
         error_code text, error_message text, reference text, provider_status text, result jsonb, event text,
@@ -100,9 +100,13 @@ WITH input AS MATERIALIZED (
            scheduled_at  = CASE WHEN m.keeps_schedule AND o.status = m.to_status THEN o.scheduled_at END,
            start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
            first_sent_at = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN NULL
-                                ELSE coalesce(o.first_sent_at, o.doubted_since, m.wanted_first) END,
-           doubted_since = CASE m.doubt WHEN 'begins' THEN coalesce(o.doubted_since, o.first_sent_at, m.wanted_first)
+                                ELSE coalesce(o.first_sent_at, o.doubted_since, o.word_since, m.wanted_first) END,
+           doubted_since = CASE m.doubt WHEN 'begins' THEN coalesce(o.doubted_since, o.first_sent_at, o.word_since,
+                                                                    m.wanted_first)
                                         WHEN 'ends' THEN NULL ELSE o.doubted_since END,
+           word_since    = CASE m.word WHEN 'begins' THEN coalesce(least(o.first_sent_at, o.doubted_since),
+                                                                   m.wanted_first)
+                                       WHEN 'ends' THEN NULL ELSE o.word_since END,
            started_at    = NULL,
            claim_token   = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,
            quiet_after   = greatest(o.quiet_after, make_interval(secs => m.quiet_for)

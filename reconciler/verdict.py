@@ -112,7 +112,7 @@ def cancelled(row: Row, evidence: Evidence, terms: Terms) -> Change:
         return dataclasses.replace(change, due_in=not_before(DAY), letters=letters)
     details = {**evidence.details, "cancelled_key": row.provider_key}
     settled = dataclasses.replace(evidence, details=details)
-    return dataclasses.replace(decide.verdict(row, settled, terms), looks=min(row.looks + 1, LOOKS))
+    return dataclasses.replace(decide.verdict(row, settled, terms), looks=min(row.looks + 1, LOOKS), word="ends")
 
 
 def outlasts(stored: StoredProof) -> bool:
@@ -169,7 +169,8 @@ def _kept(row: Row, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
 def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absents: int) -> Change:
     seen = {**evidence.details, "absents": absents, "horizon": terms.contract.lookup.horizon}
     settled = dataclasses.replace(evidence, details=seen)
-    return dataclasses.replace(decide.verdict(row, settled, terms), absents=absents, looks=row.looks + 1)
+    proven = decide.verdict(row, settled, terms)
+    return dataclasses.replace(proven, absents=absents, looks=row.looks + 1, word="ends")
 
 
 def _asked_late_enough(row: Row, contract: Contract) -> bool:

@@ -114,6 +114,9 @@ CREATE TABLE idem.outbox (
     quiet_after         timestamptz,
     redrive_at          timestamptz,
     doubted_since       timestamptz,
+    -- The first send under this key of which only an operator's word says that it did not happen; until a verdict proves
+    -- it, or a new key takes its place. What the provider remembers of it counts from there (docs/decisions/0028).
+    word_since          timestamptz,
     -- When the schedule's next look is due, while a look that somebody ordered comes before it.
     scheduled_at        timestamptz,
     claim_token         uuid,

@@ -50,7 +50,7 @@ HELD: Final = (
 )
 
 QUEUED = """
-SELECT o.id, idem.memory_age(o.imported_sent_at, n.created_at) AS age
+SELECT o.id, idem.memory_age(coalesce(o.word_since, least(o.imported_sent_at, n.created_at)), NULL) AS age
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE o.id > %(after)s AND o.status IN ('pending', 'waiting', 'unfrozen', 'held')
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o
@@ -61,7 +61,7 @@ SELECT o.id, idem.memory_age(o.imported_sent_at, n.created_at) AS age
 DOUBT_OPEN = """
 WITH doubted AS (
     UPDATE idem.outbox o
-       SET doubted_since = coalesce(o.doubted_since, o.first_sent_at, least(o.imported_sent_at,
+       SET doubted_since = coalesce(o.doubted_since, o.first_sent_at, o.word_since, least(o.imported_sent_at,
                                (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id))),
            quiet_after   = greatest(o.quiet_after, statement_timestamp() + make_interval(secs =>
                                coalesce((%(quiet)s::jsonb ->> o.provider)::float8, %(longest)s::float8))),

@@ -13,7 +13,6 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence
 from idem.outbox.database import records
 from idem.outbox.recovery import identity as identities
-from idem.outbox.recovery.word import ON_WORD
 from idem.outbox.rows import FIRST_ID, read_locked
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
@@ -26,7 +25,7 @@ REDRIVE = "redrive"
 # of an earlier change stands: it said it of every row that was open then, so of each that was doubted before. A row
 # that it left to be sent becomes unknown later, by its last moment or by another change. What an operator redrove on a
 # word is doubted for that too, whatever the database has lost: it may rest again, and is never sent from here.
-QUARANTINED = f"""
+QUARANTINED = """
 SELECT o.id, w.was
   FROM idem.outbox o CROSS JOIN LATERAL (
        SELECT (SELECT CASE WHEN e.details ? 'redrive' THEN 'redrive' ELSE e.from_status END FROM idem.evidence e
@@ -40,16 +39,16 @@ SELECT o.id, w.was
                                      AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay'))
                 LIMIT 1) AS was) w
  WHERE o.status = 'unknown' AND o.claim_token IS NULL AND o.id > %(after)s AND w.was IS NOT NULL
-   AND (w.was = 'held' OR NOT {ON_WORD})
+   AND (w.was = 'held' OR o.word_since IS NULL)
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
-"""  # noqa: S608
+"""
 # Rows that kept their place under the doubt. A redrive on an operator's word began it for a reason of its own.
-BELIEVE = f"""
+BELIEVE = """
 WITH believed AS (
     UPDATE idem.outbox u SET doubted_since = NULL
      WHERE u.id = ANY (ARRAY(
            SELECT o.id FROM idem.outbox o
-            WHERE o.doubted_since IS NOT NULL AND (o.status = 'held' OR NOT {ON_WORD})
+            WHERE o.doubted_since IS NOT NULL AND (o.status = 'held' OR o.word_since IS NULL)
               AND (SELECT min(e.at) FROM idem.evidence e
                     WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id
                       AND e.kind IN ('database_changed', 'database_doubted'))
@@ -60,7 +59,7 @@ WITH believed AS (
 INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_status, to_status, details)
 SELECT b.intent_id, b.id, b.step, b.attempt, 'operator', 'recovered_lossless', b.status, b.status, %(details)s::jsonb
   FROM believed b
-"""  # noqa: S608
+"""
 
 
 async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:

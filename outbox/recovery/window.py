@@ -2,6 +2,7 @@
 
 A second send is harmless only while the provider is sure to remember the key, counted from the earliest moment at which
 a first one may have left: `outbox.first_sent_at`, or `outbox.doubted_since` of a call that the database has forgotten.
+Where only an operator's word says that a send did not happen, it is `outbox.word_since` (docs/decisions/0028).
 The smaller of two windows counts: what the provider promised when the row was accepted, and what its contract states
 now. Statements ask `idem.memory_left`, Python asks `memory_left`.
 
@@ -24,6 +25,13 @@ MAY_BE_SENT = "coalesce(idem.memory_left(NULL, c.doubted_since, c.replay_window,
 
 # What is left of that time, for a row `o`; NULL: it is not doubted.
 MEMORY_LEFT = "idem.memory_left(NULL, o.doubted_since, o.replay_window, %(window)s)"
+
+# The beginning of the memory of what a claim sends, for a row `o`: while the provider is sure to remember an earlier
+# send, which a doubt or an operator's word speaks of, this one is answered from that memory. By the promise alone: a
+# contract that is stated shorter for a while does not end what the provider remembers.
+MEMORY_BEGINS = """coalesce(o.first_sent_at, o.doubted_since,
+                                    CASE WHEN idem.memory_left(NULL, o.word_since, o.replay_window, NULL) > 0
+                                         THEN o.word_since END, statement_timestamp())"""
 
 
 def memory_left(promised: float, age: float | None, contract: Contract | None) -> float | None:

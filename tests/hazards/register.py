@@ -85,6 +85,16 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
             ("tests/stripe/test_settling.py", "test_hazard_7_after_the_window_nothing_is_sent_and_the_events_settle"),
             ("tests/stripe/test_settling.py", "test_hazard_7_what_was_never_there_is_not_sent_anew_by_a_replay"),
             ("tests/matrix/test_contracts.py", "test_no_replay_comes_near_the_end_of_the_retention"),
+            ("tests/settling/test_one_memory.py", "test_sql_and_python_say_the_same_of_every_row"),
+            ("tests/settling/test_memory_ends.py", "test_a_replay_leaves_inside_the_memory_or_not_at_all"),
+            (
+                "tests/settling/test_memory_ends.py",
+                "test_the_last_look_comes_before_the_shorter_of_both_memories_ends",
+            ),
+            (
+                "tests/recovery/test_retries_on_a_word.py",
+                "test_a_retry_inside_the_memory_goes_on_counting_from_the_first_send",
+            ),
         ),
     ),
     8: (

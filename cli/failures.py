@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 from idem.outbox.errors import ConfigError, IdemError
+from idem.outbox.failures import ROOM_FOR_LOCKS
 
 OK: Final = 0
 FAILED: Final = 1
@@ -35,6 +36,7 @@ SQLSTATES: Final = {
     "55P03": "something of idem is locked by another transaction, and nothing was changed ({text}): look for long "
     "transactions in pg_stat_activity, end them, and try again",
     "40P01": "another transaction was in the way: nothing was changed; try again",
+    "53200": f"{ROOM_FOR_LOCKS}. Nothing was changed",
     "57014": "the database took too long and was stopped: nothing was changed. {text}",
 }
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from idem.outbox import metrics
 from idem.outbox.errors import one_line
+from idem.outbox.failures import NO_ROOM, ROOM_FOR_LOCKS
 from idem.outbox.logs import log, told
 
 
@@ -47,8 +48,9 @@ WHO_HOLDS_IT = (
 def result_held(intent: UUID, attempt: int, error: BaseException) -> None:
     """The result of a call waits, because another session holds its row, its key or its intent."""
     log.warning(
-        "result_held", intent=str(intent), attempt=attempt, error=told(error), sqlstate=_state(error), do=WHO_HOLDS_IT
-    )
+        "result_held", intent=str(intent), attempt=attempt, error=told(error), sqlstate=_state(error),
+        do=ROOM_FOR_LOCKS if _state(error) == NO_ROOM else WHO_HOLDS_IT,
+    )  # fmt: skip
 
 
 def results_held(reports: int) -> None:
@@ -128,8 +130,9 @@ class Outage:
             return
         self._refused_told = now
         log.warning(
-            "statement_refused", daemon=self._daemon, error=told(error), do=WHO_HOLDS_IT, sqlstate=_state(error)
-        )
+            "statement_refused", daemon=self._daemon, error=told(error), sqlstate=_state(error),
+            do=ROOM_FOR_LOCKS if _state(error) == NO_ROOM else WHO_HOLDS_IT,
+        )  # fmt: skip
 
     def up(self) -> None:
         if self._since is not None:

@@ -27,6 +27,12 @@ UNAVAILABLE: Final = frozenset(
 """A lock that was not to be had; a statement or a transaction that ran out of its session's time; a server that ends or
 does not take connections yet, that takes no writes (a standby, `default_transaction_read_only`), or that has no memory,
 disk or connections left."""
+NO_ROOM: Final = "53200"
+ROOM_FOR_LOCKS: Final = (
+    "the database server has no room left for locks, or no memory (SQLSTATE 53200). Each new key holds one lock until "
+    "its transaction ends, in a table that all sessions of the server share: let a transaction accept 1000 rows at "
+    "most and commit, or raise max_locks_per_transaction in postgresql.conf and restart the server"
+)
 PAUSED: Final = "ID503"
 """idem's own (`idem.refuse_paused_accept`): the provider's accept is paused, or the calls of an inline operation."""
 
@@ -40,6 +46,8 @@ def said(code: str | None, error: BaseException, *, away: bool) -> Exception | N
         return RetryTransaction("another transaction used this key first: run yours again, from its beginning")
     if code == PAUSED:
         return AcceptPaused(f"{_message(error)}. Send the same request with the same key again later")
+    if code == NO_ROOM:
+        return StoreUnavailable(f"{ROOM_FOR_LOCKS}. Nothing was sent. The server says: {_message(error)}")
     if away or code in UNAVAILABLE:
         return StoreUnavailable(f"the database could not decide; nothing was sent: {error}")
     return None

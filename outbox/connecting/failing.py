@@ -23,8 +23,10 @@ REFUSED: Final[tuple[type[Exception], ...]] = (
     errors.QueryCanceled,
     errors.DeadlockDetected,
     errors.SerializationFailure,
+    errors.OutOfMemory,
 )
-"""What a server that works says of one statement: another transaction holds what it needs, or it took too long.
+"""What a server that works says of one statement: another transaction holds what it needs, it took too long, or the
+server has no room for its locks or its memory now (53200).
 
 The statement changed nothing. Statements about other rows may go through.
 """

@@ -50,15 +50,19 @@ async def _all(
         listening = None if at is None else stack.enter_context(contextlib.closing(listen(*at)))
         await stack.enter_async_context(api.probes(beside, stop, "run"))
         of = {name: await stack.enter_async_context(daemons.connected(found, address, name)) for name in POOLS}
-        running: dict[str, Coroutine[Any, Any, Any]] = {
-            "worker": daemons.worker_of(config, of["worker"], catalogue, found).run(stop),
-            "sweeper": Sweeper(of["sweeper"], catalogue, found.settings.sweeper).run(stop),
-            "reconciler": daemons.reconciler_of(of["reconciler"], catalogue, found).run(stop),
-        }
+        worker = daemons.worker_of(config, of["worker"], catalogue, found)
+        sweeper = Sweeper(of["sweeper"], catalogue, found.settings.sweeper)
+        reconciler = daemons.reconciler_of(of["reconciler"], catalogue, found)
+        clients = None
         if listening is not None:
             clients = await stack.enter_async_context(
                 daemons.connected(found, address, "api", lambda found: opening.pool(found, found.settings.api))
             )
+        # From here on nothing raises before all of them run.
+        running: dict[str, Coroutine[Any, Any, Any]] = {
+            "worker": worker.run(stop), "sweeper": sweeper.run(stop), "reconciler": reconciler.run(stop)
+        }  # fmt: skip
+        if listening is not None and clients is not None:
             running["api"] = api.serve_until(
                 clients, catalogue, found, listening, stop, reserved=_descriptors(found, catalogue)
             )
@@ -66,9 +70,13 @@ async def _all(
 
 
 def _descriptors(found: Configuration, catalogue: Catalogue) -> int:
+    from idem.outbox.http import descriptors
+
     # A call and its name look-up for each slot, the reconciler's share of them too; pools, and sessions that listen.
+    # Not more than half of all: not every slot of every lane is taken at once.
     lanes = sum(len(provider.accounts) for provider in catalogue.providers.values())
-    return lanes * 3 * found.settings.worker.slots + (len(POOLS) + 1) * daemons.SIZE
+    most = lanes * 3 * found.settings.worker.slots + (len(POOLS) + 1) * daemons.SIZE
+    return min(most, descriptors.raise_limit() // 2)
 
 
 async def until_the_end(

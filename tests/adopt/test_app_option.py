@@ -67,14 +67,17 @@ def idem(place: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-async def test_a_worker_makes_the_calls_and_tells_the_handlers(place: Path, shop_url: str, bank: Bank) -> None:
+@pytest.mark.parametrize("command", [("worker", "run"), ("run", "--single-process", "--no-api")], ids=" ".join)
+async def test_a_worker_makes_the_calls_and_tells_the_handlers(
+    place: Path, shop_url: str, bank: Bank, command: tuple[str, ...]
+) -> None:
     # In a thread: the bank answers on this one.
-    await asyncio.to_thread(_work, place, shop_url)
+    await asyncio.to_thread(_work, place, shop_url, command)
     assert len(bank.log.payments()) == 1
 
 
-def _work(place: Path, shop_url: str) -> None:
-    worker = idem(place, shop_url, "worker", "run", "--app", "payments:idem")
+def _work(place: Path, shop_url: str, command: tuple[str, ...]) -> None:
+    worker = idem(place, shop_url, *command, "--app", "payments:idem")
     try:
         with psycopg.connect(shop_url, autocommit=True) as look:
             wait(look, "SELECT EXISTS (SELECT FROM idem.event_handlers)")

@@ -75,17 +75,23 @@ def carried(request: FrozenRequest, rule: KeyRule, provider_key: str) -> bool:
     """Whether a request that was frozen earlier carries the key where the contract of now expects it.
 
     Where it does not, the provider has not learned this key from it: a second send would be executed, and nothing that
-    is found under the key, or not found, speaks of this request.
+    is found under the key, or not found, speaks of this request. A request that was imported has its headers' names and
+    its media type as the system before has sent them.
     """
+    headers = {name.lower(): value for name, value in request.headers.items()}
     match rule.carrier:
         case "argument":
             return True
         case "header":
-            return rule.name is not None and request.headers.get(rule.name.lower()) == provider_key
+            return rule.name is not None and headers.get(rule.name.lower()) == provider_key
         case "body":
-            if request.headers.get("content-type") != MEDIA_TYPES["json"]:
+            media = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if media == MEDIA_TYPES["form"]:
                 return f"{rule.name}={provider_key}".encode() in request.body.split(b"&")
-            content = json.loads(request.body) if request.body else None
+            try:
+                content = json.loads(request.body) if request.body else None
+            except (ValueError, RecursionError):
+                return False
             return isinstance(content, dict) and content.get(rule.name) == provider_key
         case "none":
             return False

@@ -145,6 +145,35 @@ def test_where_a_request_carries_the_key(rule: KeyRule, sent: FrozenRequest, exp
     assert carried(sent, rule, KEY) is expected
 
 
+@pytest.mark.parametrize(
+    ("rule", "headers", "body"),
+    [
+        (KeyRule("header", "Idempotency-Key", "stored", 86400), {"IDEMPOTENCY-Key": KEY}, b"{}"),
+        (
+            KeyRule("body", "key", "stored", 86400),
+            {"Content-Type": "Application/JSON; charset=utf-8"},
+            b'{"key": "%s"}',
+        ),
+        (KeyRule("body", "key", "stored", 86400), {}, b'{"key": "%s"}'),
+        (
+            KeyRule("body", "key", "stored", 86400),
+            {"Content-Type": "application/x-www-form-urlencoded;charset=utf-8"},
+            b"a=1&key=%s",
+        ),
+    ],
+)
+def test_a_request_as_the_system_before_has_sent_it(rule: KeyRule, headers: dict[str, str], body: bytes) -> None:
+    """Imported requests have names and media types as others write them."""
+    body = body.replace(b"%s", KEY.encode())
+    assert carried(FrozenRequest("POST", "/payments", headers, body), rule, KEY)
+    other = "0190aaaa-0000-7000-8000-000000000002"
+    assert not carried(FrozenRequest("POST", "/payments", headers, body), rule, other)
+
+
+def test_a_body_that_is_no_json_carries_no_key() -> None:
+    assert not carried(request(b"\xff{", **{"content-type": "text/xml"}), KeyRule("body", "key", "stored", 86400), KEY)
+
+
 def test_where_a_request_names_the_key() -> None:
     assert named(request(b'{"a":"x %s y"}' % KEY.encode()), KEY)
     assert named(FrozenRequest("POST", f"/payments/{KEY}", {}, b""), KEY)

@@ -21,6 +21,11 @@ class Stop:
         self._held = False
         self._wakes = wakes
 
+    @property
+    def ends(self) -> bool:
+        """Whether a signal has ended the command."""
+        return self.asked and not self._held
+
     def hold(self) -> None:
         """From now on a signal only leaves word."""
         self._held = True
@@ -50,6 +55,11 @@ def stop_on_signals() -> Iterator[Stop]:
     woke = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     try:
         yield stop
+    except Exception:
+        # Code that a signal ended in the middle may have made an error of its own out of that: pydantic's core does.
+        if stop.ends:
+            raise SystemExit(0) from None
+        raise
     finally:
         signal.set_wakeup_fd(woke)
         for number, handler in before.items():

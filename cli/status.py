@@ -222,7 +222,7 @@ def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object
     yield (
         ["daemon", "life", "last sign", "last pass", "host", "pid"],
         [[d["kind"], d["life"], age(d["seen"]), age(d["passed"]), d["host"], d["pid"]] for d in found["daemons"]],
-        "no daemon was ever here: start `idem worker run`, `idem sweeper run`, `idem reconciler run`",
+        "no daemon was ever here: `idem run` starts all of them, `idem worker run` (sweeper, reconciler) one",
     )
     if found["paused"]:
         yield (
@@ -243,11 +243,12 @@ def next_commands(found: dict[str, Any]) -> list[str]:
     """What to type next, the most urgent first; empty where nothing waits for a person."""
     told: list[str] = []
     if not any(each["kind"] == "worker" and each["life"] == "alive" for each in found["daemons"]) and found["outbox"]:
-        told.append("idem worker run (no worker is alive)")
+        told.append("idem run, or idem worker run alone (no worker is alive)")
     if any(lane["breakers_open"] for lane in found["lanes"]):
         told.append("idem doctor (a breaker is open)")
     if found["dead_letters"]:
-        told.append("idem dlq list")
+        held = any(row["status"] == "held" for row in found["outbox"])
+        told.append("idem dlq list" + (" (held rows wait for a decision)" if held else ""))
     if any(row["status"] == "unknown" for row in found["outbox"]):
         told.append("idem unknowns list")
     told += [f"idem resume {name} --reason ..." for name in sorted({each["provider"] for each in found["paused"]})]

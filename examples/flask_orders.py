@@ -1,6 +1,9 @@
 """A shop in Flask: the payment of an order.
 
-idem run --no-api --app flask_orders:idem       # the daemons; bank and database: see idem.toml
+export IDEM_DATABASE_URL=postgresql://…  BANK_TOKEN=main-token
+idem db upgrade && flask --app flask_orders tables
+idem bank run --port 8600                       # the provider
+idem run --no-api --app flask_orders:idem       # the daemons
 flask --app flask_orders run
 
 curl -X POST localhost:5000/orders/1/payment -H 'Idempotency-Key: p1'

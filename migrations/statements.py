@@ -6,8 +6,11 @@ Every revision can be written without a database (`idem db sql` prints them all)
 from __future__ import annotations
 
 import io
+import logging
 import re
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,16 +50,32 @@ def revisions() -> list[Revision]:
 def _statements(script: Script) -> tuple[str, ...]:
     # A paramstyle of "%s" would double every percent sign of the functions.
     output = io.StringIO()
-    context = MigrationContext.configure(
-        dialect_name="postgresql",
-        dialect_opts={"paramstyle": "named"},
-        opts={"as_sql": True, "output_buffer": output, "literal_binds": True},
-    )
+    with _quiet():
+        context = MigrationContext.configure(
+            dialect_name="postgresql",
+            dialect_opts={"paramstyle": "named"},
+            opts={"as_sql": True, "output_buffer": output, "literal_binds": True},
+        )
     # The module's own name, not Alembic's proxy: that one may belong to a revision of the user's that is running now,
     # and would be gone for the rest of it.
     vars(script.module)["op"] = Operations(context)
     script.module.upgrade()
     return tuple(split(output.getvalue()))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Alembic logs "Generating static SQL" for each context: in an upgrade of the user's it reads as if nothing ran."""
+    thread, log = threading.get_ident(), logging.getLogger("alembic.runtime.migration")
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    log.addFilter(of_others)
+    try:
+        yield
+    finally:
+        log.removeFilter(of_others)
 
 
 def split(script: str) -> Iterator[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -21,10 +23,10 @@ from tutorial.page import FENCE, missing
 from idem.outbox import configuration
 from idem.outbox.accept import Acceptor
 from idem.outbox.decisions import Decision, Mismatch, Replay, Retrying
+from idem.outbox.http.serving import listen
 from idem.testing.bank import Account, Bank, BankSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "live-system.md"
-IN_FLIGHT = "a7a1c5de-0f0e-4c53-9a5b-2b4a9f3f0019"
 
 
 @pytest.fixture
@@ -46,33 +48,53 @@ def test_the_page_is_followed_word_by_word(
     settings = BankSettings(log=None, durable=False, accounts=(Account("main", "secret"),))
     monkeypatch.setenv("LEDGER_TOKEN", "secret")
     with Bank(settings).in_thread() as bank:
-        called_before(bank.url)
         follow(tmp_path, old, new, bank.url)
-        assert len(bank.log.payments()) == 1, "what was in flight was paid once"
+        in_flight = [each for each in bank.log.payments() if each.amount == 1900]
+        assert len(in_flight) == 1, "what was in flight was paid once"
         retry = client(tmp_path, new)
         first, second, third = retry("order-17", 4200), retry("order-18", 990), retry("order-19", 1900)
         assert isinstance(first, Replay) and isinstance(second, Replay) and isinstance(third, Replay)
         assert (first.answer.status, first.answer.body) == (201, b'{"payment":"pay_17"}')
         assert (second.answer.status, second.answer.body) == (402, b'{"declined":true}')
-        assert bank.log.payments()[0].id in third.answer.body.decode()
+        assert in_flight[0].id in third.answer.body.decode()
         assert isinstance(retry("order-17", 1), Mismatch)
         assert isinstance(retry("order-20", 50), Retrying)
 
 
-def called_before(url: str) -> None:
-    """The old worker has sent this one, and died before the answer came."""
-    headers = {"authorization": "Bearer secret", "idempotency-key": IN_FLIGHT, "content-type": "application/json"}
-    sent = httpx.post(f"{url}/payments", content=b'{"amount":1900,"currency":"eur"}', headers=headers)
-    assert sent.status_code == 201
+def serve(line: str, folder: Path, environment: dict[str, str], port: str, stack: contextlib.ExitStack) -> None:
+    """Start it, and wait for its port; it is ended with the stack."""
+    with (folder / "log.txt").open("a") as log:
+        running = subprocess.Popen(["bash", "-c", f"exec {line}"], cwd=folder, env=environment, stdout=log, stderr=log)
+
+    def end() -> None:
+        running.terminate()
+        assert running.wait(60) == 0
+
+    stack.callback(end)
+    until = time.monotonic() + 90
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as probe:
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if probe.get("/readyz").status_code == 200:
+                    return
+            assert running.poll() is None and time.monotonic() < until, (folder / "log.txt").read_text()
+            time.sleep(0.1)
 
 
 def follow(folder: Path, old: str, new: str, url: str) -> None:
+    with contextlib.ExitStack() as stack:
+        _follow(folder, old, new, url, stack)
+
+
+def _follow(folder: Path, old: str, new: str, url: str, stack: contextlib.ExitStack) -> None:
+    with listen("127.0.0.1", 0) as free:
+        port = str(free.getsockname()[1])
     paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     mine = {k: v for k, v in os.environ.items() if not k.startswith("IDEM_")}
     environment = {**mine, "PATH": paths, "OLD_DATABASE_URL": old, "IDEM_DATABASE_URL": new}
     seen, output = 0, ""
     for language, text in FENCE.findall(PAGE.read_text()):
-        text = text.replace("http://localhost:8600", url)
+        text = text.replace("http://localhost:8600", url).replace("8080", port)
         match language:
             case "sql":
                 with psycopg.connect(old, autocommit=True) as database:
@@ -81,6 +103,12 @@ def follow(folder: Path, old: str, new: str, url: str) -> None:
                 name = re.match(r"# (\S+)\n", text)
                 assert name is not None
                 (folder / name[1]).write_text(text)
+            case "sh" if text.startswith("export "):
+                assert set(re.findall(r"(\w+)=", re.sub(r'"[^"]*"', "", text))) <= set(environment)
+            case "sh" if text.startswith("# beside it\nidem bank run"):
+                assert "--port 8600 --account main:secret" in text
+            case "sh" if text.startswith("# beside it"):
+                serve(text.partition("\n")[2].strip(), folder, environment, port, stack)
             case "sh":
                 ran = subprocess.run(
                     ["bash", "-c", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=120,

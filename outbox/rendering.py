@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 from psycopg import AsyncConnection
 
@@ -62,6 +63,7 @@ class Freezer:
         self._catalogue = catalogue
         self._time_limit = time_limit
         self._running: Counter[str] = Counter()
+        self._after = uuid4().hex  # whose turn it was: each worker begins somewhere else
         self._trouble = Trouble("worker rendering")
         self._sources = [
             Source(o.name, o.provider, o.account, catalogue.providers[o.provider].accounts[o.account].origin)
@@ -118,7 +120,7 @@ class Freezer:
             if not await waits(connection, sources):
                 return 0, 0
             async with moves.transaction(connection):
-                waiting = await pick(connection, self._catalogue, sources, limit=BATCH)
+                waiting, self._after = await pick(connection, self._catalogue, sources, after=self._after, limit=BATCH)
                 made = await asyncio.gather(*(self._make(one) for one in waiting))
                 pairs = [(one, result) for one, result in zip(waiting, made, strict=True) if result is not None]
                 return len(waiting), await _write(connection, pairs)

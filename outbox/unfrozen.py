@@ -15,6 +15,7 @@ from idem.outbox.database import records
 from idem.outbox.generations import Renewal
 from idem.outbox.rows import read_locked
 from idem.outbox.terms import Terms
+from idem.outbox.turns import WIDTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +68,80 @@ def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
     }
 
 
-# The order is the index's; the rows of operations that are not known here are passed over in it.
-PICK = """
-SELECT o.id, n.params
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
- WHERE o.status = 'unfrozen'
-   AND o.available_at <= statement_timestamp() AND o.start_before > statement_timestamp()
-   AND (NOT o.key_burned OR coalesce(o.quiet_after <= statement_timestamp(), true))
-   AND (o.operation, o.provider, o.account, o.origin) IN (
-           SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
-                                %(origins)s::text[]))
-   AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
-   AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
- ORDER BY o.available_at
- LIMIT %(limit)s
-   FOR UPDATE OF o SKIP LOCKED
-"""
+RENDERABLE = """
+                  c.available_at <= statement_timestamp() AND (c.start_before > statement_timestamp()) IS TRUE
+              AND (NOT c.key_burned OR coalesce(c.quiet_after <= statement_timestamp(), true))
+              AND (c.operation, c.provider, c.account, c.origin) IN (
+                      SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
+                                           %(origins)s::text[]))
+              AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
+              AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)"""
+
+# `visited` goes from tenant to tenant as the claim does (`outbox.claim`), in a ring that begins after %(after)s, until
+# it has as many due ones as rows may be taken. Each gets its part of them; what they do not use goes to the rows that
+# have waited longest, in the order of the index: rows of operations that are not known here are passed over in it.
+PICK = f"""
+WITH RECURSIVE visited (tenant_id, due, found, number, wrapped) AS (
+    SELECT %(after)s::text COLLATE "C", false, 0, 0, false
+    UNION ALL
+    SELECT t.tenant_id, t.due, v.found + t.due::integer, v.number + 1, t.wrapped
+      FROM visited v CROSS JOIN LATERAL (
+           (SELECT o.tenant_id, o.available_at <= statement_timestamp() AS due, v.wrapped FROM idem.outbox o
+             WHERE o.status || '' = 'unfrozen' AND o.tenant_id > v.tenant_id
+             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
+           UNION ALL
+           (SELECT o.tenant_id, o.available_at <= statement_timestamp(), true FROM idem.outbox o
+             WHERE o.status || '' = 'unfrozen' AND o.tenant_id <= %(after)s AND NOT v.wrapped
+             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
+           LIMIT 1) t
+     WHERE v.number < %(turns)s::integer AND v.found < %(limit)s::integer
+       AND NOT (t.wrapped AND t.tenant_id > %(after)s)
+), round AS MATERIALIZED (
+    SELECT %(limit)s::integer AS room, max(v.found) AS sharers, max(v.number) AS number FROM visited v
+), in_turn AS MATERIALIZED (
+    SELECT c.id, c.intent_id
+      FROM round a CROSS JOIN visited v CROSS JOIN LATERAL (
+           SELECT c.id, c.intent_id FROM idem.outbox c
+            WHERE {RENDERABLE}
+              AND c.status || '' = 'unfrozen'
+              AND c.tenant_id >= v.tenant_id AND (c.tenant_id, c.available_at) <= (v.tenant_id, statement_timestamp())
+            ORDER BY c.tenant_id, c.available_at, c.id
+            LIMIT a.room / a.sharers + (v.found <= a.room %% a.sharers)::integer
+              FOR UPDATE OF c SKIP LOCKED) c
+     WHERE v.due
+), longest AS MATERIALIZED (
+    SELECT c.id, c.intent_id FROM idem.outbox c
+            WHERE {RENDERABLE}
+              AND c.status = 'unfrozen'
+              AND c.id <> ALL (ARRAY(SELECT id FROM in_turn))
+            ORDER BY c.available_at
+            LIMIT %(limit)s::integer - (SELECT count(*) FROM in_turn)
+              FOR UPDATE OF c SKIP LOCKED
+)
+SELECT (SELECT v.tenant_id FROM visited v
+         WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
+                    THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
+       c.id, c.params
+  FROM round a LEFT JOIN (
+       SELECT c.id, n.params
+         FROM (SELECT id, intent_id FROM in_turn UNION ALL SELECT id, intent_id FROM longest) c
+              JOIN idem.intents n ON n.id = c.intent_id) c ON true
+"""  # noqa: S608
 
 
 async def pick(
-    connection: AsyncConnection[Any], catalogue: Catalogue, sources: Sequence[Source], *, limit: int
-) -> list[Unfrozen]:
-    """Lock up to `limit` rows that wait to be rendered, the longest waiting first.
+    connection: AsyncConnection[Any], catalogue: Catalogue, sources: Sequence[Source], *, after: str, limit: int
+) -> tuple[list[Unfrozen], str]:
+    """Lock up to `limit` rows that wait to be rendered: an equal part for each tenant that has some, and in it the
+    longest waiting first. `after`: the tenant that had the last turn; the second value is the one that has it now.
 
     One whose key is burned is passed over while anything sent under it may still act.
     """
     cursor = records(connection)
-    await cursor.execute(PICK, {**_columns(sources), "environment": catalogue.environment, "limit": limit})
-    params = {record.id: record.params for record in await cursor.fetchall()}
+    given = {"environment": catalogue.environment, "after": after, "turns": WIDTH, "limit": limit}
+    await cursor.execute(PICK, {**_columns(sources), **given}, prepare=True)
+    found = await cursor.fetchall()
+    params = {record.id: record.params for record in found if record.id is not None}
     rows = [found.row for found in await read_locked(connection, list(params))]
     return [
         Unfrozen(
@@ -104,4 +151,4 @@ async def pick(
             await generations.following(connection, row) if row.key_burned else None,
         )
         for row in rows
-    ]
+    ], found[0].after

@@ -6,6 +6,8 @@ ALTER TABLE idem.outbox ADD COLUMN tenant_id text COLLATE "C" NOT NULL DEFAULT '
 -- either read for the other costs a pass over all that waits.
 CREATE INDEX outbox_shares ON idem.outbox (provider, account, tenant_id, available_at, id)
     WHERE status || '' = 'pending';
+-- The same for rows that wait to be rendered, of which a worker takes a few at a time.
+CREATE INDEX outbox_unfrozen_shares ON idem.outbox (tenant_id, available_at, id) WHERE status || '' = 'unfrozen';
 
 -- Whose row a new one is, and that its intent is open: no second call is queued for what has its end.
 -- By the key first: accept writes intent and row in one statement, the row before the intent; both after the key.

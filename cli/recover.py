@@ -59,7 +59,8 @@ def recover(
 class Done:
     """What the word came to. `left`: rows that may still be sent; the last of them until `left_until` (UTC).
 
-    `became` is "unknown", or "as before" for rows that are queued or at rest again.
+    `became` is "unknown", or "as before" for rows that are queued or at rest again. `waiting`: rows that other sessions
+    hold: nobody sends or settles them until they are doubted, or they stay doubted where nothing was lost.
     """
 
     rows: int
@@ -67,11 +68,17 @@ class Done:
     left: int = 0
     left_until: str | None = None
     open: int = 0
+    waiting: int = 0
 
 
 def _told(done: Done, *, lost: bool) -> Iterator[str]:
     if not lost:
         yield f"{done.rows} rows are again what they were; the daemons take this database for the one before"
+        if done.waiting:
+            yield (
+                f"{done.waiting} rows stay doubted, because other sessions hold them: end these sessions "
+                "(pg_stat_activity shows them; their transactions stay open), and run the same command again"
+            )
         return
     yield f"{done.rows} rows are unknown now: the reconciler asks about them"
     if done.left:
@@ -81,28 +88,29 @@ def _told(done: Done, *, lost: bool) -> Iterator[str]:
         )
     if done.open:
         yield f"{done.open} rows were claimed, unknown or awaited already: they are settled by what is seen from now on"
+    if done.waiting:
+        yield (
+            f"{done.waiting} rows are held by other sessions, and nobody sends or settles them: the sweeper doubts "
+            "each when its session lets go. pg_stat_activity shows the sessions (their transactions stay open): end "
+            "them"
+        )
 
 
 async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> Done:
-    from idem.outbox import moves, telemetry
-    from idem.outbox.recovery import identity, release
-    from idem.outbox.recovery.quarantine import quarantine
+    from idem.outbox import telemetry
+    from idem.outbox.recovery import quarantine, release
 
     telemetry.set_up(json=False, level="warning")
     catalogue = opening.catalogue(opening.configuration(config))
     async with opening.writing(config, catalogue.environment) as connection:
         if not lost:
             confirm("Put the rows that the change made unknown back to work?", yes=yes)
-            return Done(await release.lossless(connection, catalogue, by=by, reason=reason), "as before")
+            released = await release.lossless(connection, catalogue, by=by, reason=reason)
+            return Done(released.rows, "as before", waiting=released.waiting)
         confirm("Make every queued row unknown, unless a second send is harmless?", yes=yes)
-        async with moves.transaction(connection):
-            # A daemon that has noticed the same change waits here, and then finds it done.
-            await identity.known(connection, lock=True)
-            found = await quarantine(connection, catalogue, reason, by=by)
-            await identity.adopt(connection, await identity.read(connection))
-            await identity.spoken(connection, lost=True)
+        found = await quarantine.lost(connection, catalogue, by=by, reason=reason)
         until = None
         if found.left_for is not None:
             ends = datetime.now(UTC) + timedelta(seconds=found.left_for)
             until = ends.isoformat(timespec="seconds")
-        return Done(found.unknown, "unknown", found.left, until, found.open)
+        return Done(found.unknown, "unknown", found.left, until, found.open, found.waiting)

@@ -24,6 +24,7 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT, UPDATE", "intents"),
     ("SELECT, UPDATE, DELETE", "idempotency_keys"),
     ("SELECT, UPDATE, DELETE", "outbox"),
+    ("SELECT, INSERT, UPDATE, DELETE", "doubts"),
     # Retention locks the rows that it deletes, and a row lock needs the right to UPDATE some column: the triggers
     # refuse every UPDATE of these three tables, this one too.
     ("SELECT, INSERT, UPDATE (intent_id), DELETE", "requests"),

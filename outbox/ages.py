@@ -47,6 +47,10 @@ SELECT n.provider, n.account, count(*) AS rows,
   FROM idem.proofs p JOIN idem.intents n ON n.id = p.intent_id
  GROUP BY n.provider, n.account ORDER BY n.provider, n.account
 """
+DOUBTS = """
+SELECT count(*)::integer AS rows, extract(epoch FROM statement_timestamp() - min(d.listed_at))::float8 AS oldest
+  FROM idem.doubts d
+"""
 # Of the last five minutes, by one range of an index a lane; and how many live workers have its breaker open.
 LANES = """
 SELECT l.provider, l.account, d.done / 5.0::float8 AS done_per_minute,
@@ -147,6 +151,7 @@ async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | N
             "installation": next(iter(await all(INSTALLATION)), None),
             "outbox": await all(OUTBOX),
             "proofs": await all(PROOFS),
+            "doubts": (await all(DOUBTS))[0],
             "lanes": await all(LANES),
             "unmatched": (await all(UNMATCHED))[0],
             "dead_letters": await all(LETTERS),
@@ -182,4 +187,5 @@ async def report(
     for lane, seen in aged.items():
         telemetry.aged(lane, seen)
     telemetry.webhooks_wait(found["unmatched"]["rows"], found["unmatched"]["oldest"] or 0.0)
+    telemetry.doubts_wait(found["doubts"]["rows"], found["doubts"]["oldest"] or 0.0)
     telemetry.handlers_wait({each["handler"]: (each["events"], each["oldest"]) for each in found["handlers"]})

@@ -16,6 +16,7 @@ from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import AWAY, REFUSED, Database, records
 from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
+from idem.outbox.recovery.doubts import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.recovery.window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT
 from idem.outbox.states import KeyState, OutboxStatus
 from idem.outbox.turns import WIDTH, Turns
@@ -50,7 +51,8 @@ CLAIMABLE = f"""
               AND c.operation = ANY (%(operations)s)
               AND c.format_version = ANY (%(formats)s)
               AND {MAY_BE_SENT}
-              AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)"""  # noqa: S608
+              AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)
+              AND coalesce(NOT {C_IS_LISTED}, false)"""  # noqa: S608
 
 # `room` is how many rows may be claimed; 0 in a paused lane, of which no row is read then. `visited` jumps from tenant
 # to tenant, in a ring that begins after %(after)s, and ends with as many due ones as there is room for. Each of them
@@ -222,13 +224,14 @@ async def claim(
 
 
 # A CASE, because a condition on token or status lets the planner read the partial index of all claims for one row.
-MARK_START = """
-UPDATE idem.outbox SET started_at = statement_timestamp()
+MARK_START = f"""
+UPDATE idem.outbox o SET started_at = statement_timestamp()
  WHERE id = %(id)s AND attempt = %(attempt)s
    AND CASE WHEN status = 'claimed' AND claim_token = %(token)s
             THEN claimed_until > statement_timestamp() + make_interval(secs => %(needed)s) END
+   AND NOT {O_IS_LISTED}
 RETURNING id
-"""
+"""  # noqa: S608
 
 
 async def mark_start(connection: AsyncConnection[Any], row: Row, *, needed: float) -> bool:

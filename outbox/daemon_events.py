@@ -140,10 +140,17 @@ class Outage:
             self._since = None
 
 
-def database_changed(what: str, rows: int, left: int = 0, left_for: float | None = None) -> None:
-    """The database is another one than idem wrote to: see the runbook's restore page. `left_for`: seconds."""
-    more = {} if left_for is None else {"left_for": round(left_for)}
-    log.error("database_changed", what=what, rows_now_unknown=rows, rows_left=left, **more)
+def database_changed(what: str, rows: int) -> None:
+    """The database is another one than idem wrote to: see the runbook's restore page. `rows`: listed, to be doubted."""
+    log.error("database_changed", what=what, rows_listed=rows)
+
+
+def rows_doubted(unknown: int, left: int, left_for: float | None, open: int, waiting: int) -> None:
+    """What became of listed rows. `left_for`: seconds. `waiting`: rows that other sessions hold; they stay listed."""
+    more: dict[str, str | int] = {} if left_for is None else {"left_for": round(left_for)}
+    if waiting:
+        more["do"] = WHO_HOLDS_IT
+    log.error("rows_doubted", rows_now_unknown=unknown, rows_left=left, rows_open=open, rows_waiting=waiting, **more)
 
 
 def metrics_unreadable(files: list[str]) -> None:

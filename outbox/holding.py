@@ -14,6 +14,7 @@ from idem.outbox import letters, moves
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import records
 from idem.outbox.errors import Refusal
+from idem.outbox.recovery import doubts
 from idem.outbox.rows import lock, read_locked
 from idem.outbox.standing import Standing
 from idem.outbox.states import KeyState
@@ -48,10 +49,16 @@ async def held(
 
 
 async def locked(connection: AsyncConnection[Any], row: UUID, intent: UUID) -> Standing:
-    """The row's standing under its lock, in the caller's transaction. Raises Refusal: it was settled just now."""
+    """The row's standing under its lock, in the caller's transaction. Raises Refusal: it was settled just now,
+    or recovery has still to doubt it."""
     found = await lock(connection, row)
     if found is None:
         raise Refusal(f"intent {intent} was settled at this moment: look again")
+    if await doubts.is_listed(connection, row):
+        raise Refusal(
+            f"intent {intent}: commits of this database were lost, and this row is still to be doubted. Nothing was "
+            "changed; the sweeper doubts it as soon as it runs and no other session holds the row: then try again"
+        )
     return await _standing(connection, found)
 
 

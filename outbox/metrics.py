@@ -147,6 +147,15 @@ WEBHOOKS_UNMATCHED = Gauge(
 WEBHOOK_UNMATCHED_OLDEST = Gauge(
     "idem_webhooks_unmatched_oldest_seconds", "Age of the oldest of them.", multiprocess_mode="mostrecent"
 )
+DOUBTS = Gauge(
+    "idem_doubts",
+    "Rows that recovery has still to doubt: nobody sends or settles them.",
+    multiprocess_mode="mostrecent",
+)
+DOUBTS_OLDEST = Gauge(
+    "idem_doubts_oldest_seconds", "Age of the oldest of them: another session holds it, or no sweeper runs.",
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
 WEBHOOK_LAST = Gauge(
     "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook came in.", ["provider"],
     multiprocess_mode="mostrecent",

@@ -22,13 +22,14 @@ from idem.outbox import moves
 from idem.outbox.change import Change, bare, parameters
 from idem.outbox.database import records
 from idem.outbox.moves import Moved
+from idem.outbox.recovery.doubts import O_IS_LISTED
 
 UNSTORABLE = (DataError, ProgramLimitExceeded)
 """What a value from outside can do to a batch in spite of being made storable (SQLSTATE classes 22 and 54)."""
 
 # What another session holds (the row, its key if that changes, its intent, an open entry of it, a proof that is folded)
 # is skipped and never waited for: only the rows that it belongs to are left for later.
-WRITE = """
+WRITE = f"""
 WITH input AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(changes)s::json) AS i (
         id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
@@ -87,6 +88,7 @@ WITH input AS MATERIALIZED (
                                             OR o.status <> 'claimed' AND i.to_status IS DISTINCT FROM o.status)))
        -- Its own attempt alone does not show that commits which the database has forgotten did not send it.
        AND (o.doubted_since IS NULL OR i.whole OR i.to_status IS DISTINCT FROM 'held' OR o.status = 'held')
+       AND (i.doubt = 'begins' OR NOT {O_IS_LISTED})
 ), gone AS (
     DELETE FROM idem.outbox o USING matched m WHERE o.id = m.id AND m.to_status IS NULL
 ), moved AS (
@@ -141,7 +143,7 @@ WITH input AS MATERIALIZED (
            response_body      = decode(m.answer_body, 'base64'),
            response_schema_version = CASE
                WHEN m.to_state <> 'completed' THEN NULL
-               WHEN m.answer_headers ->> 'Idempotent-Answer-Version' ~ '^[1-9][0-9]{0,8}$'
+               WHEN m.answer_headers ->> 'Idempotent-Answer-Version' ~ '^[1-9][0-9]{0, 8}$'
                    THEN (m.answer_headers ->> 'Idempotent-Answer-Version')::integer
                ELSE 1 END,
            completed_at       = CASE WHEN m.to_state = 'completed' THEN m.at END,
@@ -191,7 +193,7 @@ WITH input AS MATERIALIZED (
            jsonb_build_object('intent', m.intent_id, 'number', e.number, 'tenant', m.tenant_id,
                               'operation', m.operation, 'label', m.label, 'state', m.to_state, 'outcome', m.ended,
                               'provider_reference', m.reference, 'status', m.provider_status)
-               || CASE WHEN m.still_open THEN '{"interim": true}'::jsonb ELSE '{}' END
+               || CASE WHEN m.still_open THEN '{{"interim": true}}'::jsonb ELSE '{{}}' END
       FROM matched m CROSS JOIN LATERAL (
            SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = m.intent_id) AS e
      WHERE m.event IS NOT NULL
@@ -201,7 +203,7 @@ WITH input AS MATERIALIZED (
 SELECT m.id, m.tenant_id, m.operation, m.idempotency_key, m.intent_id, m.attempt, m.source, m.kind, m.seen,
        m.from_state, m.to_state, m.from_status, m.to_status, m.provider, m.account, m.waited, m.traceparent, b.reasons
   FROM matched m LEFT JOIN opened b ON b.intent_id = m.intent_id
-"""
+"""  # noqa: S608
 
 
 async def write(connection: AsyncConnection[Any], changes: Sequence[Change]) -> set[UUID]:

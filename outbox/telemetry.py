@@ -126,6 +126,12 @@ def webhooks_wait(rows: int, oldest: float) -> None:
     metrics.WEBHOOK_UNMATCHED_OLDEST.set(oldest)
 
 
+def doubts_wait(rows: int, oldest: float) -> None:
+    """Rows that recovery has still to doubt, and the age of the oldest entry in seconds."""
+    metrics.DOUBTS.set(rows)
+    metrics.DOUBTS_OLDEST.set(oldest)
+
+
 def webhook_refused(provider: str, reason: str) -> None:
     """A webhook that was not taken. `provider` is a configured one, or `unknown`: never a word of the sender's."""
     metrics.WEBHOOKS_REFUSED.labels(provider, reason).inc()

@@ -13,6 +13,7 @@ from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Row
 from idem.outbox.database import records
 from idem.outbox.generations import Renewal
+from idem.outbox.recovery.doubts import C_IS_LISTED
 from idem.outbox.rows import read_locked
 from idem.outbox.terms import Terms
 from idem.outbox.turns import WIDTH
@@ -68,14 +69,15 @@ def _columns(sources: Sequence[Source]) -> dict[str, list[str]]:
     }
 
 
-RENDERABLE = """
+RENDERABLE = f"""
                   c.available_at <= statement_timestamp() AND (c.start_before > statement_timestamp()) IS TRUE
               AND (NOT c.key_burned OR coalesce(c.quiet_after <= statement_timestamp(), true))
               AND (c.operation, c.provider, c.account, c.origin) IN (
                       SELECT * FROM unnest(%(operations)s::text[], %(providers)s::text[], %(accounts)s::text[],
                                            %(origins)s::text[]))
               AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL
-              AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)"""
+              AND NOT {C_IS_LISTED}
+              AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)"""  # noqa: S608
 
 # `visited` goes from tenant to tenant as the claim does (`outbox.claim`), in a ring that begins after %(after)s, until
 # it has as many due ones as rows may be taken. Each gets its part of them; what they do not use goes to the rows that

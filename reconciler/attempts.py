@@ -11,20 +11,22 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from idem.outbox.contract import CancelRule, Contract
+from idem.outbox.recovery.doubts import O_IS_LISTED
 from idem.reconciler.due import Taken
 
 # In both a CASE, because a condition on the status lets the planner read the partial index of all that is to settle.
-BEGIN_REPLAY = """
+BEGIN_REPLAY = f"""
 UPDATE idem.outbox o SET attempt = o.attempt + 1
  WHERE o.id = %(id)s AND o.attempt = %(attempt)s
    AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline AND NOT o.key_burned
             THEN o.claimed_until > statement_timestamp()
              AND idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) > 0 END
    AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+   AND NOT {O_IS_LISTED}
    AND NOT EXISTS (SELECT FROM idem.lanes l
                     WHERE l.provider = o.provider AND l.account IN (o.account, '') AND l.paused)
 RETURNING o.attempt
-"""
+"""  # noqa: S608
 
 
 async def begin_replay(connection: AsyncConnection[Any], taken: Taken, contract: Contract) -> int | None:
@@ -38,17 +40,18 @@ async def begin_replay(connection: AsyncConnection[Any], taken: Taken, contract:
     return None if begun is None else int(begun[0])
 
 
-BEGIN_CANCEL = """
+BEGIN_CANCEL = f"""
 UPDATE idem.outbox o SET attempt = o.attempt + 1, key_burned = true, cancel_sent = true
  WHERE o.id = %(id)s AND o.attempt = %(attempt)s
    AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline
             THEN o.claimed_until > statement_timestamp()
              AND (%(tombstones)s OR o.quiet_after <= statement_timestamp()) END
    AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+   AND NOT {O_IS_LISTED}
    AND NOT EXISTS (SELECT FROM idem.lanes l
                     WHERE l.provider = o.provider AND l.account IN (o.account, '') AND l.paused)
 RETURNING o.attempt
-"""
+"""  # noqa: S608
 
 
 async def begin_cancel(connection: AsyncConnection[Any], taken: Taken, rule: CancelRule) -> int | None:

@@ -22,6 +22,7 @@ from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
 from idem.outbox.provider import Question
 from idem.outbox.providers import carrying
+from idem.outbox.recovery.doubts import C_IS_LISTED
 from idem.outbox.states import OutboxStatus
 
 
@@ -93,7 +94,7 @@ LATER_KEYS = 2
 
 # `pause` and `room` are read once: of a lane that is paused no row is. A row that only the pause of calls keeps from
 # its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
-TAKE = """
+TAKE = f"""
 WITH pause AS MATERIALIZED (
     SELECT coalesce(bool_or(l.paused), false) AS calls, coalesce(bool_or(l.looks_paused), false) AS looks
       FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
@@ -120,6 +121,7 @@ WITH pause AS MATERIALIZED (
        AND c.operation = ANY (%(operations)s)
        AND c.format_version = ANY (%(formats)s)
        AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id AND p.outcome <> 'hint' LIMIT 1) IS NULL
+       AND NOT {C_IS_LISTED}
        AND EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
        AND CASE WHEN c.status = 'unknown' AND NOT c.inline AND NOT c.key_burned AND %(replays)s
                  AND idem.memory_left(c.first_sent_at, c.doubted_since, c.replay_window, %(window)s) > 0
@@ -179,11 +181,11 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
            ARRAY(SELECT idem.provider_key(i.secret, n.tenant_id, n.operation, n.idempotency_key, t.step,
                                           t.generation + g)::text
                    FROM idem.installation i, idem.intents n, generate_series(1, %(later)s) AS g
-                  WHERE n.id = t.intent_id) ELSE '{}' END AS later_keys,
+                  WHERE n.id = t.intent_id) ELSE '{{}}' END AS later_keys,
        r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
        CASE WHEN NOT %(exact)s THEN r.body END AS body
   FROM taken t LEFT JOIN idem.requests r ON r.outbox_id = t.id AND r.generation = t.generation
-"""
+"""  # noqa: S608
 
 
 async def take(

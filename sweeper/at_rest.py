@@ -16,6 +16,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox import moves
 from idem.outbox.moves import Moved
+from idem.outbox.recovery.doubts import O_IS_LISTED
 from idem.outbox.sweeping.pages import Place
 
 AT_REST = """
@@ -28,7 +29,7 @@ SELECT o.id, o.status_since
 """
 # A key that is refused for ever keeps its tombstone for ever: its row leaves when another tombstone would go. Steps
 # that were done before this one, lost commits, a stored proof or an open entry: each still waits for something.
-LEAVE = """
+LEAVE = f"""
 WITH due AS MATERIALIZED (
     SELECT o.ctid AS place, o.id, o.intent_id, o.step, o.attempt
       FROM idem.outbox o
@@ -40,6 +41,7 @@ WITH due AS MATERIALIZED (
                            OR k.completed_at > statement_timestamp() - make_interval(secs => %(ttl)s))
               FROM idem.idempotency_keys k WHERE k.intent_id = o.intent_id) IS NOT TRUE
        AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+       AND NOT {O_IS_LISTED}
        AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
              WHERE d.intent_id = o.intent_id) IS NOT TRUE
        AND (SELECT n.id FROM idem.intents n WHERE n.id = o.intent_id FOR KEY SHARE SKIP LOCKED) IS NOT NULL
@@ -54,7 +56,7 @@ WITH due AS MATERIALIZED (
 )
 SELECT n.tenant_id, n.operation, n.idempotency_key, n.id, n.state, g.provider, g.account
   FROM gone g JOIN idem.intents n ON n.id = g.intent_id
-"""
+"""  # noqa: S608
 
 
 async def leave(

@@ -17,6 +17,7 @@ from idem.outbox.change import Change
 from idem.outbox.daemon import Life
 from idem.outbox.database import REFUSED, Database
 from idem.outbox.passes import Passes
+from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settings import SweeperSettings
 from idem.outbox.states import OutboxStatus
 from idem.outbox.sweeping.expired import sweep_expired
@@ -43,7 +44,8 @@ class SweepResult:
 
     `swept` claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
-    made in time. `doubted`: rows that lost commits may have sent, and that may not be sent any more. `unattended`:
+    made in time. `doubted`: rows that lost commits may have sent: listed ones that
+    were doubted now, and those that may not be sent any more. `unattended`:
     rows that no daemon serves, told to an operator. `expired`: keys that lost
     their answer. `deleted`: tombstones. `left`: rows at rest whose key has expired. The others are rows of history.
     """
@@ -83,6 +85,7 @@ class Sweeper:
         self.life = Life("sweeper")
         self._walk = Walk()
         self._walked = 0.0
+        self._waiting = 0
 
     async def run_once(self, *, within: float = 60.0) -> SweepResult:
         """One pass: leases, queued rows, keys, history; each in batches until nothing is left.
@@ -145,6 +148,12 @@ class Sweeper:
         return await self._repeat(page, until, place)
 
     async def _doubt(self, done: Counter[str], until: float) -> bool:
+        async with self.database.connection() as connection:
+            found = await work_off(connection, self.catalogue, until=until)
+        done["doubted"] += found.unknown + found.left + found.open
+        if (found.waiting and found.waiting != self._waiting) or found.unknown + found.left + found.open:
+            daemon_events.rows_doubted(found.unknown, found.left, found.left_for, found.open, found.waiting)
+        self._waiting = found.waiting
         place = Place()
 
         async def page(connection: AsyncConnection[Any]) -> bool:

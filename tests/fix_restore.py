@@ -16,11 +16,9 @@ import psycopg
 import pytest
 from fix_spine import Spine, catalogue
 
-from idem.outbox import moves
 from idem.outbox.accept import Acceptor
 from idem.outbox.database import Database, Timeouts
-from idem.outbox.recovery import identity
-from idem.outbox.recovery.quarantine import Quarantined, quarantine
+from idem.outbox.recovery.quarantine import Quarantined, lost
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
@@ -60,10 +58,8 @@ class Restorable:
 
     async def recover_lost(self) -> Quarantined:
         """What `idem recover --lost` does."""
-        async with self.spine.database.connection() as connection, moves.transaction(connection):
-            found = await quarantine(connection, self.spine.catalogue, "restored", by="ann")
-            await identity.spoken(connection, lost=True)
-            return found
+        async with self.spine.database.connection() as connection:
+            return await lost(connection, self.spine.catalogue, by="ann", reason="restored")
 
     async def sweep(self) -> None:
         await Sweeper(self.spine.database, self.spine.catalogue).run_once()

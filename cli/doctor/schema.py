@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.output import age
+from idem.outbox.recovery.doubts import WAITING
 from idem.outbox.recovery.identity import IDENTITY
 
 THERE = "SELECT to_regclass('idem.alembic_version') IS NOT NULL AS installed"
@@ -100,20 +102,43 @@ SELECT count(*)::integer AS rows FROM (
 """
 
 
-async def recovery(examination: Examination) -> list[Finding]:
-    """Rows that a change of the database made unknown and that still wait for somebody's word."""
-    found = next(iter(await examination.all(INSTALLATION)), None)
-    if found is None or found["changed_at"] is None:
-        return []
-    rows = (await examination.one(QUARANTINED, {"changed": found["changed_at"]}))["rows"]
-    if not rows:
+SOON = 60.0
+"""Seconds: a sweeper that runs doubts what is listed within a few."""
+
+
+async def _listed(examination: Examination) -> list[Finding]:
+    left = await examination.one(WAITING)
+    if not left["rows"]:
         return []
     return [
+        (error if left["oldest"] > SOON else warning)(
+            "recovery",
+            f"commits were lost, and {several(left['rows'], 'row')} (the first is outbox row {left['first']}) could "
+            f"not be doubted since {age(left['oldest'])}: nobody sends or settles them until then",
+            "The sweeper doubts them: is it running? A row also waits while another session holds it, its key, its "
+            "intent or its dead letter: find that session in pg_stat_activity (its transaction stays open) and end it",
+        )
+    ]
+
+
+async def recovery(examination: Examination) -> list[Finding]:
+    """Rows that a change of the database made unknown and that still wait for somebody's word, or to be doubted."""
+    found = next(iter(await examination.all(INSTALLATION)), None)
+    if found is None:
+        return []
+    listed = await _listed(examination)
+    if found["changed_at"] is None:
+        return listed
+    rows = (await examination.one(QUARANTINED, {"changed": found["changed_at"]}))["rows"]
+    if not rows:
+        return listed
+    return [
+        *listed,
         warning(
             "recovery",
             f"the database changed at {found['changed_at']:%Y-%m-%d %H:%M:%S}Z, and {several(rows, 'row')} that became "
             "unknown then are not settled yet",
             "If nothing was lost, `idem recover --lossless --reason …` puts them back; else the reconciler asks about "
             "them (idem unknowns list)",
-        )
+        ),
     ]

@@ -174,6 +174,14 @@ CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key I
 CREATE INDEX outbox_at_rest ON idem.outbox (status_since, id) WHERE status = 'held';
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
 
+-- Rows that the database may have forgotten a send of, and that recovery has still to doubt: nobody claims, takes, settles
+-- or takes up a row that is listed here. No foreign key, because to list a row must lock none.
+CREATE TABLE idem.doubts (
+    outbox_id  uuid        PRIMARY KEY,
+    listed_at  timestamptz NOT NULL DEFAULT statement_timestamp(),
+    details    jsonb       NOT NULL
+);
+
 -- The frozen bytes, written once; a new generation of the provider key is a new row. Outlives the outbox row, so
 -- that a late proof still finds its intent and step.
 CREATE TABLE idem.requests (

@@ -13,6 +13,7 @@ BEGIN
      WHERE o.intent_id = k.intent_id AND o.inline AND o.status = 'held'
        AND NOT idem.needs_operator(k.intent_id)
        AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
+       AND NOT EXISTS (SELECT FROM idem.doubts d WHERE d.outbox_id = o.id)
        AND o.doubted_since IS NULL
        FOR UPDATE SKIP LOCKED;
     IF row_id IS NULL THEN

@@ -101,6 +101,7 @@ BEGIN
                                      THEN statement_timestamp() - interval '10 min' ELSE '-infinity' END
            AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id AND p.outcome <> 'hint' LIMIT 1)
                         IS NULL, false)
+           AND (SELECT b.outbox_id FROM idem.doubts b WHERE b.outbox_id = o.id LIMIT 1) IS NULL
            AND NOT EXISTS (SELECT FROM idem.lanes l WHERE l.provider = p_provider AND l.account IN (p_account, '')
                               AND l.looks_paused)
          ORDER BY o.available_at, o.id

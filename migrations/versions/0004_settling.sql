@@ -51,6 +51,7 @@ BEGIN
      WHERE o.intent_id = k.intent_id AND o.status = 'held' AND NOT o.inline
        AND NOT idem.needs_operator(k.intent_id)
        AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
+       AND NOT EXISTS (SELECT FROM idem.doubts d WHERE d.outbox_id = o.id)
        -- Lost commits may have sent it, and the provider may have forgotten that: the sweeper makes it unknown.
        AND (o.doubted_since IS NULL OR idem.memory_left(NULL, o.doubted_since, o.replay_window, NULL) > 0)
        FOR UPDATE SKIP LOCKED;

@@ -2,25 +2,31 @@
 
 A queued or resting row becomes `unknown`, unless a second send is harmless: then it stays as it is, with the moment
 from which the provider's memory counts (`window`). What is claimed or unknown already keeps its place, and what was
-known about it counts anew.
+known about it counts anew. First every row is listed, in one statement (`doubts`); then the list is worked off, and
+what another session holds stays listed: nobody sends or settles it until its turn has come.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
+from uuid import UUID
 
+import psycopg
 from psycopg import AsyncConnection
 
-from idem.outbox import decide
+from idem.outbox import daemon_events, decide, moves, telemetry
 from idem.outbox.catalogue import LONGEST_FLIGHT, Catalogue
 from idem.outbox.change import Change, Evidence, Row
 from idem.outbox.contract import Contract
-from idem.outbox.database import records
-from idem.outbox.errors import StoreUnavailable
-from idem.outbox.recovery import window
+from idem.outbox.database import REFUSED, records
+from idem.outbox.recovery import doubts, window
+from idem.outbox.recovery import identity as identities
 from idem.outbox.rows import FIRST_ID, read_locked
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
@@ -33,106 +39,175 @@ AT_REST = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UN
 class Quarantined:
     """What a quarantine did. `unknown`: rows that became unknown. `left`: rows that may still be sent, because a
     second send is harmless; `left_for`: seconds until the last of them may not any more, None where none was left.
-    `open`: rows that were claimed, unknown or awaited already."""
+    `open`: rows that were claimed, unknown or awaited already. `waiting`: rows that another session holds, `first` of
+    them by id: they stay listed."""
 
     unknown: int = 0
     left: int = 0
     left_for: float | None = None
     open: int = 0
+    waiting: int = 0
+    first: UUID | None = None
+
+    def __add__(self, other: Quarantined) -> Quarantined:
+        times = [each for each in (self.left_for, other.left_for) if each is not None]
+        return Quarantined(
+            self.unknown + other.unknown,
+            self.left + other.left,
+            max(times, default=None),
+            self.open + other.open,
+            self.waiting + other.waiting,
+            self.first or other.first,
+        )
 
 
 NOTHING = Quarantined()
 
-HELD: Final = (
-    "commits of this database were lost, and {count} rows cannot be doubted, because another session holds their key, "
-    "intent or dead letter (the first is outbox row {first}): nothing was changed. Find that session in "
-    "pg_stat_activity (its transaction stays open) and end it, then try again; a daemon tries again by itself"
-)
 
-QUEUED = """
-SELECT o.id, idem.memory_age(coalesce(o.word_since, least(o.imported_sent_at, n.created_at)), NULL) AS age
-  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
- WHERE o.id > %(after)s AND o.status IN ('pending', 'waiting', 'unfrozen', 'held')
- ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o
-"""
-# A lost claim, replay or cancel may still be under way: nothing that was seen before counts towards a verdict, and
-# the quiet time begins anew. The claim may have been kept and the commit of its start mark lost, so "no mark" proves
-# nothing any more. Subqueries that give one value, because a join would read the ledger whole.
-DOUBT_OPEN = """
-WITH doubted AS (
-    UPDATE idem.outbox o
-       SET doubted_since = coalesce(o.doubted_since, o.first_sent_at, o.word_since, least(o.imported_sent_at,
-                               (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id))),
-           quiet_after   = greatest(o.quiet_after, statement_timestamp() + make_interval(secs =>
-                               coalesce((%(quiet)s::jsonb ->> o.provider)::float8, %(longest)s::float8))),
-           absents       = 0,
-           started_at    = CASE WHEN o.status = 'claimed' AND o.marks_start
-                                THEN coalesce(o.started_at, statement_timestamp()) ELSE o.started_at END
-     WHERE o.status IN ('claimed', 'unknown', 'awaiting')
-    RETURNING o.id, o.intent_id, o.step, o.attempt, o.status,
-              (SELECT n.state FROM idem.intents n WHERE n.id = o.intent_id) AS state
-)
-INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_state, to_state, from_status,
-                           to_status, details)
-SELECT d.intent_id, d.id, d.step, d.attempt, 'recovery', 'database_doubted', d.state, d.state, d.status, d.status,
-       %(details)s::jsonb
-  FROM doubted d
-"""
+async def lost(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> Quarantined:
+    """Take an operator's word that commits were lost: doubt every open row.
 
-
-async def quarantine(
-    connection: AsyncConnection[Any], catalogue: Catalogue, why: str, *, by: str = "daemon"
-) -> Quarantined:
-    """Doubt every open row: it may have been sent by commits that the database has forgotten.
-
-    Runs inside the caller's transaction. Harmless is a second send where the contract says so, and the row is younger
-    than the replay window. What was doubted before keeps the earlier moment.
-
-    Raises StoreUnavailable where a row could not be doubted, because another session holds its key, its intent or an
-    open dead letter of it: the caller's transaction must roll back, or that row would be sent as if nothing was lost.
+    The list and the word commit together; a process that dies later leaves the rest of the list to the sweeper. Raises
+    what an unreachable database raises.
     """
-    details = {"why": why, "by": by}
-    opened = await connection.execute(
-        DOUBT_OPEN,
-        {
-            "quiet": json.dumps({name: _quiet(p.contract) for name, p in catalogue.providers.items()}),
-            "longest": LONGEST_FLIGHT + _quiet(Contract("")),
-            "details": json.dumps(details),
-        },
-    )
-    found, after = Quarantined(open=opened.rowcount), FIRST_ID
-    while True:
-        cursor = records(connection)
-        queued = await (await cursor.execute(QUEUED, {"after": after, "limit": BATCH})).fetchall()
-        if not queued:
-            return found
-        after = queued[-1].id
-        ages = {record.id: record.age for record in queued}
+    async with moves.transaction(connection):
+        # A daemon that has noticed the same change waits here, and then finds it done.
+        await identities.known(connection, lock=True)
+        await doubts.list_open(connection, reason, by=by)
+        await identities.adopt(connection, await identities.read(connection))
+        await identities.spoken(connection, lost=True)
+    return await work_off(connection, catalogue)
+
+
+async def work_off(connection: AsyncConnection[Any], catalogue: Catalogue, *, until: float = math.inf) -> Quarantined:
+    """Doubt every listed row that no other session holds; a page is a transaction of its own.
+
+    Harmless is a second send where the contract says so, and the row is younger than the replay window. What was
+    doubted before keeps the earlier moment. No page is begun after `until` by the event loop's clock. Any number of
+    processes may do this at once. Raises psycopg.Error if the database is away.
+    """
+    found, after = NOTHING, FIRST_ID
+    while asyncio.get_running_loop().time() < until and (
+        ids := await doubts.page(connection, after=after, limit=BATCH)
+    ):
+        after = ids[-1]
+        try:
+            found += await _page(connection, catalogue, ids)
+        except psycopg.Error:
+            if connection.closed:
+                raise
+            for each in ids:
+                found += await _alone(connection, catalogue, each)
+    if after == FIRST_ID:
+        return found
+    left = await doubts.waiting(connection)
+    return dataclasses.replace(found, waiting=left.rows, first=left.first)
+
+
+async def _alone(connection: AsyncConnection[Any], catalogue: Catalogue, row: UUID) -> Quarantined:
+    try:
+        return await _page(connection, catalogue, [row])
+    except psycopg.Error as error:
+        if connection.closed:
+            raise
+        if isinstance(error, REFUSED):
+            daemon_events.left_locked(f"outbox row {row}")
+        else:
+            telemetry.broken("recovery", error, f"doubting outbox row {row}; it stays listed, and nobody sends it")
+        return NOTHING
+
+
+# The entry before the row: who finds an entry gone finds it worked off. Nothing is waited for.
+LOCK_LISTED = """
+WITH listed AS MATERIALIZED (
+    SELECT d.outbox_id, d.listed_at, d.details FROM idem.doubts d WHERE d.outbox_id = ANY (%(ids)s)
+     ORDER BY d.outbox_id FOR UPDATE SKIP LOCKED
+), locked AS MATERIALIZED (
+    SELECT o.id, o.intent_id, o.imported_sent_at, o.word_since FROM idem.outbox o
+     WHERE o.id = ANY (ARRAY(SELECT l.outbox_id FROM listed l)) ORDER BY o.id FOR UPDATE SKIP LOCKED
+)
+SELECT l.outbox_id AS id, k.id IS NOT NULL AS locked,
+       l.details || jsonb_build_object('listed_at', l.listed_at) AS details,
+       k.id IS NULL AND (SELECT o.id FROM idem.outbox o WHERE o.id = l.outbox_id) IS NULL AS gone,
+       idem.memory_age(coalesce(k.word_since, least(k.imported_sent_at,
+               (SELECT n.created_at FROM idem.intents n WHERE n.id = k.intent_id))), NULL) AS age
+  FROM listed l LEFT JOIN locked k ON k.id = l.outbox_id
+"""
+
+
+async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: list[UUID]) -> Quarantined:
+    async with moves.transaction(connection):
+        listed = await (await records(connection).execute(LOCK_LISTED, {"ids": ids})).fetchall()
+        details = {record.id: record.details for record in listed if record.locked}
+        ages = {record.id: record.age for record in listed if record.locked}
         unknown: list[Change] = []
-        left: list[Change] = []
-        times: list[float] = []
-        for each in await read_locked(connection, list(ages)):
+        left: dict[UUID, tuple[Change, float]] = {}
+        live: list[UUID] = []
+        for each in await read_locked(connection, list(details)):
             row = each.row
+            if row.status not in AT_REST:
+                live.append(row.id)
+                continue
             terms = catalogue.cautious(row.operation, row.provider)
             age = max(ages[row.id], row.doubted_for or 0.0)
             time_left = window.time_left(dataclasses.replace(row, doubted_for=age, memory_age=age), terms)
             assert time_left is not None
             if terms.known and time_left > 0:
-                left.append(_left(row, terms.contract, details))
-                times.append(time_left)
+                left[row.id] = _left(row, terms.contract, details[row.id]), time_left
             else:
-                unknown.append(
-                    decide.database_changed(row, Evidence("recovery", "database_changed", details=details), terms)
-                )
-        written = await write(connection, unknown) | await write(connection, left)
-        if held := [row_id for row_id in ages if row_id not in written]:
-            raise StoreUnavailable(HELD.format(count=len(held), first=held[0]))
-        found = Quarantined(
-            found.unknown + len(unknown),
-            found.left + len(left),
-            max([*times, *([] if found.left_for is None else [found.left_for])], default=None),
-            found.open,
-        )
+                evidence = Evidence("recovery", "database_changed", details=details[row.id])
+                unknown.append(decide.database_changed(row, evidence, terms))
+        opened = await _doubt_open(connection, catalogue, {row: details[row] for row in live})
+        became = await write(connection, unknown)
+        stayed = await write(connection, [change for change, _ in left.values()])
+        gone = [record.id for record in listed if record.gone]
+        await doubts.worked_off(connection, [*opened, *became, *stayed, *gone])
+    return Quarantined(len(became), len(stayed), max((left[row][1] for row in stayed), default=None), len(opened))
+
+
+# A lost claim, replay or cancel may still be under way: nothing that was seen before counts towards a verdict, and
+# the quiet time begins anew. The claim may have been kept and the commit of its start mark lost, so "no mark" proves
+# nothing any more. Its first send may have been made since the database went back, long after the one that is lost, so
+# the doubt begins with the intent. An intent that another session holds would keep the evidence waiting: its row stays listed.
+DOUBT_OPEN = """
+WITH intents AS MATERIALIZED (
+    SELECT n.id, n.state, n.created_at FROM idem.intents n
+     WHERE n.id = ANY (ARRAY(SELECT o.intent_id FROM idem.outbox o WHERE o.id = ANY (%(ids)s)))
+     ORDER BY n.id FOR KEY SHARE SKIP LOCKED
+), doubted AS (
+    UPDATE idem.outbox o
+       SET doubted_since = coalesce(o.doubted_since, least(o.first_sent_at, coalesce(o.word_since,
+                               least(o.imported_sent_at,
+                                     (SELECT n.created_at FROM intents n WHERE n.id = o.intent_id))))),
+           quiet_after   = greatest(o.quiet_after, statement_timestamp() + make_interval(secs =>
+                               coalesce((%(quiet)s::jsonb ->> o.provider)::float8, %(longest)s::float8))),
+           absents       = 0,
+           started_at    = CASE WHEN o.status = 'claimed' AND o.marks_start
+                                THEN coalesce(o.started_at, statement_timestamp()) ELSE o.started_at END
+     WHERE o.id = ANY (%(ids)s) AND o.intent_id = ANY (ARRAY(SELECT n.id FROM intents n))
+    RETURNING o.id, o.intent_id, o.step, o.attempt, o.status
+)
+INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_state, to_state, from_status,
+                           to_status, details)
+SELECT d.intent_id, d.id, d.step, d.attempt, 'recovery', 'database_doubted', n.state, n.state, d.status, d.status,
+       %(details)s::jsonb -> d.id::text
+  FROM doubted d JOIN intents n ON n.id = d.intent_id
+RETURNING outbox_id
+"""
+
+
+async def _doubt_open(
+    connection: AsyncConnection[Any], catalogue: Catalogue, rows: Mapping[UUID, dict[str, str]]
+) -> list[UUID]:
+    if not rows:
+        return []
+    values = {
+        "ids": list(rows),
+        "quiet": json.dumps({name: _quiet(p.contract) for name, p in catalogue.providers.items()}),
+        "longest": LONGEST_FLIGHT + _quiet(Contract("")),
+        "details": json.dumps({str(row): details for row, details in rows.items()}),
+    }
+    return [record[0] for record in await (await connection.execute(DOUBT_OPEN, values)).fetchall()]
 
 
 def _left(row: Row, contract: Contract, details: dict[str, str]) -> Change:

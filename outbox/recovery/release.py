@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -12,6 +13,7 @@ from idem.outbox import decide, moves
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Change, Evidence
 from idem.outbox.database import records
+from idem.outbox.recovery import doubts
 from idem.outbox.recovery import identity as identities
 from idem.outbox.rows import FIRST_ID, read_locked
 from idem.outbox.settle import write
@@ -22,7 +24,7 @@ REDRIVE = "redrive"
 """What a row was that was at rest, and that would have been redriven by itself."""
 
 # A subquery that gives one value, because a join would read all evidence that there ever was. What `--lost` has said
-# of an earlier change stands: it said it of every row that was open then, so of each that was doubted before. A row
+# of an earlier change stands: it said it of every row that was open then, so of each that was listed before. A row
 # that it left to be sent becomes unknown later, by its last moment or by another change. What an operator redrove on a
 # word is doubted for that too, whatever the database has lost: it may rest again, and is never sent from here.
 QUARANTINED = """
@@ -30,7 +32,7 @@ SELECT o.id, w.was
   FROM idem.outbox o CROSS JOIN LATERAL (
        SELECT (SELECT CASE WHEN e.details ? 'redrive' THEN 'redrive' ELSE e.from_status END FROM idem.evidence e
                 WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id AND e.kind = 'database_changed'
-                  AND (SELECT min(f.at) FROM idem.evidence f
+                  AND (SELECT min(coalesce((f.details ->> 'listed_at')::timestamptz, f.at)) FROM idem.evidence f
                         WHERE f.intent_id = e.intent_id AND f.outbox_id = e.outbox_id
                           AND f.kind IN ('database_changed', 'database_doubted'))
                       > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')
@@ -43,27 +45,38 @@ SELECT o.id, w.was
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 """
 # Rows that kept their place under the doubt. A redrive on an operator's word began it for a reason of its own.
-BELIEVE = """
+DOUBTED = """o.doubted_since IS NOT NULL AND (o.status = 'held' OR o.word_since IS NULL)
+              AND (SELECT min(coalesce((e.details ->> 'listed_at')::timestamptz, e.at)) FROM idem.evidence e
+                    WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id
+                      AND e.kind IN ('database_changed', 'database_doubted'))
+                  > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')"""
+STILL_DOUBTED = f"SELECT count(*)::integer FROM idem.outbox o WHERE {DOUBTED}"  # noqa: S608
+BELIEVE = f"""
 WITH believed AS (
     UPDATE idem.outbox u SET doubted_since = NULL
      WHERE u.id = ANY (ARRAY(
            SELECT o.id FROM idem.outbox o
-            WHERE o.doubted_since IS NOT NULL AND (o.status = 'held' OR o.word_since IS NULL)
-              AND (SELECT min(e.at) FROM idem.evidence e
-                    WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id
-                      AND e.kind IN ('database_changed', 'database_doubted'))
-                  > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')
-            ORDER BY o.id FOR UPDATE))
+            WHERE {DOUBTED}
+              AND (SELECT n.id FROM idem.intents n WHERE n.id = o.intent_id FOR KEY SHARE SKIP LOCKED) IS NOT NULL
+            ORDER BY o.id FOR UPDATE OF o SKIP LOCKED))
     RETURNING u.id, u.intent_id, u.step, u.attempt, u.status
 )
 INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_status, to_status, details)
 SELECT b.intent_id, b.id, b.step, b.attempt, 'operator', 'recovered_lossless', b.status, b.status, %(details)s::jsonb
   FROM believed b
-"""
+"""  # noqa: S608
 
 
-async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:
-    """Take an operator's word that the change of the database lost nothing; how many rows were released.
+@dataclass(frozen=True, slots=True)
+class Released:
+    """`rows` are again what they were; `waiting` stay doubted, because another session holds them."""
+
+    rows: int
+    waiting: int
+
+
+async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> Released:
+    """Take an operator's word that the change of the database lost nothing.
 
     Before the daemons start it stands for what they would notice: none of them doubts anything then. Raises what an
     unreachable database raises.
@@ -72,7 +85,10 @@ async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by
         await identities.known(connection, lock=True)
         await identities.adopt(connection, await identities.read(connection))
         await identities.spoken(connection, lost=False)
-    return await release(connection, catalogue, by=by, reason=reason)
+        await doubts.take_back(connection)
+    rows = await release(connection, catalogue, by=by, reason=reason)
+    record = await (await connection.execute(STILL_DOUBTED)).fetchone()
+    return Released(rows, record[0] if record else 0)
 
 
 async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:
@@ -80,7 +96,7 @@ async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by:
 
     What was queued goes back to work, and what was to be redriven by itself is redriven. What was at rest for good
     rests: its client was told that nothing happened, and may have paid otherwise. Rows about which proofs disagree
-    stay, and so does what `idem recover --lost` has said before.
+    stay, and so does what `idem recover --lost` has said before. What another session holds is left as it is.
     """
     released, after = 0, FIRST_ID
     details = {"by": by, "reason": reason}

@@ -194,3 +194,14 @@ async def test_a_transaction_that_stays_open_is_named_with_its_process(desk: Des
         assert "idle in transaction" in found["what"] and "pg_terminate_backend" in found["do"]
     desk.environment["IDEM_DOCTOR_SNAPSHOT"] = "15m"
     assert [each["level"] for each in await doctor("snapshot")] == ["ok"]
+
+
+async def test_rows_that_are_still_to_be_doubted_are_an_error(desk: Desk, doctor: Doctor) -> None:
+    """Another session holds them, or no sweeper runs: nobody sends or settles them meanwhile (P5)."""
+    await desk.pending("u")
+    run(desk.spine.url, "INSERT INTO idem.doubts (outbox_id, details) SELECT id, '{}' FROM idem.outbox")
+    (found,) = await doctor("recovery")
+    assert found["level"] == "warning" and "1 row " in found["what"] and "pg_stat_activity" in found["do"]
+    run(desk.spine.url, "UPDATE idem.doubts SET listed_at = now() - interval '5 min'")
+    (found,) = await doctor("recovery")
+    assert found["level"] == "error"

@@ -13,10 +13,9 @@ import httpx
 import pytest
 from fix_desk import Desk, Result
 
-from idem.outbox import moves
 from idem.outbox.decisions import Accepted, Mismatch, Replay, Retrying, Unknown
 from idem.outbox.errors import Refusal
-from idem.outbox.recovery.quarantine import quarantine
+from idem.outbox.recovery.quarantine import lost
 from idem.sweeper.daemon import Sweeper
 
 HOUR = timedelta(hours=1)
@@ -189,8 +188,8 @@ async def test_after_a_word_the_memory_still_counts_from_the_first_send(
         return
     with pytest.raises(Refusal, match="remembers its key is over"):
         await desk.act("redrive", intent)
-    async with desk.spine.database.connection() as connection, moves.transaction(connection):
-        await quarantine(connection, desk.spine.catalogue, "a test")
+    async with desk.spine.database.connection() as connection:
+        await lost(connection, desk.spine.catalogue, by="ann", reason="a test")
     row = await desk.spine.row(intent) or {}
     assert row["status"] == "unknown", "nobody sends it again after a restore either"
     assert row["doubted_since"] < datetime.now(UTC) - timedelta(days=3)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from inline.buying import Shop
 
-from idem.outbox import moves
 from idem.outbox.decisions import Unknown
-from idem.outbox.recovery.quarantine import quarantine
+from idem.outbox.recovery import quarantine
 
 
 async def lost(shop: Shop) -> None:
     """What `idem recover --lost` does."""
-    async with shop.spine.database.connection() as connection, moves.transaction(connection):
-        await quarantine(connection, shop.known, "restored", by="ann")
+    async with shop.spine.database.connection() as connection:
+        await quarantine.lost(connection, shop.known, by="ann", reason="restored")
 
 
 async def test_a_resting_call_is_taken_up_by_nobody_until_it_is_settled(shop: Shop) -> None:

@@ -136,7 +136,7 @@ async def test_the_commands_about_all_rows_pay_nothing_twice(desk: Desk, situati
     if was[1] in ("pending", "waiting", "unfrozen", "claimed", "held", None) and "proof" not in situation.name:
         assert asked == was, "nothing is asked about a row that was not sent"
     async with spine.database.connection() as connection:
-        await quarantine.quarantine(connection, spine.catalogue, "restored", by="ada")
+        await quarantine.lost(connection, spine.catalogue, by="ada", reason="restored")
     assert (await desk.state(intent))[1] in (asked[1], "unknown")
     await spine.work()
     assert await effects(desk, intent) <= max(1, acted)

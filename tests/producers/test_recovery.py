@@ -10,8 +10,9 @@ from producers.application import Application
 
 from idem.outbox import operator
 from idem.outbox.catalogue import Catalogue
+from idem.outbox.recovery import doubts
 from idem.outbox.recovery.guard import Guard
-from idem.outbox.recovery.quarantine import quarantine
+from idem.outbox.recovery.quarantine import lost, work_off
 from idem.outbox.recovery.release import release
 from idem.outbox.states import OutboxStatus
 
@@ -83,8 +84,7 @@ async def test_a_row_beyond_its_window_is_looked_up_and_not_replayed(spine: Spin
     """Inside the provider's retention the reconciler would replay; without bytes it can only ask."""
     intent = application.accepted()
     async with spine.database.connection() as connection:
-        moved = await quarantine(connection, cautious(spine), "a test")
-        assert moved.unknown == 1
+        assert (await lost(connection, cautious(spine), by="ann", reason="a test")).unknown == 1
     row = await spine.row(intent) or {}
     assert row["status"] == "unknown" and row["first_sent_at"] is not None and row["replay_window"] > 0
     await spine.advance(60)
@@ -106,7 +106,8 @@ async def test_an_operator_s_word_that_nothing_was_lost_sends_it_back_to_be_rend
 ) -> None:
     intent = application.accepted(operation=name)
     async with spine.database.connection() as connection:
-        await quarantine(connection, cautious(spine), "a test")
+        await doubts.list_open(connection, "a test")
+        await work_off(connection, cautious(spine))
         assert await release(connection, spine.catalogue, by="anna", reason="a planned move") == 1
     assert await status(spine, intent) == "unfrozen"
     await spine.work()

@@ -106,39 +106,6 @@ async def test_hazard_5_commits_of_daemons_are_durable_whatever_the_role_says(sp
     await fresh.close()
 
 
-HOLDS = {
-    "its key": "SELECT FROM idem.idempotency_keys FOR UPDATE",
-    "its intent": "SELECT FROM idem.intents FOR NO KEY UPDATE",
-    "its dead letter": "SELECT FROM idem.dead_letters FOR UPDATE",
-}
-
-
-# A row that keeps its state leaves its key alone.
-@pytest.mark.parametrize(
-    ("held", "operation"), [*((held, "pay.keyless") for held in HOLDS), *((held, "pay.keyed") for held in [*HOLDS][1:])]
-)
-async def test_hazard_5_a_row_that_cannot_be_doubted_keeps_the_database_from_being_adopted(
-    spine: Spine, db_url: str, held: str, operation: str
-) -> None:
-    """Whoever met the database next would find it adopted, and would send the row blindly."""
-    intent = spine.accepted("a", operation=operation)
-    await spine.all(
-        "INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%(i)s, 'too_late') RETURNING id", i=intent
-    )
-    await change(spine, "system_identifier", 1)
-    with psycopg.connect(db_url) as other:
-        other.execute(HOLDS[held])
-        with pytest.raises(StoreUnavailable, match="1 rows cannot be doubted"):
-            await meet(spine)
-        row = await spine.row(intent) or {}
-        assert (row["status"], row["doubted_since"]) == ("pending", None)
-        assert (await spine.one("SELECT system_identifier FROM idem.installation"))["system_identifier"] == 1
-    await meet(spine)
-    row = await spine.row(intent) or {}
-    assert row["status"] == ("pending" if operation == "pay.keyed" else "unknown")
-    assert row["doubted_since"] is not None
-
-
 async def test_no_connection_passes_while_another_doubts_the_rows(spine: Spine, db_url: str) -> None:
     """It would be used to send rows that are about to be doubted."""
     spine.accepted("a", operation="pay.keyless")

@@ -56,6 +56,6 @@ async def fail_over(restorable: Restorable) -> None:
         await guard.Guard(spine.catalogue, "single")(connection)
 
 
-async def lossless(restorable: Restorable) -> int:
+async def lossless(restorable: Restorable) -> release.Released:
     async with restorable.spine.database.connection() as connection:
         return await release.lossless(connection, restorable.spine.catalogue, by="ann", reason="a planned move")

@@ -47,6 +47,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
         "outbox_id": ROW, "intent_id": INTENT, "provider_key": ROW, "provider": "p", "account": "a", "method": "POST",
         "path": "/", "headers": "{}", "body": b"{}",
     },
+    "doubts": {"outbox_id": ROW, "details": "{}"},
     "proofs": {"id": ROW, "outbox_id": ROW, "intent_id": INTENT, "source": "webhook", "outcome": "pending"},
     "provider_answers": {"outbox_id": ROW, "outcome": "refused", "intent_id": INTENT, "attempt": 1},
     "evidence": {

@@ -102,6 +102,7 @@ TWICE: list[tuple[str, str, dict[str, Any]]] = [
     ("one_open_dead_letter_a_subject_and_reason", "dead_letters", {"id": OTHER}),
     ("one_dead_letter_an_unmatched_event", "dead_letters", {"id": OTHER}),
     ("one_dead_letter_a_discrepancy", "dead_letters", {"id": OTHER}),
+    ("doubts_pkey", "doubts", {}),
     ("lanes_pkey", "lanes", {}),
     ("lane_changes_pkey", "lane_changes", {}),
     ("account_identities_pkey", "account_identities", {}),

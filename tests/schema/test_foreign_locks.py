@@ -20,7 +20,6 @@ ONE: Final = "is about one row, intent, event or entry: whoever runs it leaves t
 AFTER: Final = "runs in a transaction that holds these rows by an earlier statement, which skips what is locked"
 PERSON: Final = "is a person's command about one thing: it says that this is locked, and changes nothing"
 OWNER: Final = "can be held by the schema's owner alone, and what waits then is only the deletion of old history"
-ALL: Final = "must see every row before anything is sent, or a second send would follow (Recovery)"
 WAITS: Final = {
     "attempts.BEGIN_CANCEL": ONE, "attempts.BEGIN_REPLAY": ONE, "claim.MARK_START": ONE, "renewal.RENEW": ONE,
     "proofs.BURY": ONE, "proofs.CORRECT": ONE, "proofs.DONE": ONE, "proofs.DROP": ONE, "proofs.LATER": ONE,
@@ -31,11 +30,11 @@ WAITS: Final = {
     "waiting.BURY_EVENT": ONE, "waiting.FAILED": ONE, "unmatched.BURY_UNMATCHED": ONE, "waiting.CLOSE": ONE,
     "discrepancies.OPEN": ONE, "discrepancies.STATE": ONE,
     "generations.REKEY": AFTER, "rendering.FREEZE": AFTER, "generations.FREEZE": AFTER, "tenants.COUNT_KEYS": AFTER,
-    "taking.SENT": AFTER, "tenants.MOVE_MARKS": AFTER, "tenants.TAKE_OFF": AFTER,
+    "quarantine.DOUBT_OPEN": AFTER, "taking.SENT": AFTER, "tenants.MOVE_MARKS": AFTER, "tenants.TAKE_OFF": AFTER,
     "letters.EVIDENCE": PERSON, "letters.LOCK_EVENT": PERSON, "letters.LOCK_INTENT": PERSON,
     "letters.NOTE_TRY": PERSON, "letters.RESOLVE": PERSON, "letters.TRY_EVENT": PERSON, "stopped.RESUME": PERSON,
     "stopped.SKIP": PERSON, "unmasking.NOTE_UNMASKED": PERSON,
-    "history.DELETE_EVENTS": OWNER, "quarantine.QUEUED": ALL, "quarantine.DOUBT_OPEN": ALL, "release.QUARANTINED": ALL,
+    "history.DELETE_EVENTS": OWNER, "doubts.TAKE_BACK": PERSON,
 }  # fmt: skip
 """Statements that may wait for a row of another session, and why that keeps nothing else waiting."""
 

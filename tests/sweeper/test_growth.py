@@ -41,6 +41,7 @@ BOUNDED = {
 KEPT = {
     "intents": "the ledger: it is never deleted; how a tenant's data is erased is still to be decided",
     "proofs": "work of the reconciler, which deletes what it applies; `idem doctor` fails for one that waits",
+    "doubts": "as many as there are open rows; work of the sweeper, and `idem doctor` fails for one that waits",
     "installation": "one row",
     "alembic_version": "one row",
     "operations": "as many as the configuration has had",

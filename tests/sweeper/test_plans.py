@@ -20,7 +20,7 @@ STATEMENTS = {
     name: getattr(module, name)
     for module in (expired, too_old, unattended, pages, retention, history, at_rest, records)
     for name, value in vars(module).items()
-    if name.isupper() and isinstance(value, str) and re.search(r"\b(SELECT|UPDATE|DELETE)\b", value)
+    if name.isupper() and isinstance(value, str) and re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", value)
 }
 VALUES = {
     "at": "'2020-01-01'", "row": "gen_random_uuid()", "batch": "500", "ids": "ARRAY[gen_random_uuid()]",

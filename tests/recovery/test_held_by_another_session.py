@@ -1,0 +1,234 @@
+"""A row that another session holds keeps no other from being doubted, and is neither sent nor settled until it is.
+
+The other session is a client whose transaction stays open, or a person's psql.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from fix_desk import Desk
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from idem.outbox import claim as claims
+from idem.outbox import clock, operator, reports
+from idem.outbox.decisions import InProgress
+from idem.outbox.errors import Refusal
+from idem.outbox.lane_names import lane_names
+from idem.outbox.outcomes import NotExecuted, Seen, Succeeded
+from idem.outbox.recovery import doubts, release
+from idem.outbox.recovery.guard import Guard
+from idem.outbox.recovery.quarantine import work_off
+from idem.reconciler import due
+from idem.sweeper.daemon import Sweeper
+
+HOLDS = {
+    "the row": "SELECT FROM idem.outbox WHERE intent_id = %(i)s FOR UPDATE",
+    "its key": "SELECT FROM idem.idempotency_keys WHERE intent_id = %(i)s FOR UPDATE",
+    "its intent": "SELECT FROM idem.intents WHERE id = %(i)s FOR UPDATE",
+    "its entry": "SELECT FROM idem.dead_letters WHERE intent_id = %(i)s FOR UPDATE",
+}
+
+
+async def recovered(desk: Desk, by: str) -> dict[str, int]:
+    """Commits were lost: a daemon notices it, or an operator says so. What was found."""
+    if by == "an operator":
+        done = await desk.cli("recover", "--lost", "--reason", "restored", "--yes", "--json")
+        assert done.code == 0, done.err
+        return {name: done.data[name] for name in ("rows", "left", "open", "waiting")}
+    async with desk.spine.database.connection() as connection:
+        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
+        await Guard(desk.spine.catalogue, "single")(connection)
+    return {}
+
+
+async def listed(desk: Desk) -> set[UUID]:
+    return {row["intent_id"] for row in await desk.spine.all(
+        "SELECT o.intent_id FROM idem.doubts d JOIN idem.outbox o ON o.id = d.outbox_id")}  # fmt: skip
+
+
+async def sweep(desk: Desk) -> None:
+    await Sweeper(desk.spine.database, desk.spine.catalogue).run_once()
+
+
+async def statuses(desk: Desk, *intents: UUID) -> list[str]:
+    return [(await desk.spine.row(intent) or {})["status"] for intent in intents]
+
+
+@pytest.mark.parametrize("by", ["a daemon", "an operator"])
+@pytest.mark.parametrize("held", HOLDS)
+async def test_all_others_are_doubted_and_the_held_row_is_not_sent(desk: Desk, held: str, by: str) -> None:
+    first, last = desk.spine.accepted("a", operation="pay.keyless"), desk.spine.accepted("z", operation="pay.keyless")
+    intent = desk.spine.accepted("b", operation="pay.keyless")
+    await desk.bury(intent, "too_late")
+    with psycopg.connect(desk.spine.url) as other:
+        assert other.execute(HOLDS[held], {"i": intent}).rowcount == 1
+        found = await recovered(desk, by)
+        assert not found or found == {"rows": 2, "left": 0, "open": 0, "waiting": 1}
+        assert await statuses(desk, first, last, intent) == ["unknown", "unknown", "pending"]
+        assert await listed(desk) == {intent}
+        await desk.spine.work()
+        await sweep(desk)
+        assert await statuses(desk, intent) == ["pending"]
+    assert (await desk.spine.work()).claimed == 0, "let go, and not doubted yet"
+    assert desk.spine.effects() == 0
+    await sweep(desk)
+    assert await statuses(desk, intent) == ["unknown"] and await listed(desk) == set()
+    assert (await desk.spine.row(intent) or {})["doubted_since"] is not None
+    await desk.spine.work()
+    assert desk.spine.effects() == 0
+
+
+async def test_what_may_be_sent_is_sent_once_it_is_doubted(desk: Desk) -> None:
+    intent = desk.spine.accepted("b", operation="pay.keyed")
+    with psycopg.connect(desk.spine.url) as other:
+        other.execute(HOLDS["the row"], {"i": intent})
+        await recovered(desk, "an operator")
+    assert (await desk.spine.work()).claimed == 0
+    await sweep(desk)
+    assert (await desk.spine.work()).claimed == 1 and desk.spine.effects() == 1
+
+
+@pytest.mark.parametrize("what", ["at rest", "unknown", "claimed"])
+async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: Desk, what: str) -> None:
+    """Its client, the reconciler, an operator, and whoever holds its claim: each leaves it, and goes on afterwards."""
+    claimed = None
+    if what == "at rest":
+        intent = await desk.held("b")
+    elif what == "unknown":
+        intent = await desk.unknown("b")
+    else:
+        intent, claimed = await desk.pending("b"), await desk.claim()
+    with psycopg.connect(desk.spine.url) as other:
+        other.execute(HOLDS["the row"], {"i": intent})
+        await recovered(desk, "an operator")
+    before = await desk.spine.one("SELECT * FROM idem.outbox")
+    if what == "at rest":
+        await desk.spine.all("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
+                             " RETURNING id")  # fmt: skip
+        assert isinstance(desk.spine.accept("b"), InProgress)
+    async with desk.spine.database.connection() as connection:
+        name, _ = lane_names(desk.spine.catalogue)["keyed", "keyed"]
+        contract = desk.spine.catalogue.providers["keyed"].contract
+        taken = await due.take(
+            connection, replace(name), contract, token=uuid4(), holder="r", lease=30, limit=5, now=clock.boottime()
+        )
+        assert taken == []
+        for command in (operator.cancel, operator.redrive):
+            with pytest.raises(Refusal, match="still to be doubted"):
+                await command(connection, desk.spine.catalogue, intent, by="ann", reason="r", version=None)
+        if claimed is not None:
+            assert not await claims.mark_start(connection, claimed.row, needed=0)
+    if claimed is not None:
+        terms = desk.spine.catalogue.terms("pay.keyed", "keyed")
+        assert terms is not None
+        report = reports.Report(claimed.row, NotExecuted("request"), Seen(400), terms)
+        async with desk.spine.database.connection() as connection:
+            with pytest.raises(reports.Held):
+                await reports.settle(connection, [report])
+    assert await desk.spine.one("SELECT * FROM idem.outbox") == before
+    await sweep(desk)
+    row = await desk.spine.row(intent) or {}
+    assert row["doubted_since"] is not None and await listed(desk) == set()
+    if claimed is not None:
+        await desk.settle(claimed, Succeeded("pay_1", "succeeded"))
+        assert (await desk.spine.key(intent))["state"] == "completed"
+
+
+async def test_a_retry_with_an_older_view_of_the_database_does_not_escape(desk: Desk) -> None:
+    """The client's transaction began before the word: it takes its row up, and nobody sends it undoubted."""
+    intent = await desk.held("b")
+    await desk.spine.all("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
+                         " RETURNING id")  # fmt: skip
+    engine = create_engine(desk.spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as c:
+        c.exec_driver_sql("SELECT 1 FROM idem.outbox").all()
+        async with desk.spine.database.connection() as connection:
+            assert await doubts.list_open(connection, "restored") == 1
+        desk.spine.acceptor.accept(c, "t", "pay.keyed", "b", {"amount": 100})
+        c.commit()
+    engine.dispose()
+    assert await statuses(desk, intent) == ["pending"], "it was taken up"
+    assert (await desk.spine.work()).claimed == 0
+    await sweep(desk)
+    row = await desk.spine.row(intent) or {}
+    assert row["doubted_since"] is not None and row["status"] == "pending"
+
+
+async def test_a_claim_that_was_under_way_while_the_rows_were_listed_is_doubted_as_a_claim(desk: Desk) -> None:
+    """A walk over one status after the other would have missed it in both."""
+    intent = desk.spine.accepted("a", operation="pay.keyless")
+    async with desk.spine.database.connection() as connection:
+        await doubts.list_open(connection, "restored")
+        # What the statement of a claim does that began before.
+        await connection.execute(
+            "UPDATE idem.outbox SET status = 'claimed', attempt = 1, claim_token = gen_random_uuid(), claimed_by = 'w',"
+            " claimed_at = now(), claimed_until = now() + interval '1 min', first_sent_at = now()"
+        )
+        assert (await work_off(connection, desk.spine.catalogue)).open == 1
+    row = await desk.spine.row(intent) or {}
+    assert row["status"] == "claimed" and row["claim_token"] is not None
+    assert row["doubted_since"] < row["first_sent_at"] and row["quiet_after"] is not None
+
+
+async def test_a_row_that_has_left_meanwhile_leaves_the_list(desk: Desk) -> None:
+    async with desk.spine.database.connection() as connection:
+        await connection.execute("INSERT INTO idem.doubts (outbox_id, details) VALUES (gen_random_uuid(), '{}')")
+        found = await work_off(connection, desk.spine.catalogue)
+    assert found.unknown + found.left + found.open + found.waiting == 0
+    assert await desk.spine.all("SELECT FROM idem.doubts") == []
+
+
+async def test_that_nothing_was_lost_takes_back_what_is_only_listed(desk: Desk) -> None:
+    intent, other_intent = desk.spine.accepted("a", operation="pay.keyless"), desk.spine.accepted("b")
+    with psycopg.connect(desk.spine.url) as other:
+        other.execute(HOLDS["the row"], {"i": intent})
+        await recovered(desk, "a daemon")
+        done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes", "--json")
+        assert (done.code, done.data["waiting"]) == (0, 0), "the held one was never doubted"
+        assert await listed(desk) == set()
+    assert await statuses(desk, intent, other_intent) == ["pending", "pending"]
+    await desk.spine.work()
+    assert desk.spine.effects() == 2
+
+
+async def test_a_held_row_keeps_its_doubt_until_the_command_is_run_again(desk: Desk) -> None:
+    intent = desk.spine.accepted("a")
+    await recovered(desk, "a daemon")
+    with psycopg.connect(desk.spine.url) as other:
+        other.execute(HOLDS["the row"], {"i": intent})
+        done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes")
+        assert done.code == 0 and "1 rows stay doubted" in done.err
+    assert (await desk.spine.row(intent) or {})["doubted_since"] is not None
+    async with desk.spine.database.connection() as connection:
+        found = await release.lossless(connection, desk.spine.catalogue, by="ann", reason="a planned move")
+    assert found == release.Released(0, 0)
+    assert (await desk.spine.row(intent) or {})["doubted_since"] is None
+
+
+async def test_one_row_that_cannot_be_doubted_keeps_no_other(desk: Desk) -> None:
+    """A row that is broken (here: by a trigger of another hand) stays listed, and is not sent."""
+    intents = [desk.spine.accepted(key, operation="pay.keyless") for key in "abc"]
+    async with desk.spine.database.connection() as connection:
+        await connection.execute(
+            "CREATE FUNCTION public.no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END'"
+        )
+        await connection.execute(
+            f"CREATE TRIGGER no BEFORE UPDATE ON idem.outbox FOR EACH ROW WHEN (NEW.intent_id = '{intents[1]}')"
+            " EXECUTE FUNCTION public.no()"
+        )
+    await recovered(desk, "an operator")
+    assert await statuses(desk, *intents) == ["unknown", "pending", "unknown"]
+    with suppress(psycopg.Error):
+        await desk.spine.work()
+    assert desk.spine.effects() == 0 and await listed(desk) == {intents[1]}
+    async with desk.spine.database.connection() as connection:
+        await connection.execute("DROP TRIGGER no ON idem.outbox")
+        await connection.execute("DROP FUNCTION public.no()")
+    await sweep(desk)
+    assert await statuses(desk, intents[1]) == ["unknown"]

@@ -168,7 +168,8 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
 # A lost claim, replay or cancel may still be under way: nothing that was seen before counts towards a verdict, and
 # the quiet time begins anew. The claim may have been kept and the commit of its start mark lost, so "no mark" proves
 # nothing any more. Its first send may have been made since the database went back, long after the one that is lost, so
-# the doubt begins with the intent. An intent that another session holds would keep the evidence waiting: its row stays listed.
+# the doubt begins with the intent. An intent that another session holds would keep the evidence waiting: its row stays
+# listed.
 DOUBT_OPEN = """
 WITH intents AS MATERIALIZED (
     SELECT n.id, n.state, n.created_at FROM idem.intents n

@@ -65,7 +65,9 @@ ACCEPT = (
     "accept(text, text, text, text, jsonb, text, text, text, text, uuid, text, text, jsonb, bytea, interval, interval, "
     "integer, boolean, text, boolean, boolean, boolean)"
 )
-CANONICAL: tuple[str, ...] = ("jcs", "jcs_value", "jcs_number", "significant", "utf16_order", "refuse_params")
+CANONICAL: tuple[str, ...] = (
+    "jcs", "jcs_value", "jcs_place", "jcs_number", "significant", "utf16_order", "refuse_params",
+)  # fmt: skip
 """`idem.jcs`, which a program may call to see the canonical form, and what it calls itself. They read no table."""
 
 FUNCTIONS: dict[Kind, tuple[str, ...]] = {

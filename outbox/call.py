@@ -26,6 +26,11 @@ from idem.outbox.resolve import Addresses
 
 BODY_LIMIT = 1 << 20
 """Bytes of a response body that are read; a longer one is kept up to here and is not `complete`."""
+PIECES = 10_000
+"""Pieces of a body, as chunked coding or the network cuts it: each costs as much as some kilobytes in one. A body
+of more of them is not `complete` either."""
+IN_A_TURN = 50
+"""Pieces that one call reads in a turn of the loop."""
 
 Start: TypeAlias = Callable[[], bool]
 """The compare-and-set of a claim between "started" and "given back" (hazard 32). False: it was given back."""
@@ -66,7 +71,7 @@ class LeaseOver(Exception):
 
 
 class BodyTooLong(Exception):
-    """The response body is longer than the limit."""
+    """The response body is longer than the limit, or comes in more pieces."""
 
 
 class Recorder:
@@ -233,10 +238,15 @@ class _Attempt:
         response = await self.client.send(request, stream=True)
         try:
             self.recorder.status, self.recorder.headers = response.status_code, named(response.headers.raw)
+            pieces = 0
             async for chunk in response.aiter_raw():
                 self.body += chunk
-                if len(self.body) > self.body_limit:
+                pieces += 1
+                if len(self.body) > self.body_limit or pieces > PIECES:
                     raise BodyTooLong
+                if pieces % IN_A_TURN == 0:
+                    # What is here already is handed out without a turn of the loop.
+                    await asyncio.sleep(0)
                 # asyncio's clock stands still while the machine sleeps.
                 if clock.boottime() > ends:
                     raise TimeoutError

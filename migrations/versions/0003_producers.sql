@@ -36,7 +36,9 @@ DECLARE
     double   float8;
     shown    text;
 BEGIN
-    IF p_number !~ '[.eE]' THEN
+    IF length(p_number) > 1000 THEN
+        RETURN idem.refuse_params('a number of more than 1000 characters', p_at, as_text);
+    ELSIF p_number !~ '[.eE]' THEN
         IF length(p_number) > 17 OR abs(p_number::bigint) > 9007199254740991 THEN
             RETURN idem.refuse_params(too_big, p_at, as_text);
         END IF;
@@ -82,6 +84,12 @@ CREATE FUNCTION idem.utf16_order(p_name text) RETURNS text LANGUAGE sql IMMUTABL
         ELSE p_name END
 $$;
 
+-- The JSON pointer of a member, for a refusal. A long name is cut: the place is written for every value below it.
+CREATE FUNCTION idem.jcs_place(p_at text, p_name text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT p_at || '/' || replace(replace(left(p_name, 60), '~', '~0'), '/', '~1')
+           || CASE WHEN length(p_name) > 60 THEN '…' ELSE '' END
+$$;
+
 CREATE FUNCTION idem.jcs_value(p_value json, p_at text, p_depth integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -108,15 +116,13 @@ BEGIN
         RETURN '[' || coalesce(inside, '') || ']';
     END IF;
     SELECT count(*), count(DISTINCT m.key COLLATE "C"),
-           string_agg(to_json(m.key)::text || ':' || idem.jcs_value(
-                          m.value, p_at || '/' || replace(replace(m.key, '~', '~0'), '/', '~1'), p_depth + 1),
+           string_agg(to_json(m.key)::text || ':' || idem.jcs_value(m.value, idem.jcs_place(p_at, m.key), p_depth + 1),
                       ',' ORDER BY idem.utf16_order(m.key) COLLATE "C")
       INTO members, names, inside FROM json_each(p_value) AS m;
     IF members <> names THEN
         SELECT m.key INTO twice FROM json_each(p_value) AS m GROUP BY m.key COLLATE "C", m.key HAVING count(*) > 1
          LIMIT 1;
-        RETURN idem.refuse_params('a member appears twice',
-                                  p_at || '/' || replace(replace(twice, '~', '~0'), '/', '~1'));
+        RETURN idem.refuse_params('a member appears twice', idem.jcs_place(p_at, twice));
     END IF;
     RETURN '{' || coalesce(inside, '') || '}';
 END $$;
@@ -127,13 +133,20 @@ CREATE FUNCTION idem.jcs(p_value json) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     written  text := p_value::text;
+    outside  text;
 BEGIN
     IF getdatabaseencoding() <> 'UTF8' THEN
         RETURN idem.refuse_params('the encoding of this database is ' || getdatabaseencoding(), '',
                                   'JSON is UTF-8: accept by SQL needs a database in UTF8.');
     ELSIF octet_length(written) > 1048576 THEN
         RETURN idem.refuse_params(format('they have %s bytes, more than 1048576', octet_length(written)), '');
-    ELSIF position(E'\\u' IN written) > 0 THEN
+    END IF;
+    -- What costs is the number of values. Outside of strings each bracket, comma and colon stands before one at most.
+    outside := regexp_replace(replace(replace(written, E'\\\\', ''), E'\\"', ''), '"[^"]*"', '', 'g');
+    IF length(outside) - length(translate(outside, '[{,:', '')) > 100000 THEN
+        RETURN idem.refuse_params('more than 100000 values and names of members', '');
+    END IF;
+    IF position(E'\\u' IN written) > 0 THEN
         -- Escaped backslashes and whole pairs go first; what is left of an escape means what it says.
         written := replace(written, E'\\\\', '..');
         written := regexp_replace(written, E'\\\\u[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2}', '.', 'g');

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.canonical import MAX_BYTES, MAX_DEPTH, canonical, parse
+from idem.outbox.canonical import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_VALUES, canonical, parse
 from idem.outbox.errors import BodyInvalid
 
 EXAMPLES = int(os.environ.get("IDEM_JCS_EXAMPLES", "300"))
@@ -220,3 +220,48 @@ def test_the_session_s_settings_change_nothing(functions_url: str, setting: str)
         session.execute(f"SET {setting}")
         found = session.execute("SELECT idem.jcs(%s::json)", (text,)).fetchone()
     assert found == (python(text),)
+
+
+def test_the_number_of_values_is_limited_as_in_python(jcs: Jcs) -> None:
+    for count, refused in ((MAX_VALUES, False), (MAX_VALUES + 1, True)):
+        for text in ("[" + ",".join(["1"] * count) + "]", '[{"[,{:\\"":1}' + ",[]" * ((count - 3) // 2) + "]"):
+            assert (python(text) is None, jcs(text) is None) == (refused, refused), (count, text[:40])
+
+
+def test_what_would_cost_too_much_is_refused_before_it_is_read(functions_url: str) -> None:
+    """Calls of the functions, as PostgreSQL counts them: none of a value beyond the limit, one for each below it."""
+    with psycopg.connect(functions_url) as session:
+        session.execute(TRY)
+        session.execute("SET track_functions = 'all'")
+
+        def calls(text: str) -> int:
+            before, _ = counted(session), session.execute("SELECT pg_temp.try_jcs(%s)", (text,))
+            return counted(session) - before
+
+        small, middle, large = (calls("[" + ",".join(['{"a":[1]}'] * number) + "]") for number in (500, 1000, 2000))
+        assert middle - small == 500 * 3 and large - middle == 1000 * 3
+        assert calls("[" + ",".join(["1"] * (MAX_VALUES + 2)) + "]") == 0
+        session.rollback()
+
+
+def counted(session: psycopg.Connection[Any]) -> int:
+    found = session.execute(
+        "SELECT coalesce(sum(calls), 0) FROM pg_stat_xact_user_functions WHERE funcname = 'jcs_value'"
+    ).fetchone()
+    return int(found[0]) if found else 0
+
+
+@pytest.mark.parametrize("size", [1000, 10_000, 100_000])
+def test_a_place_is_short_however_long_the_names_are(connection: psycopg.Connection[Any], size: int) -> None:
+    """It is written for each value below a name: a long one above many values would cost both, multiplied."""
+    text = json.dumps({"n" * size: [1, 2, 2**60]})
+    with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+        connection.execute("SELECT idem.jcs(%s::json)", (text,))
+    said = refused.value.diag.message_primary
+    assert said and "n…/2)" in said and len(said) < 300
+
+
+def test_a_number_is_as_long_as_in_python(jcs: Jcs) -> None:
+    for length, refused in ((MAX_DIGITS, False), (MAX_DIGITS + 1, True)):
+        text = "[1." + "0" * (length - 2) + "]"
+        assert (python(text) is None, jcs(text) is None) == (refused, refused), length

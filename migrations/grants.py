@@ -17,7 +17,11 @@ producer: an application with the library: accept, reserve, submit, complete. sq
 
 DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT", "alembic_version"),
-    ("SELECT, UPDATE (system_identifier, timeline, database_name, changed_at, recovered_at, lost_at)", "installation"),
+    (
+        "SELECT, UPDATE (system_identifier, timeline, database_name, database_oid, table_oid, changed_at, "
+        "doubted_at, recovered_at, lost_at)",
+        "installation",
+    ),
     ("SELECT, INSERT, UPDATE", "operations"),
     # New keys, intents and rows of the outbox are written by functions of the owner alone (accept, reserve, submit,
     # complete, begin_inline): nobody inserts what no accept has decided.

@@ -236,12 +236,14 @@ def _wait_at_most(connection: Connection, seconds: float) -> None:
 
 
 REGISTER = """
-INSERT INTO idem.installation (environment, secret, system_identifier, timeline, database_name)
+INSERT INTO idem.installation (environment, secret, system_identifier, timeline, database_name, database_oid,
+                               table_oid)
 SELECT :environment, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()),
        (SELECT system_identifier FROM pg_control_system()),
        CASE WHEN pg_is_in_recovery() THEN 0
             ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer END,
-       current_database()
+       current_database(), (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()),
+       'idem.installation'::regclass::oid
 ON CONFLICT DO NOTHING
 """
 

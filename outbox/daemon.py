@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
+from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from idem.outbox import daemon_events, telemetry
@@ -20,6 +21,7 @@ from idem.outbox.backoff import backoff
 from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.fleet import Census
 from idem.outbox.process.pass_times import PassTimes
+from idem.outbox.recovery.memory import Beat
 
 HEARTBEAT = 5.0
 """Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
@@ -40,10 +42,13 @@ BEAT = """
 INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens, last_pass)
 VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s,
         jsonb_build_object('breakers', %(breakers)s::text[], 'overdue', %(late)s::jsonb))
-    ON CONFLICT (id) DO UPDATE SET seen_at = statement_timestamp(), tokens = excluded.tokens,
+    ON CONFLICT (id) DO UPDATE SET beats = d.beats + 1, seen_at = statement_timestamp(), tokens = excluded.tokens,
        last_pass = excluded.last_pass,
        passed_at = CASE WHEN %(passed)s THEN statement_timestamp() - make_interval(secs => %(overdue)s)
                         ELSE d.passed_at END
+RETURNING d.id AS daemon, d.beats AS number, d.seen_at AS at,
+          (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS moved,
+          (SELECT greatest(i.recovered_at, i.doubted_at) FROM idem.installation i) AS word
 """
 END = """
 UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = %(how)s, tokens = '{}'
@@ -83,9 +88,10 @@ class Life:
         self._misses = 0
         self._told = False
 
-    async def beat(self, connection: AsyncConnection[Any]) -> None:
-        """One sign of life."""
-        await connection.execute(
+    async def beat(self, connection: AsyncConnection[Any]) -> Beat:
+        """One sign of life. Once it has committed, all of the log that it names is on disk."""
+        cursor = connection.cursor(row_factory=class_row(Beat))
+        await cursor.execute(
             BEAT,
             {
                 "id": self.id,
@@ -99,6 +105,9 @@ class Life:
                 "overdue": self.passes.overdue,
             },
         )
+        beat = await cursor.fetchone()
+        assert beat is not None
+        return beat
 
     async def run(self, database: Database, stop: asyncio.Event) -> None:
         """Beat every `HEARTBEAT` seconds until `stop` is set.
@@ -109,7 +118,7 @@ class Life:
         while not stop.is_set():
             try:
                 async with database.connection() as connection:
-                    await self.beat(connection)
+                    await database.beaten(connection, await self.beat(connection))
                     self._beaten()
                     await self.census.take(connection)
             except (*AWAY, *REFUSED) as error:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 import psycopg
@@ -25,6 +25,7 @@ from idem.outbox.connecting.failing import REFUSED, DatabaseAway, away
 from idem.outbox.connecting.line import Line
 from idem.outbox.connecting.session import Timeouts
 from idem.outbox.errors import ConfigError, StoreUnavailable, one_line
+from idem.outbox.recovery.memory import Beat
 
 __all__ = ["AWAY", "REFUSED", "Database", "DatabaseAway", "Hook", "Timeouts", "records", "within"]
 
@@ -48,7 +49,13 @@ def met_away(error: BaseException | None) -> bool | None:
 
 Found = TypeVar("Found")
 
-Hook: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[None]]
+
+class Hook(Protocol):
+    """What meets each new connection, and hears of each sign of life that one has committed."""
+
+    async def __call__(self, connection: AsyncConnection[Any]) -> None: ...
+
+    async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None: ...
 
 
 LAST_WORDS: Final = 10.0
@@ -58,7 +65,8 @@ LAST_WORDS: Final = 10.0
 class Database:
     """The daemons' way to PostgreSQL: autocommit connections from a pool of at most `size`.
 
-    `on_connect` runs on each new connection after it is configured (the identity check of Recovery).
+    `on_connect` runs on each new connection after it is configured (the identity check of Recovery), and remembers
+    the signs of life.
     """
 
     def __init__(
@@ -156,6 +164,11 @@ class Database:
                 raise
             # The pool says only that it has none; what refused one says why.
             raise PoolTimeout(one_line(self._refused)) from late
+
+    async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
+        """A sign of life was committed on this connection: what the database must not forget any more."""
+        if self._on_connect is not None:
+            await self._on_connect.beaten(connection, beat)
 
     async def dedicated(self) -> Line:
         """A connection outside the pool (LISTEN, probes); the caller closes it. Raises one of `AWAY`, and ConfigError

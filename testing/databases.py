@@ -17,6 +17,13 @@ PREFIX = "idem_pytest_"
 """Of all names made here; eight digits follow that are this run's own."""
 
 
+HERE = """
+UPDATE idem.installation SET database_name = d.datname, database_oid = d.oid
+  FROM pg_catalog.pg_database d WHERE d.datname = current_database()
+"""
+"""Daemons compare: a copy of a database is not theirs to work on until it says that it is where idem lives."""
+
+
 class NoServer(Exception):
     """The server cannot be reached, or does not let this user make databases; the text says what to do."""
 
@@ -62,8 +69,7 @@ class Databases:
         self._made.add(name)
         url = self._on(name)
         with psycopg.connect(url, autocommit=True) as own:
-            # The daemons compare: a copy of somebody's database is not theirs to work on.
-            own.execute("UPDATE idem.installation SET database_name = current_database()")
+            own.execute(HERE)
         return url
 
     def drop(self, url: str) -> None:

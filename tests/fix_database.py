@@ -20,6 +20,7 @@ import pytest
 
 from idem.migrations import runner
 from idem.outbox.database import Database, Timeouts
+from idem.testing.databases import HERE
 from idem.testing.embedded import acquire
 
 ENVIRONMENT = "test"
@@ -73,7 +74,7 @@ def clone(server: str, template: str) -> Iterator[str]:
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     url = on(server, name)
     with psycopg.connect(url, autocommit=True) as own:
-        own.execute("UPDATE idem.installation SET database_name = current_database()")
+        own.execute(HERE)
     yield url
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
@@ -131,7 +132,7 @@ def _made(server: str, template: str) -> Clone:
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     with psycopg.connect(on(server, name), autocommit=True) as own:
-        own.execute("UPDATE idem.installation SET database_name = current_database()")
+        own.execute(HERE)
         definitions = own.execute(DEFINITIONS).fetchone()
         size = own.execute("SELECT pg_database_size(current_database())").fetchone()
         assert definitions and size

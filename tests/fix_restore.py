@@ -1,8 +1,8 @@
 """A database that can go back: a copy is made at one moment and takes its place at a later one.
 
 The bank does not go back: it remembers what it did, for as long as it promises. Time passes for both (`pass_time`), and
-what a copy slept through has passed for its rows when it comes back. System identifier, timeline and log position stay,
-as with a restored snapshot: no daemon can notice it.
+what a copy slept through has passed for its rows when it comes back. System identifier, timeline, log position and the
+database's own number stay, as with a restored snapshot: no daemon that starts then can notice it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from idem.outbox.recovery.quarantine import Quarantined, lost
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
+from idem.testing.databases import HERE
 
 MEMORY = 86400.0
 """Seconds for which the bank remembers a key; `fix_spine.KEYED` promises the same."""
@@ -54,6 +55,7 @@ class Restorable:
     async def restore(self) -> None:
         """Put the copy in the place of the database: what was committed since is gone."""
         await self._copy(f"{self.name}_backup", self.name)
+        await self.spine.all(f"{HERE} RETURNING only_one")
         await self.spine.advance(self.passed - self.at_backup)
 
     async def recover_lost(self) -> Quarantined:

@@ -36,7 +36,8 @@ async def schema(examination: Examination) -> list[Finding]:
 
 
 INSTALLATION = """
-SELECT i.environment, i.system_identifier, i.timeline, i.database_name, i.changed_at, current_user::text AS role,
+SELECT i.environment, i.system_identifier, i.timeline, i.database_name, i.database_oid,
+       i.table_oid, i.changed_at, current_user::text AS role,
        extract(epoch FROM statement_timestamp() - i.changed_at)::float8 AS changed
   FROM idem.installation i
 """
@@ -68,6 +69,7 @@ def _identity(known: Record, now: Record, examination: Examination) -> list[Find
         f"{words} {now[name]} instead of {known[name]}"
         for name, words in (
             ("system_identifier", "cluster"), ("timeline", "timeline"), ("database_name", "database"),
+            ("database_oid", "number of the database"), ("table_oid", "number of idem's tables"),
         )
         if now[name] != known[name]
     ]  # fmt: skip

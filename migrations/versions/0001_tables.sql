@@ -16,7 +16,11 @@ CREATE TABLE idem.installation (
     system_identifier    bigint      NOT NULL,
     timeline             integer     NOT NULL,
     database_name        text        NOT NULL,
+    -- A copy in the place of a database has another number, and tables that a dump has made have other ones.
+    database_oid         bigint      NOT NULL,
+    table_oid            bigint      NOT NULL,
     changed_at           timestamptz,
+    doubted_at           timestamptz,
     recovered_at         timestamptz,
     lost_at              timestamptz,
     evidence_retention   interval    NOT NULL DEFAULT '400 days',
@@ -336,6 +340,8 @@ CREATE TABLE idem.daemons (
     started_at  timestamptz NOT NULL DEFAULT statement_timestamp(),
     seen_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
     passed_at   timestamptz,
+    -- Grows by one with each sign of life: what a daemon remembers of it tells a restore.
+    beats       bigint      NOT NULL DEFAULT 1,
     ended_at    timestamptz,
     ended_how   text        COLLATE "C" CHECK (ended_how IN ('clean', 'reaped')),
     tokens      uuid[]      NOT NULL DEFAULT '{}',

@@ -1,4 +1,4 @@
-"""Whether this database is still the one that idem wrote to: asked on each new connection.
+"""Whether this database is still the one that idem wrote to: asked on each new connection, and at each sign of life.
 
 What cannot be noticed (a restored snapshot with all daemons restarted) is what `idem recover` is for.
 """
@@ -16,7 +16,8 @@ from idem.outbox.errors import StoreUnavailable
 from idem.outbox.installation import NOT_INSTALLED
 from idem.outbox.recovery import doubts
 from idem.outbox.recovery import identity as identities
-from idem.outbox.recovery.identity import Identity, Known, differs, what
+from idem.outbox.recovery.identity import differs, same_but_for_timeline, what
+from idem.outbox.recovery.memory import Beat, Memory, newest
 from idem.outbox.recovery.quarantine import work_off
 
 Durability: TypeAlias = Literal["single", "synchronous", "asynchronous"]
@@ -24,7 +25,8 @@ Durability: TypeAlias = Literal["single", "synchronous", "asynchronous"]
 
 
 class Guard:
-    """Runs on each new connection of a daemon, and compares the database with the installation's record.
+    """Runs on each new connection of a daemon, and compares the database with the installation's record and with what
+    this process remembers: the log at its newest connection, and everything at its last sign of life.
 
     Raises StoreUnavailable while the environment is another one than this process is configured for: a clone of
     production must not be worked on by staging.
@@ -33,14 +35,16 @@ class Guard:
     def __init__(self, catalogue: Catalogue, durability: Durability) -> None:
         self._catalogue = catalogue
         self._durability = durability
-        self._moved = 0
+        self._memory = Memory()
         self._one = asyncio.Lock()
 
     async def __call__(self, connection: AsyncConnection[Any]) -> None:
         # One connection at a time: while one doubts the rows, no other passes.
         async with self._one:
+            # Before anything is read: a sign of life may go by meanwhile, and what is read would look older.
+            memory = self._memory
             identity = await identities.read(connection)
-            went_back = identity.moved < self._moved
+            went_back = identity.moved < memory.moved or await _forgotten(connection, memory)
             known = await identities.known(connection)
             if known is None:
                 raise StoreUnavailable(NOT_INSTALLED)
@@ -49,39 +53,55 @@ class Guard:
                     f"this database belongs to environment {known.environment!r}, this process is configured for "
                     f"{self._catalogue.environment!r}; check database.url, or `environment` in idem.toml"
                 )
-            if (went_back and not _spoken_about(known, identity)) or differs(known, identity):
-                await self._changed(connection, went_back)
-            # Only now: where that failed or was cancelled, the next connection must notice it again.
-            self._moved = identity.moved
+            if went_back or differs(known, identity):
+                await self._changed(connection, memory, went_back)
+            # What is on this server's disk only may be missing on the synchronous standby that takes its place: there
+            # only the log behind a commit is remembered, so that of signs of life.
+            moved = 0 if self._durability == "synchronous" else identity.moved
+            kept = self._memory
+            self._memory = Memory(max(kept.moved, moved), newest(kept.word, known.word), kept.beats)
 
-    async def _changed(self, connection: AsyncConnection[Any], went_back: bool) -> None:
+    async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
+        """Remember a sign of life that this connection has committed.
+
+        A database that went back under a connection that stays (tables emptied and filled from a dump) shows here.
+        """
+        async with self._one:
+            memory = self._memory
+            before = memory.beats.get(beat.daemon)
+            # The first of a row that was not there any more, or no more than there had been.
+            number = None if beat.number == 1 else beat.number - 1
+            if before is not None and before.forgotten(number, beat.at):
+                await self._changed(connection, memory, went_back=True)
+                memory = self._memory
+            self._memory = memory.beaten(beat)
+
+    async def _changed(self, connection: AsyncConnection[Any], memory: Memory, went_back: bool) -> None:
         async with moves.transaction(connection):
             # One daemon does it, the others find it done.
             known = await identities.known(connection, lock=True)
             identity = await identities.read(connection)
-            if known is None or not (went_back or differs(known, identity)):
+            if known is None:
                 return
-            if _spoken_about(known, identity) and not differs(known, identity):
+            # What was said behind what went back was said about it: by `idem recover`, or by another daemon.
+            went_back = went_back and not memory.spoken_since(known.word)
+            if not (went_back or differs(known, identity)):
+                self._memory = Memory()
                 return
-            only_timeline = (known.system_identifier, known.database_name) == (
-                identity.system_identifier,
-                identity.database_name,
-            )
-            lost = went_back or not (only_timeline and self._durability == "synchronous")
+            lost = went_back or not (same_but_for_timeline(known, identity) and self._durability == "synchronous")
             said = what(known, identity, went_back)
             listed = await doubts.list_open(connection, said) if lost else 0
-            await identities.adopt(connection, identity)
+            await identities.adopt(connection, identity, doubted=lost)
         daemon_events.database_changed(said, listed)
         # Noticed once: nobody sends what is listed, and what this process does not get to, the sweeper does.
-        self._moved = identity.moved
+        self._memory = Memory()
         if lost:
             found = await work_off(connection, self._catalogue)
             daemon_events.rows_doubted(found.unknown, found.left, found.left_for, found.open, found.waiting)
 
 
-def _spoken_about(known: Known, identity: Identity) -> bool:
-    # The log of this process's memory ended with the server of before. What `idem recover` has said since the server
-    # started, and since the last change that was noticed, it has said about what this process notices only now.
-    if known.recovered_at is None or known.recovered_at <= identity.started:
+async def _forgotten(connection: AsyncConnection[Any], memory: Memory) -> bool:
+    if not memory.beats:
         return False
-    return known.changed_at is None or known.recovered_at >= known.changed_at
+    now, kept = await identities.beats(connection, memory.beats)
+    return any(beat.forgotten(kept.get(daemon), now) for daemon, beat in memory.beats.items())

@@ -24,6 +24,7 @@ from idem.outbox.configuration import load
 from idem.outbox.database import Database, Timeouts
 from idem.testing.bank import Account, Bank, BankSettings
 from idem.testing.conformance import NotPossible, Target
+from idem.testing.databases import HERE
 from idem.testing.embedded.binaries import find_binaries
 from idem.testing.proxy import Proxy
 
@@ -154,7 +155,7 @@ async def installed(server: str, template: str, profile: str, folder: Path) -> A
         await admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     url = on(server, name)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as own:
-        await own.execute("UPDATE idem.installation SET database_name = current_database()")
+        await own.execute(HERE)
     accounts = (Account("main", "main-token"),)
     bank = Bank(BankSettings(log=folder / "bank.jsonl", durable=False, require_auth=True, accounts=accounts))
     target = Target("http://127.0.0.1:1", profile=profile, webhook_secret=WEBHOOK_SECRET)

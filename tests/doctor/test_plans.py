@@ -18,6 +18,7 @@ from schema.databases import new_database
 
 import idem.cli.doctor
 from idem.cli.doctor import accounts, people, queue, refused, webhooks
+from idem.testing.databases import HERE
 
 LEDGERS = backlog.HOT - {"outbox"}
 MOST = max(queue.MOST, refused.MOST)
@@ -46,7 +47,7 @@ def loaded(server: str, template: str) -> Iterator[str]:
     with new_database(server, template=template) as url:
         backlog.load(url)
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("UPDATE idem.installation SET database_name = current_database()")
+            connection.execute(HERE)
             connection.execute(DAEMONS)
         yield url
 

@@ -13,6 +13,7 @@ from examples.town import Town
 from fix_database import on
 
 from idem.testing.bank import Account, Bank, BankSettings
+from idem.testing.databases import HERE
 
 
 def free_port() -> int:
@@ -35,7 +36,7 @@ def town(
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         try:
             with psycopg.connect(on(server, name), autocommit=True) as own:
-                own.execute("UPDATE idem.installation SET database_name = current_database()")
+                own.execute(HERE)
             town = Town(folder, on(server, name), bank, account.webhook_secret, port)
             town.lay(*request.module.FILES)
             try:

@@ -11,6 +11,7 @@ from fix_spine import Spine
 from idem.outbox.database import Database
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.recovery import guard, release
+from idem.outbox.recovery.memory import Memory
 
 FORGET = "UPDATE idem.installation SET {} "
 
@@ -22,7 +23,7 @@ async def change(spine: Spine, column: str, value: object) -> None:
 
 async def meet(spine: Spine, durability: guard.Durability = "single", moved: int = 0) -> None:
     own = guard.Guard(spine.catalogue, durability)
-    own._moved = moved
+    own._memory = Memory(moved=moved)
     async with spine.database.connection() as connection:
         await own(connection)
 
@@ -110,7 +111,7 @@ async def test_no_connection_passes_while_another_doubts_the_rows(spine: Spine, 
     """It would be used to send rows that are about to be doubted."""
     spine.accepted("a", operation="pay.keyless")
     own = guard.Guard(spine.catalogue, "single")
-    own._moved = 2**62
+    own._memory = Memory(moved=2**62)
 
     async def next_connection() -> None:
         async with spine.database.connection() as connection:
@@ -129,7 +130,7 @@ async def test_what_was_not_doubted_is_noticed_by_the_next_connection(spine: Spi
     """The first connection is given up in the middle."""
     spine.accepted("a", operation="pay.keyless")
     own = guard.Guard(spine.catalogue, "single")
-    own._moved = 2**62
+    own._memory = Memory(moved=2**62)
     async with spine.database.connection() as connection, spine.database.connection() as another:
         with psycopg.connect(db_url) as other:
             other.execute("SELECT FROM idem.installation FOR UPDATE")

@@ -21,6 +21,7 @@ from settling import shop
 from idem.outbox import keys, operator
 from idem.outbox.errors import Refusal
 from idem.outbox.recovery.guard import Guard
+from idem.outbox.recovery.memory import Memory
 from idem.testing.bank import Account as BankAccount
 
 STORIES = int(os.environ.get("IDEM_TEST_RESTORES", "2"))
@@ -132,7 +133,7 @@ class Story:
             await self.restorable.recover_lost()
         else:
             guard = Guard(self.spine.catalogue, "single")
-            guard._moved = 2**62
+            guard._memory = Memory(moved=2**62)
             async with self.spine.database.connection() as connection:
                 await guard(connection)
         if self.chance.random() < 0.5:

@@ -14,6 +14,7 @@ from schema import backlog
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
 from idem.migrations import runner
+from idem.testing.databases import HERE
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def installed(server: str, installed_once: Installed) -> Iterator[Installed]:
     """A copy of this test's own, to commit in."""
     with new_database(server, template=urlsplit(installed_once.superuser_url).path[1:]) as url:
         with psycopg.connect(url, autocommit=True) as own:
-            own.execute("UPDATE idem.installation SET database_name = current_database()")
+            own.execute(HERE)
         yield replace(installed_once, superuser_url=url)
 
 

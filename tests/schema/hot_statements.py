@@ -44,6 +44,7 @@ SMALL = frozenset(
         "ADOPT",
         "SPOKEN",
         "BEAT",
+        "BEATS",
         "END",
         "FLEET",
         "PAUSES",

@@ -27,6 +27,7 @@ NO_CLAIM = dict.fromkeys(CLAIM)
 ROWS: Mapping[str, Mapping[str, Any]] = {
     "installation": {
         "environment": "e", "secret": b"s" * 32, "system_identifier": 1, "timeline": 1, "database_name": "d",
+        "database_oid": 1, "table_oid": 1,
     },
     "operations": {"name": "pay", "provider": "p", "account": "a"},
     "producers": {"role": "shop", "tenant": "t"},

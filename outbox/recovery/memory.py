@@ -1,0 +1,59 @@
+"""What a process remembers of the database, so that it notices one that went back to an earlier moment.
+
+Three things stand for a moment: how far the write-ahead log had come, how many signs of life of this process the
+database had kept, and the newest word about lost commits. The log tells a server that was put back, as long as it has
+not come as far again; a sign of life that is missing tells every other way of going back too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+SHORTEST: Final = timedelta(hours=1)
+"""A daemon's row is kept for at least so long after its last sign of life: an absence says nothing later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One sign of life as the database has committed it.
+
+    `number`: how many there have been of this `daemon`, the last at `at` by the database's clock. `moved`: how far the
+    write-ahead log had come, in bytes. `word`: the newest word about lost commits, of a daemon or of `idem recover`.
+    """
+
+    daemon: str
+    number: int
+    at: datetime
+    moved: int
+    word: datetime | None
+
+    def forgotten(self, number: int | None, now: datetime) -> bool:
+        """Whether a database that has so many signs of life (None: no row) at `now` has lost this one."""
+        if number is None:
+            return now - self.at < SHORTEST
+        return number < self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a process has seen: replaced as a whole, so that what was read before a wait is one moment."""
+
+    moved: int = 0
+    word: datetime | None = None
+    beats: Mapping[str, Beat] = field(default_factory=dict)
+
+    def beaten(self, beat: Beat) -> Memory:
+        """With a sign of life more."""
+        return Memory(max(self.moved, beat.moved), newest(self.word, beat.word), {**self.beats, beat.daemon: beat})
+
+    def spoken_since(self, word: datetime | None) -> bool:
+        """Whether this word is newer than all that this process has seen: it was given behind what went back."""
+        return word is not None and (self.word is None or word > self.word)
+
+
+def newest(*moments: datetime | None) -> datetime | None:
+    """The newest of them that is there."""
+    return max((moment for moment in moments if moment is not None), default=None)

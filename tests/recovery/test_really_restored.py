@@ -1,0 +1,244 @@
+"""A server, or a database, that is really put back is noticed down to the last sign of life, and a crash is not."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+from fix_restore import opened
+from fix_spine import Spine, catalogue
+
+from idem.migrations import runner
+from idem.outbox.accept import Acceptor
+from idem.outbox.daemon import Life
+from idem.outbox.database import AWAY, Database, Timeouts
+from idem.outbox.recovery import release
+from idem.outbox.recovery.guard import Durability, Guard
+from idem.testing.embedded import find_binaries
+from idem.testing.embedded.account import server_account
+from idem.testing.embedded.address import PORT
+from idem.testing.embedded.cluster import Cluster
+from idem.testing.embedded.postmaster import Postmaster
+
+
+@dataclass
+class Server:
+    """A server of this test's own, whose data folder can be copied and put back."""
+
+    cluster: Cluster
+    sockets: Path
+    running: Postmaster | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@/idem?host={self.sockets}&port={PORT}"
+
+    def start(self) -> None:
+        self.running = Postmaster(self.cluster, self.sockets)
+        until = time.monotonic() + 120
+        while not self.running.is_ready():
+            assert self.running.exit_code is None and time.monotonic() < until
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self.running is not None:
+            self.running.stop()
+
+    def crash(self) -> None:
+        """End it as a power cut does, and start it again on what it had written."""
+        assert self.running is not None
+        self.running._process.send_signal(signal.SIGQUIT)
+        self.running._process.wait(60)
+        self.start()
+
+    def copy(self, *, back: bool = False) -> None:
+        """Keep the data folder of the stopped server, or put the copy in its place."""
+        kept = self.cluster.data.with_name("kept")
+        source, target = (kept, self.cluster.data) if back else (self.cluster.data, kept)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, symlinks=True)
+        for each in (target, *target.rglob("*")):
+            self.cluster.account.own(each)
+
+    def backup(self) -> None:
+        self.stop()
+        self.copy()
+        self.start()
+
+    def restore(self) -> None:
+        self.stop()
+        self.copy(back=True)
+        self.start()
+
+
+@pytest.fixture(scope="module")
+def made() -> AsyncIterator[Server]:  # type: ignore[misc]
+    folder, _ = find_binaries()
+    with tempfile.TemporaryDirectory(prefix="idem-restored-", dir="/tmp") as place:
+        home = Path(place)
+        account = server_account(home)
+        (home / "s").mkdir()
+        for each in (home, home / "s"):
+            account.own(each)
+        server = Server(Cluster(home / "pg", folder, account, durable=False), home / "s")
+        server.cluster.make()
+        server.start()
+        try:
+            runner.upgrade(server.url, environment="test")
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture
+async def spine(made: Server) -> AsyncIterator[Spine]:
+    """What accepts and looks at it, beside the daemon."""
+    with psycopg.connect(made.url, autocommit=True) as own:
+        own.execute("SET session_replication_role = replica")
+        for table in ("doubts", "daemons", "evidence", "requests", "outbox", "idempotency_keys", "intents"):
+            own.execute(f"DELETE FROM idem.{table}")
+    known = catalogue("http://127.0.0.1:9")
+    database = await opened(made.url)
+    acceptor = Acceptor(known.operations, known.providers)
+    spine = Spine(database, None, known, acceptor, made.url)  # type: ignore[arg-type]
+    yield spine
+    await spine.database.close()
+
+
+class Daemon:
+    """What a daemon does all the time: one connection, and signs of life."""
+
+    def __init__(self, spine: Spine, durability: Durability = "single") -> None:
+        guard = Guard(spine.catalogue, durability)
+        self.database = Database(
+            spine.url, name="idem-daemon", size=2, timeouts=Timeouts(lock=10, connect=10), on_connect=guard
+        )
+        self.life = Life("worker")
+
+    async def __aenter__(self) -> Daemon:
+        await self.database.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.database.close()
+
+    async def beat(self) -> None:
+        """A sign of life, on a connection that may be new."""
+        until = asyncio.get_running_loop().time() + 60
+        while True:
+            try:
+                async with self.database.connection() as connection:
+                    await self.database.beaten(connection, await self.life.beat(connection))
+                return
+            except AWAY:
+                assert asyncio.get_running_loop().time() < until
+
+
+async def status(spine: Spine) -> str:
+    with psycopg.connect(spine.url) as own:
+        row = own.execute("SELECT status FROM idem.outbox").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+@pytest.mark.parametrize("durability", ["single", "synchronous"])
+@pytest.mark.parametrize("log", ["behind", "ahead"])
+async def test_what_went_back_behind_the_last_sign_of_life_is_noticed(
+    made: Server, spine: Spine, log: str, durability: Durability
+) -> None:
+    """The connection of that sign of life is older than the backup: what it saw of the log then is no help."""
+    async with Daemon(spine, durability) as daemon:
+        await daemon.beat()
+        spine.accepted("a", operation="pay.keyless")
+        made.backup()
+        await daemon.beat()
+        await daemon.beat()  # the only thing that is lost
+        made.restore()
+        if log == "ahead":
+            # Others have written since, and the log has come farther than this daemon had seen it.
+            with psycopg.connect(made.url, autocommit=True) as other:
+                for _ in range(2):
+                    other.execute("SELECT pg_switch_wal()")
+                    other.execute("CREATE TABLE IF NOT EXISTS public.filler (one int)")
+                    other.execute("INSERT INTO public.filler VALUES (1)")
+        await daemon.beat()
+        assert await status(spine) == "unknown"
+
+
+async def test_a_backup_that_has_the_last_sign_of_life_lost_nothing(made: Server, spine: Spine) -> None:
+    async with Daemon(spine) as daemon:
+        await daemon.beat()
+        spine.accepted("a", operation="pay.keyless")
+        await daemon.beat()
+        made.backup()
+        made.restore()
+        await daemon.beat()
+        assert await status(spine) == "pending"
+
+
+async def test_a_crash_of_the_server_is_not_taken_for_a_restore(made: Server, spine: Spine) -> None:
+    """What was only written need not be there any more; it is not remembered."""
+    async with Daemon(spine) as daemon:
+        spine.accepted("a", operation="pay.keyless")
+        with psycopg.connect(made.url, autocommit=True) as other:
+            other.execute("SET synchronous_commit = off")
+            for number in range(20):
+                await daemon.beat()
+                other.execute("CREATE TABLE IF NOT EXISTS public.written (one int)")
+                other.execute("INSERT INTO public.written SELECT generate_series(1, 1000)")
+                if number % 5 == 0:
+                    await daemon.beat()
+        made.crash()
+        await daemon.beat()
+        assert await status(spine) == "pending"
+
+
+async def test_a_copy_that_takes_the_place_of_a_database_is_noticed_whatever_was_said_before(
+    made: Server, spine: Spine
+) -> None:
+    """CREATE DATABASE ... TEMPLATE: the server was not started anew, and its log went on. `recovered_at` is older."""
+    async with Daemon(spine) as daemon:
+        async with spine.database.connection() as connection:
+            await release.lossless(connection, spine.catalogue, by="ann", reason="a planned move")
+        await daemon.beat()
+        spine.accepted("a", operation="pay.keyless")
+        await spine.database.close()
+        with psycopg.connect(made.url.replace("/idem?", "/postgres?"), autocommit=True) as admin:
+            ends = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = 'idem'"
+            admin.execute("ALTER DATABASE idem ALLOW_CONNECTIONS false")
+            admin.execute(ends)
+            admin.execute("CREATE DATABASE idem_kept TEMPLATE idem")
+            admin.execute("ALTER DATABASE idem ALLOW_CONNECTIONS true")
+            await daemon.beat()
+            admin.execute("ALTER DATABASE idem ALLOW_CONNECTIONS false")
+            admin.execute(ends)
+            admin.execute("DROP DATABASE idem")
+            admin.execute("ALTER DATABASE idem_kept RENAME TO idem")
+            admin.execute("ALTER DATABASE idem ALLOW_CONNECTIONS true")
+        await daemon.beat()
+        assert await status(spine) == "unknown"
+        spine.database = await opened(made.url)
+
+
+async def test_tables_that_were_put_back_under_a_connection_that_stays_are_noticed(made: Server, spine: Spine) -> None:
+    """Emptied, and filled from a dump of the data: neither the server nor a table is another one."""
+    async with Daemon(spine) as daemon:
+        await daemon.beat()
+        spine.accepted("a", operation="pay.keyless")
+        with psycopg.connect(made.url) as other:
+            other.execute("CREATE TEMPORARY TABLE dump AS SELECT * FROM idem.daemons")
+            other.commit()
+            await daemon.beat()
+            other.execute("DELETE FROM idem.daemons")
+            other.execute("INSERT INTO idem.daemons SELECT * FROM dump")
+            other.commit()
+        await daemon.beat()
+        assert await status(spine) == "unknown"

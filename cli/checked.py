@@ -70,7 +70,8 @@ def _conclude(seen: Checked) -> None:
     if seen.dry_run:
         say("nothing was written (--dry-run)")
     if seen.discrepancies:
-        say(f"{seen.discrepancies} discrepancies: `idem dlq list --reason-code discrepancy`, then `idem dlq show`")
+        word = "discrepancy" if seen.discrepancies == 1 else "discrepancies"
+        say(f"{seen.discrepancies} {word}: `idem dlq list --reason-code discrepancy`, then `idem dlq show`")
     if not seen.complete:
         say("NOT COMPLETE: what was not compared may differ; run it again when the cause above is gone")
     elif not seen.compared:

@@ -116,7 +116,8 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
     if letter["resolved_at"] is not None and wish.act != "redrive":
         how = f"{letter['resolution']}, by {letter['resolved_by']}"
         raise Refusal(f"dead letter {letter['id']} is resolved already: {how}")
-    say(f"dead letter {letter['id']}: {letter['reason']}, {age(letter['age'])} old, seen {letter['seen']} times")
+    times = "once" if letter["seen"] == 1 else f"{letter['seen']} times"
+    say(f"dead letter {letter['id']}: {letter['reason']}, {age(letter['age'])} old, seen {times}")
     if intent is not None:
         row = f", row {case.held.row.status}, attempts {case.held.row.attempt}" if case.held else ""
         say(

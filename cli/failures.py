@@ -29,7 +29,8 @@ SQLSTATES: Final = {
     "3F000": NO_SCHEMA,
     "42883": NO_SCHEMA,
     "42703": NO_SCHEMA,
-    "42501": "this database role may not do that: {text}",
+    "42501": "this database role may not do that: {text}. As the owner of the schema run `idem db grant ROLE --as "
+    "daemon`; `idem doctor` says what the role lacks",
     "28000": "the database refuses this role: {text}",
     "28P01": "the database refuses this password: {text}",
     "3D000": "{text}: create it, or correct IDEM_DATABASE_URL (or [database] of idem.toml)",

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from idem.cli import opening
 from idem.cli.application import App
 from idem.cli.options import By, Config, Json, Why, Yes, confirm, examples, who
 from idem.cli.output import as_json, say
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
 
 EXAMPLES = examples(
     'idem recover --lost --reason "restored the backup of 02:00"',
@@ -91,9 +94,17 @@ def _told(done: Done, *, lost: bool) -> Iterator[str]:
     if done.waiting:
         yield (
             f"{done.waiting} rows are held by other sessions, and nobody sends or settles them: the sweeper doubts "
-            "each when its session lets go. pg_stat_activity shows the sessions (their transactions stay open): end "
-            "them"
+            "each when its session lets go. `idem doctor` names these sessions (`locks`): end their transactions"
         )
+
+
+async def _open(connection: AsyncConnection[Any]) -> str:
+    """What is open, for the question: how much of it the answer is about."""
+    from idem.outbox.ages import ages
+
+    rows = (await ages(connection))["outbox"]
+    queued = sum(each["rows"] for each in rows if each["status"] in ("pending", "waiting", "unfrozen"))
+    return f"queued rows: {queued}; other open rows: {sum(each['rows'] for each in rows) - queued}"
 
 
 async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> Done:
@@ -107,6 +118,8 @@ async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes
             confirm("Put the rows that the change made unknown back to work?", yes=yes)
             released = await release.lossless(connection, catalogue, by=by, reason=reason)
             return Done(released.rows, "as before", waiting=released.waiting)
+        if not yes:
+            say(await _open(connection))
         confirm("Make every queued row unknown, unless a second send is harmless?", yes=yes)
         found = await quarantine.lost(connection, catalogue, by=by, reason=reason)
         until = None

@@ -236,7 +236,9 @@ def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object
 
 
 def _breaker(lane: dict[str, Any]) -> str:
-    return f"open in {lane['breakers_open']} workers" if lane["breakers_open"] else "closed"
+    if not (open_in := lane["breakers_open"]):
+        return "closed"
+    return f"open in {open_in} {'worker' if open_in == 1 else 'workers'}"
 
 
 def next_commands(found: dict[str, Any]) -> list[str]:

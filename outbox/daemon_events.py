@@ -40,8 +40,8 @@ def _check(provider: str) -> str:
 
 
 WHO_HOLDS_IT = (
-    "another transaction holds what this needs, or the statement took too long: pg_stat_activity and "
-    "pg_blocking_pids(pid) name the session"
+    "another transaction holds what this needs, or the statement took too long: `idem doctor` names a session that "
+    "holds rows of idem"
 )
 
 

@@ -17,6 +17,10 @@ KINDS = {
 }
 """What stands still without one."""
 
+END = (
+    "If process {pid} is still there on {host}, it hangs: end it with kill -KILL {pid} (`idem run` then starts another)"
+)
+
 OPEN = "SELECT EXISTS (SELECT FROM idem.outbox) AS any"
 
 
@@ -32,6 +36,8 @@ async def daemons(examination: Examination) -> list[Finding]:
             last = min((each["seen"] for each in same), default=None)
             what = f"no {kind} is running " + ("and none ever was" if last is None else f"(last seen {age(last)} ago)")
             do = f"Start it: idem {kind} run, or all of them: idem run"
+            if same and same[0]["life"] == "silent":
+                do = f"{END.format(**same[0])}. {do}"
             what = f"{what}: {otherwise}" + ("" if work else ", if there were anything")
             findings.append((error if work else warning)("daemons", what, do))
             continue
@@ -56,7 +62,7 @@ async def daemons(examination: Examination) -> list[Finding]:
                     "daemons",
                     f"a {each['kind']} on {each['host']} (process {each['pid']}) fell silent {age(each['seen'])} ago "
                     "without a word",
-                    "If it was killed, its claims run out by themselves; if it hangs, end it and start another",
+                    f"{END.format(**each)}. Its claims run out by themselves",
                 )
             )
     alive = [each for each in found if each["life"] == "alive"]

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from idem.cli.doctor.findings import Finding, error
+from idem.cli.doctor.findings import Finding, error, granting, monitor
 from idem.cli.patience import within
 from idem.outbox.connecting import session
 from idem.outbox.connecting.address import Address
@@ -138,8 +138,7 @@ async def make(examination: Examination, check: Check) -> list[Finding]:
             error(
                 check.name,
                 f"this could not be checked: {first_line(refused)}",
-                "Run idem doctor as the daemons' role. If this is about sessions or replication: in psql, as a "
-                "superuser, GRANT pg_monitor TO that role",
+                _rights(examination, first_line(refused)),
             )
         ]
     except (psycopg.Error, OSError) as failed:
@@ -160,6 +159,11 @@ async def make(examination: Examination, check: Check) -> list[Finding]:
                 "The other findings hold; keep this line and report it",
             )
         ]
+
+
+def _rights(examination: Examination, said: str) -> str:
+    role = "ROLE" if examination.connection is None else examination.connection.info.user
+    return granting(role) if "idem" in said else monitor(role)
 
 
 async def _drop(examination: Examination) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -38,6 +39,14 @@ def error(check: str, what: str, do: str) -> Finding:
 def monitor(role: str) -> str:
     """What to do where a role does not see other roles' sessions."""
     return f"In psql, as a superuser: GRANT pg_monitor TO {quoted(role)}; then run `idem doctor` again"
+
+
+def granting(role: str) -> str:
+    """What to do where a role lacks what a daemon needs."""
+    return (
+        f"`idem db grant {shlex.quote(role)} --as daemon`, with the address of the schema's owner in IDEM_DATABASE_URL"
+        "; then run `idem doctor` again"
+    )
 
 
 def several(count: int, one: str, many: str | None = None, *, more: bool = False) -> str:

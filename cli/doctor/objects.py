@@ -63,7 +63,8 @@ def _missing(each: Record) -> Finding:
     return error(
         "objects",
         f"the {each['kind']} {each['name']}{where} is missing: the upgrade made it, and idem counts on it",
-        "Find out who took it away; `idem db sql` prints the statement that makes it, for the owner to run",
+        f"Find out who took it away; `idem db sql | grep -A 20 {each['name']}` begins with the statement that makes "
+        "it, for the owner to run",
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from idem.cli.doctor.examination import Examination
+from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
+from idem.outbox.ages import SILENT
 from idem.outbox.breaker import CONFIG_LIMIT
 
 SAMPLE = 500
@@ -27,6 +28,10 @@ SELECT q.provider, q.account, e.outcome, count(*)::integer AS rows, max(e.http_s
  WHERE e.outcome LIKE 'not_executed:%%'
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
+REACH = (
+    "Check the provider's status page, and DNS, firewall and TLS from a worker's machine; nothing is lost until the "
+    "rows are too old"
+)
 TRANSPORT = "not_executed:transport"
 CONFIG = "not_executed:config"
 
@@ -56,11 +61,31 @@ async def refused(examination: Examination) -> list[Finding]:
                     "refused",
                     f"lane {lane}: {several(rows, 'queued call', more=more)} never left us, last "
                     f"{age(each['newest'])} ago: the provider cannot be reached",
-                    "Check its status page, DNS, firewall and TLS from a worker's machine; nothing is lost until the "
-                    "rows are too old",
+                    REACH,
                 )
             )
-    return findings or [ok("refused", "no lane is refused for our configuration")]
+    if not findings:
+        findings = [_broken(each) for each in await examination.all(BREAKERS, {"silent": SILENT})]
+    return findings or [ok("refused", "no lane is refused for our configuration, and no breaker is open")]
+
+
+# The last reports of rows that were given back do not say it: workers do, with each sign of life.
+BREAKERS = """
+SELECT b.lane, count(*)::integer AS workers
+  FROM idem.daemons d CROSS JOIN LATERAL jsonb_array_elements_text(d.last_pass -> 'breakers') AS b (lane)
+ WHERE d.kind = 'worker' AND d.ended_at IS NULL
+   AND d.seen_at > statement_timestamp() - %(silent)s * interval '1 s'
+ GROUP BY b.lane ORDER BY b.lane
+"""
+
+
+def _broken(each: Record) -> Finding:
+    return warning(
+        "refused",
+        f"lane {each['lane']}: the breaker is open in {several(each['workers'], 'worker')}: calls failed one after the "
+        "other, and only a trial call is made now and then",
+        f"{REACH}. The breaker closes by itself after a call that works",
+    )
 
 
 MISSES = 3

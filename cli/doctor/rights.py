@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, warning
+from idem.cli.doctor.findings import Finding, error, granting, ok, warning
 from idem.migrations import grants
 
 GRANT = re.compile(r"([A-Z]+)(?: \(([^()]*)\))?")
@@ -58,7 +57,7 @@ async def rights(examination: Examination) -> list[Finding]:
     name = role["name"]
     if not role["usage"]:
         return [
-            error("rights", f"role {name} may not use the schema idem", f"As its owner: {_grants(name)}"),
+            error("rights", f"role {name} may not use the schema idem", granting(name)),
         ]
     wanted = [
         (table, verb, columns.replace(" ", ""))
@@ -75,7 +74,7 @@ async def rights(examination: Examination) -> list[Finding]:
             error(
                 "rights",
                 f"role {name} lacks what a daemon needs: {', '.join(lacks)}",
-                f"As the owner of the schema: {_grants(name)}",
+                granting(name),
             )
         ]
     if everybody := [each["what"] for each in await examination.all(EVERYBODY)]:
@@ -98,7 +97,3 @@ async def rights(examination: Examination) -> list[Finding]:
             )
         ]
     return [ok("rights", f"role {name} has what a daemon needs, and owns nothing")]
-
-
-def _grants(role: str) -> str:
-    return f"`idem db grant {shlex.quote(role)} --as daemon`, with the owner's address in IDEM_DATABASE_URL"

@@ -64,7 +64,18 @@ async def test_a_role_that_may_not_look_hears_that_it_may_not(as_daemon: Desk, r
     assert [each["level"] for each in await doctor("dead_letters")] == ["ok"]
     run(as_daemon.spine.url, f"REVOKE USAGE ON SCHEMA idem FROM {role}")
     result = await as_daemon.cli("doctor")
-    assert result.code == 1 and "GRANT" in result.out
+    assert result.code == 1 and "idem db grant" in result.out
+
+
+async def test_a_role_that_may_not_use_the_schema_is_told_which_command_gives_it(
+    as_daemon: Desk, role: str, doctor: Doctor
+) -> None:
+    run(as_daemon.spine.url, f"REVOKE USAGE ON SCHEMA idem FROM {role}")
+    (found,) = await doctor("schema")
+    assert found["level"] == "error" and "permission denied for schema idem" in found["what"]
+    assert "idem db grant" in found["do"] and "--as daemon" in found["do"] and "pg_monitor" not in found["do"]
+    refused = await as_daemon.cli("status")
+    assert refused.code == 1 and "idem db grant ROLE --as daemon" in refused.err
 
 
 async def test_rights_of_everybody_are_an_error(as_daemon: Desk, doctor: Doctor) -> None:

@@ -17,7 +17,7 @@ from schema import backlog
 from schema.databases import new_database
 
 import idem.cli.doctor
-from idem.cli.doctor import accounts, people, queue, refused, webhooks
+from idem.cli.doctor import accounts, locks, people, queue, refused, webhooks
 from idem.testing.databases import HERE
 
 LEDGERS = backlog.HOT - {"outbox"}
@@ -29,6 +29,7 @@ PARAMETERS: dict[str, Any] = {
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
     "columns": [""], "functions": ["lane_room"],
     "transactions": 1, "timeout": "5s", "lock": "2s", "recent": accounts.RECENT,
+    "patience": locks.PATIENCE,
 }  # fmt: skip
 
 

@@ -186,6 +186,16 @@ async def test_a_provider_that_cannot_be_reached_is_a_warning(desk: Desk, doctor
     assert found["level"] == "warning" and "2 queued calls never left us" in found["what"]
 
 
+async def test_a_breaker_that_is_open_is_a_warning_as_long_as_its_worker_lives(desk: Desk, doctor: Doctor) -> None:
+    """The status sends a person here: rows that were given back say nothing of the calls that failed before."""
+    says = 'UPDATE idem.daemons SET last_pass = \'{"breakers": ["keyed/keyed"]}\''
+    await desk.spine.all(f"{says} WHERE kind = 'worker' RETURNING id")
+    (found,) = await doctor("refused")
+    assert found["level"] == "warning" and "lane keyed/keyed: the breaker is open in 1 worker:" in found["what"]
+    await desk.spine.all("UPDATE idem.daemons SET ended_at = now() WHERE kind = 'worker' RETURNING id")
+    assert [each["level"] for each in await doctor("refused")] == ["ok"]
+
+
 async def test_questions_that_nobody_answers_are_a_warning(desk: Desk, doctor: Doctor) -> None:
     await desk.unknown("u")
     assert [each["level"] for each in await doctor("unasked")] == ["ok"]

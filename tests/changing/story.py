@@ -15,13 +15,12 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from changing import promises
+from changing import promises, telling
 from changing.plan import BESIDE, CHOICES, PAYS, Plan
 from fix_restore import MEMORY
 from fix_spine import Spine
 from producers.application import Application, synced
-from sqlalchemy import create_engine, text
-from sqlalchemy.orm import Session
+from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from idem.outbox import operator, worker
@@ -29,8 +28,7 @@ from idem.outbox.accept import Acceptor
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.decisions import Replay
 from idem.outbox.errors import IdemError
-from idem.outbox.handlers import Handler, HandlerRunner, handler
-from idem.outbox.handlers.handling import Settled
+from idem.outbox.handlers import HandlerRunner
 from idem.outbox.settings import ReconcilerSettings
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
@@ -41,19 +39,6 @@ FAULTS = ("act_then_drop", "act_then_500", "drop_before_acting", "500_before_act
 STEPS = ("accept", "accept", "accept", "work", "work", "work", "work", "work", "die", "reconcile", "reconcile", "sweep",
          "time", "time", "retry", "cancel", "redrive", "resolve")  # fmt: skip
 DAY = 86400.0
-HANDLED = """
-CREATE TABLE public.told (handler text NOT NULL, intent uuid NOT NULL, number integer NOT NULL);
-"""
-TOLD = "INSERT INTO public.told VALUES (:handler, :intent, :number)"
-
-
-def _told(name: str) -> Handler:
-    def tell(db: Session, settled: Settled[Any]) -> None:
-        values = {"handler": name, "intent": settled.intent, "number": settled.number}
-        db.execute(text(TOLD), values)
-
-    made = handler(PAYS, tell)
-    return Handler(name, made.operation, tell, made.model, made.is_async, made.read, made.begin)
 
 
 @dataclass(frozen=True)
@@ -85,7 +70,7 @@ class Story:
         self.ordered: set[int] = set()
         self.log: list[str] = []
         with psycopg.connect(spine.url) as connection:
-            connection.execute(HANDLED)
+            connection.execute(telling.HANDLED)
         synced(spine.url, self.catalogues[0])
 
     # The configuration.
@@ -145,8 +130,9 @@ class Story:
                 fault = self.chance.choice(FAULTS)
                 self.log[-1] += f" {fault}"
                 bank.script(None, [fault])
-        handlers = {f"{each}_told": _told(f"{each}_told") for each in self.plan["handlers"]}
-        runner = HandlerRunner(self.spine.url, handlers) if PAYS in known.operations else None
+        runner = (
+            HandlerRunner(self.spine.url, telling.handlers(self.plan["handlers"])) if PAYS in known.operations else None
+        )
         one = worker.Worker(self.spine.database, known, self.spine.settings, runner)
         if dies:
             # It is killed before it reports anything.

@@ -1,12 +1,14 @@
 """Whose account are these credentials? Asked at the start of a lane and compared with the stored answer (hazard 8).
 
 With another account's credentials every look-up is a truthful "not found", and every send another effect. So a lane
-serves nothing until it has asked once, nor while another account answers. A provider that cannot tell holds up nobody.
+serves nothing until it has asked once, nor while another account answers. A provider that cannot tell holds up no first
+send. Who asks about calls that may have been made (`careful`) waits until the stored account is confirmed.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,11 +68,12 @@ async def known(connection: AsyncConnection[Any], name: LaneName) -> Identity | 
 class AccountCheck:
     """One for each lane of a daemon, whose id is `holder`. It decides whether the lane is `served`."""
 
-    def __init__(self, database: Database, name: LaneName, lane: Lane, holder: str) -> None:
+    def __init__(self, database: Database, name: LaneName, lane: Lane, holder: str, *, careful: bool = False) -> None:
         self._database = database
         self._name = name
         self._lane = lane
         self._holder = holder
+        self._careful = careful
         self._told: str | None = None
         self._refused = False
         self._trouble = Trouble(f"account check {name.provider}/{name.account}")
@@ -100,7 +103,7 @@ class AccountCheck:
         self.again = AGAIN
         if found is None:
             why = seen.note or seen.error or "the answer names no account"
-            self._unchecked(why if seen.http_status is None else f"{why} (HTTP {seen.http_status})")
+            await self._unchecked(why if seen.http_status is None else f"{why} (HTTP {seen.http_status})")
             return
         async with self._database.connection() as connection:
             stored = await (
@@ -136,7 +139,8 @@ class AccountCheck:
             except Exception as error:  # a check must never keep a daemon from its work
                 telemetry.broken("account check", error, f"{self._name.provider}/{self._name.account}")
                 self.again = AGAIN
-                self._unchecked(type(error).__name__)
+                with suppress(*AWAY, *REFUSED):
+                    await self._unchecked(type(error).__name__)
             if self.again is not None:
                 await wait(stop, self.again)
 
@@ -144,10 +148,18 @@ class AccountCheck:
         self._lane.served = True
         self.opened.set()
 
-    def _unchecked(self, why: str) -> None:
-        """Nobody could tell: that is no reason to stand still, unless another account has answered before."""
+    async def _unchecked(self, why: str) -> None:
+        """Nobody could tell. That is no reason to stand still, unless another account has answered before, or a look
+        here would be believed: of an account that was known once, "not found" says nothing until it is known again."""
+        waits = False
+        if self._careful:
+            async with self._database.connection() as connection:
+                waits = await known(connection, self._name) is not None
         if self._told != why:
-            daemon_events.account_unchecked(self._name.provider, self._name.account, why)
+            daemon_events.account_unchecked(self._name.provider, self._name.account, why, served=not waits)
             self._told = why
-        if not self._refused:
+        if waits:
+            self._lane.served = False
+            self.opened.clear()
+        elif not self._refused:
             self._serve()

@@ -17,9 +17,12 @@ def account_known(provider: str, account: str, identity: str, *, first: bool) ->
     log.info("account_stored" if first else "account_known", provider=provider, account=account, identity=identity)
 
 
-def account_unchecked(provider: str, account: str, why: str) -> None:
-    """Nobody could tell whose account the credentials are; the lane is served, and it is asked again."""
-    log.warning("account_unchecked", provider=provider, account=account, why=why, setting=_check(provider))
+def account_unchecked(provider: str, account: str, why: str, *, served: bool) -> None:
+    """Nobody could tell whose account the credentials are; it is asked again. Not `served`: nothing is asked meanwhile
+    about calls that may have been made."""
+    log.warning(
+        "account_unchecked", provider=provider, account=account, why=why, served=served, setting=_check(provider)
+    )
 
 
 def another_account(

@@ -10,7 +10,7 @@ from idem.outbox.database import records
 from idem.outbox.provider import Question
 
 NEWEST = """
-SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, r.method, r.path,
+SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, r.method, r.path, r.headers,
        extract(epoch FROM r.created_at)::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at
   FROM idem.intents n JOIN idem.requests r ON r.intent_id = n.id
@@ -40,4 +40,5 @@ async def newest(connection: AsyncConnection[Any], provider: str, account: str, 
         method=found.method,
         path=found.path,
         asked_at=found.asked_at,
+        headers=found.headers,
     )

@@ -20,12 +20,13 @@ from idem.outbox.webhook import Event, Webhook
 class Question:
     """What a look-up may ask with: the provider key, and the provider's own reference where it is known.
 
-    `sent_at`: POSIX seconds of the first send, by the database's clock; None where nothing was sent. `method` and
-    `path` are those of the frozen request. `carried`: it carries the key as the contract of now says; `named`: it names
-    the key somewhere. Without these an answer "nothing" under the key says nothing about it. `earlier_keys`: provider
-    keys of earlier generations, which count as ours. `asked_at`: when it is asked, in POSIX seconds. The daemons give
-    the database's clock, because a look that comes too late proves nothing; only a test or a program without a database
-    takes this machine's.
+    `sent_at`: POSIX seconds of the first send, by the database's clock; None where nothing was sent. `method`, `path`
+    and `headers` are those of the frozen request: a header may say whose the object is, and the question says it too.
+    `carried`: the request carries the key as the contract of now says; `named`: it names the key in its path or body.
+    Without these an answer "nothing" under the key says nothing about it. `earlier_keys`: provider keys of earlier
+    generations, which count as ours. `asked_at`: when it is asked, in POSIX seconds. The daemons give the database's
+    clock, because a look that comes too late proves nothing; only a test or a program without a database takes this
+    machine's.
     """
 
     provider_key: str
@@ -38,6 +39,7 @@ class Question:
     asked_at: float = field(default_factory=time.time)
     carried: bool = True
     named: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class LaneReconciler:
         self.name = lane_name
         self.lane = lane
         self._terms = terms
-        self.account = AccountCheck(desk.database, lane_name, lane, desk.life.id)
+        self.account = AccountCheck(desk.database, lane_name, lane, desk.life.id, careful=True)
         self._asker = Asker(desk.database, lane, ControlQuestion(desk.database, lane_name, lane))
         self._slots = Slots(lane)
         self._tasks: set[asyncio.Task[None]] = set()

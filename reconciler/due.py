@@ -35,7 +35,7 @@ class Taken:
     `request` is None for what was never rendered, which no replay can be made of (`idem.accept` in SQL, then Recovery).
     `ordered`: the look comes before the one that the schedule has next, and uses up none of it.
     `send_by`: until when a replay may leave, on the boot clock; later the provider may have forgotten the first send.
-    `carried`: the request carries the key as the contract of now says.
+    `carried`: the request carries the key as the contract of now says; `named`: it names it in its path or body.
     `quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`: provider
     keys under which commits that the database has forgotten may have sent it. The rest is as in `Row`
     (`idem.outbox.change`) and in `Question`.
@@ -71,6 +71,7 @@ class Taken:
     asked_at: float = math.inf
     traceparent: str | None = None
     carried: bool = True
+    named: bool = True
 
     @property
     def looks_then(self) -> int:
@@ -82,10 +83,9 @@ class Taken:
         """What the provider is asked about this row with."""
         awaiting = self.status is OutboxStatus.AWAITING
         method, path = ("", "") if self.request is None else (self.request.method, self.request.path)
-        named = self.request is None or self.inline or carrying.named(self.request, self.provider_key)
         return Question(
             self.provider_key, self.reference, awaiting, self.sent_at, method, path, self.earlier_keys, self.asked_at,
-            self.carried, named,
+            self.carried, self.named, {} if self.request is None else self.request.headers,
         )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ WITH pause AS MATERIALIZED (
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
               o.inline, o.looks, o.absents, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
               o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
-              o.doubted_since, o.step, o.traceparent,
+              o.doubted_since, o.step, o.traceparent, o.imported_as,
               idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
               AND NOT (SELECT calls FROM pause) AS may_replay
@@ -166,7 +166,8 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        t.provider_reference AS reference, coalesce(t.may_replay AND t.memory_left > 0, false)
                                         AND r.outbox_id IS NOT NULL AS replay, t.memory_left,
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
-       t.inline, t.traceparent, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
+       t.inline, t.traceparent, t.imported_as, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent,
+       t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
        extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
@@ -236,7 +237,12 @@ async def take(
 
 def _taken(r: Any, contract: Contract, *, token: UUID, now: float, lease: float, replay_first: bool) -> Taken:
     request = None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body))
-    carried = request is None or r.inline or carrying.carried(request, contract.key, r.provider_key)
+    # Of what was never rendered here nothing is known: it is asked about, and `verdict` believes no absence.
+    asked = request is None or r.inline
+    carried = asked or r.imported_as == "key" or carrying.carried(request, contract.key, r.provider_key)
+    named = asked or carrying.named(request, contract.key, r.provider_key)
+    if r.imported_as is not None:
+        carried, named = carried and r.imported_as == "key", False
     replay = r.replay and carried
     return Taken(
         id=r.id,
@@ -250,6 +256,7 @@ def _taken(r: Any, contract: Contract, *, token: UUID, now: float, lease: float,
         replay=replay,
         request=request,
         carried=carried,
+        named=named,
         lease_ends=now + lease,
         send_by=-math.inf if r.memory_left is None else now + r.memory_left,
         may_send=r.may_send,

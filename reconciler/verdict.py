@@ -55,6 +55,8 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
         return dataclasses.replace(change, looks=looks, due_in=not_before(due), letters=letters)
     absents = row.absents + 1
     enough = absents >= terms.contract.lookup.agree and not row.contradicted and not may_act_late(row, terms.contract)
+    # Lost commits have rendered it: whether that request named what is asked for is not known.
+    enough = enough and (row.frozen or row.inline)
     if not sent and enough and _asked_late_enough(row, terms.contract):
         return _proven_absent(row, evidence, terms, absents)
     return answered(dataclasses.replace(change, absents=absents), row, terms)
@@ -176,13 +178,17 @@ def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absents: int) -> 
 def _asked_late_enough(row: Row, contract: Contract) -> bool:
     if row.quiet_left is None or row.claim_age is None:
         return False
-    return row.quiet_left + contract.lookup.horizon + row.claim_age < 0
+    longest = contract.flight_limit + (contract.pause_allowance if row.sweeps else 0.0)
+    quiet = max(row.quiet_left, longest - row.status_age)
+    return quiet + contract.lookup.horizon + row.claim_age < 0
 
 
 def quiet_left(row: Row, change: Change, contract: Contract) -> float:
     """Seconds for which something sent may still act, counting what this change adds; 0 or less: nothing can."""
+    longest = contract.flight_limit + (contract.pause_allowance if row.sweeps else 0.0)
     left = row.quiet_left if row.quiet_left is not None else contract.flight_limit + contract.pause_allowance
-    return max(left, change.quiet_for or 0.0)
+    # What the contract says now counts as well: its flight limit may have been corrected since.
+    return max(left, change.quiet_for or 0.0, longest - row.status_age)
 
 
 def may_act_late(row: Row, contract: Contract) -> bool:

@@ -115,6 +115,9 @@ CREATE TABLE idem.outbox (
     -- When the system before has sent it first, of a call in flight that was imported. Never cleared: what the provider
     -- remembers of it counts from there, also where first_sent_at is not known any more.
     imported_sent_at    timestamptz,
+    -- Of a call that was taken over without its request: what is known of it is the key, or the reference alone. What is
+    -- frozen for it was rendered here, and shows nothing of what was sent.
+    imported_as         text CHECK (imported_as IN ('key', 'reference')),
     quiet_after         timestamptz,
     redrive_at          timestamptz,
     doubted_since       timestamptz,

@@ -202,7 +202,9 @@ def _in_the_way(record: Any) -> str:
 
 OWN_ROW = "SELECT id FROM idem.outbox WHERE intent_id = %(intent)s"
 # The replay guard counts from here; so does a later doubt (Recovery), and a redrive after an operator's word.
-SENT = "UPDATE idem.outbox SET first_sent_at = %(at)s, imported_sent_at = %(at)s WHERE id = %(id)s"
+SENT = """
+UPDATE idem.outbox SET first_sent_at = %(at)s, imported_sent_at = %(at)s, imported_as = %(known)s WHERE id = %(id)s
+"""
 
 
 async def _take(
@@ -227,7 +229,8 @@ async def _take(
     if not await write(connection, [_change(found.row, item, now, terms, details)]):
         raise Refusal(f"line {item.number}: its row was changed at this moment; run the import again")
     if item.shape.state == "in_flight":
-        await connection.execute(SENT, {"id": found.row.id, "at": item.shape.first_sent_at})
+        known = None if item.shape.request is not None else "reference" if item.shape.provider_key is None else "key"
+        await connection.execute(SENT, {"id": found.row.id, "at": item.shape.first_sent_at, "known": known})
 
 
 def _change(row: Row, item: Item, now: datetime, terms: Terms, details: dict[str, Any]) -> Change:

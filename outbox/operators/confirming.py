@@ -42,13 +42,14 @@ class Confirmed:
 
 
 CALL = """
-SELECT n.operation, o.provider, o.account, o.origin, o.status, r.method, r.path, o.provider_reference AS reference,
+SELECT n.operation, o.provider, o.account, o.origin, o.status, r.method, r.path, r.headers,
+       o.provider_reference AS reference,
        extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at))::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = o.id
               ORDER BY q.generation DESC) AS keys
   FROM idem.intents n JOIN idem.outbox o ON o.intent_id = n.id
-  LEFT JOIN LATERAL (SELECT q.method, q.path, q.created_at FROM idem.requests q WHERE q.outbox_id = o.id
+  LEFT JOIN LATERAL (SELECT q.method, q.path, q.headers, q.created_at FROM idem.requests q WHERE q.outbox_id = o.id
                       ORDER BY q.generation DESC LIMIT 1) AS r ON true
  WHERE n.id = %(intent)s
 """
@@ -70,7 +71,7 @@ async def ask(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UU
         return _unasked(f"it was sent to {call.origin}, and account {call.account} is at {account.origin} now")
     question = Question(
         call.keys[0] if call.keys else "", reference or call.reference, call.status == "awaiting", call.sent_at,
-        call.method or "", call.path or "", tuple(call.keys[1:]), call.asked_at,
+        call.method or "", call.path or "", tuple(call.keys[1:]), call.asked_at, headers=call.headers or {},
     )  # fmt: skip
     if not provider.questions(question):
         return _unasked(f"provider {call.provider} has no look-up that could answer it")

@@ -97,7 +97,22 @@ def carried(request: FrozenRequest, rule: KeyRule, provider_key: str) -> bool:
             return False
 
 
-def named(request: FrozenRequest, provider_key: str) -> bool:
-    """Whether a request names the key anywhere, as its reference perhaps."""
-    text = provider_key.encode()
-    return text in request.body or provider_key in request.path or provider_key in "\n".join(request.headers.values())
+def named(request: FrozenRequest, rule: KeyRule, provider_key: str) -> bool:
+    """Whether the path or the body names the key, as a reference that the provider gives back; its carrier does not."""
+    body = request.body
+    if rule.carrier == "body":
+        body = body.replace(f'"{rule.name}":"{provider_key}"'.encode(), b"").replace(
+            f"{rule.name}={provider_key}".encode(), b""
+        )
+    return provider_key.encode() in body or provider_key in request.path
+
+
+def told(headers: Mapping[str, str], rule: KeyRule, keys: Iterable[str]) -> dict[str, str]:
+    """The headers of a frozen request that a question about it says too: all but what belongs to the write itself."""
+    ours = set(keys)
+    not_told = OF_THE_REQUEST | {(rule.name or "").lower()}
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in not_told and not any(key and key in value for key in ours)
+    }

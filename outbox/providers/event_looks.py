@@ -57,8 +57,8 @@ class EventLookup:
     kinds: Kinds | None = None
 
     def concerns(self, question: Question) -> bool:
-        """Events name a key that the request has named."""
-        return question.named
+        """Events name a key that the request has named, or the idempotency key that it carried."""
+        return question.carried or question.named
 
     def request(self, question: Question) -> FrozenRequest | None:
         """The request to make; None for a call that sent nothing, whose events are gone, or that `types` knows not.

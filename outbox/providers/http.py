@@ -129,7 +129,11 @@ class HttpProvider:
     def cancel(self, question: Question) -> FrozenRequest | None:
         """The request that cancels by key, if the contract has one. Never raises."""
         try:
-            return None if self.cancels is None else self._with_headers(self.cancels.request(question, self.encoding))
+            return (
+                None
+                if self.cancels is None
+                else self._with_headers(self.cancels.request(question, self.encoding), question)
+            )
         except Unrenderable:
             return None
 
@@ -241,11 +245,13 @@ class HttpProvider:
             except Unrenderable:  # a reference that fits into no path
                 continue
             if way is not None and request is not None:
-                made.append((way, self._with_headers(request)))
+                made.append((way, self._with_headers(request, question)))
         return made
 
-    def _with_headers(self, request: FrozenRequest) -> FrozenRequest:
-        return replace(request, headers={**request.headers, **self.headers})
+    def _with_headers(self, request: FrozenRequest, question: Question | None = None) -> FrozenRequest:
+        # What was said then, perhaps by the operation alone, may say whose the object is: it is said again.
+        then = {} if question is None else carrying.told(question.headers, self.contract.key, question.keys)
+        return replace(request, headers={**request.headers, **self.headers, **then})
 
     def _reading(self, way: Way, answer: Document, question: Question, request: FrozenRequest) -> tuple[Look, str]:
         look, note = way.read(answer, question, self._facts)

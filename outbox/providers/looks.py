@@ -25,6 +25,9 @@ from idem.outbox.providers.rules import Rule, Says
 from idem.outbox.providers.targets import SLACK, ByPrefix, target
 from idem.outbox.providers.template import Text
 
+WHOLE = 200
+"""The one status whose body is all that the provider has to say: of others an empty list proves nothing."""
+
 By: TypeAlias = Literal["id", "key", "reference"]
 
 BEFORE = (Succeeded, Pending, CouldNotAsk, Refused, Absent)
@@ -120,6 +123,8 @@ class Lookup:
         # An error that came with a 2xx: what it left out of the list may be there all the same.
         doubtful = facts.errors.told(answer)
         if self.empty is not None and answer.find(self.empty) == []:
+            if answer.status != WHOLE:
+                return failed, f"an empty list with status {answer.status}, which is not the whole answer"
             return (failed, "an error beside an empty list") if doubtful else (Absent(), "an empty list")
         omitted = self.page is not None and self.page.omits_empty and doubtful
         if self.page is not None and (omitted or self._items(answer) is None):

@@ -42,14 +42,14 @@ DESCRIBE = """
 SELECT n.id AS intent_id, n.operation, n.state, n.outcome, n.provider_reference, n.object_end, n.result, n.settled_at,
        o.id AS open_row, o.status,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
-       r.outbox_id, r.method, r.path,
+       r.outbox_id, r.method, r.path, r.headers,
        extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at, n.created_at))::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = r.outbox_id
               ORDER BY q.generation DESC) AS keys
   FROM unnest(%(intents)s::uuid[]) AS a (id)
  CROSS JOIN LATERAL (SELECT i.* FROM idem.intents i WHERE i.id = a.id LIMIT 1) AS n
-  LEFT JOIN LATERAL (SELECT s.outbox_id, s.method, s.path, s.created_at
+  LEFT JOIN LATERAL (SELECT s.outbox_id, s.method, s.path, s.headers, s.created_at
                        FROM (SELECT q.* FROM idem.requests q WHERE q.intent_id = n.id OFFSET 0) AS s
                       ORDER BY s.outbox_id DESC, s.generation DESC LIMIT 1) AS r ON true
   LEFT JOIN LATERAL (SELECT w.id, w.status, w.claimed_until, w.first_sent_at, w.imported_sent_at FROM idem.outbox w
@@ -115,6 +115,7 @@ def _ours(row: Any) -> Ours:
         keys=tuple(row.keys),
         sent_at=row.sent_at,
         asked_at=row.asked_at,
+        headers=row.headers or {},
     )
 
 

@@ -58,13 +58,22 @@ class Ours:
     keys: tuple[str, ...] = ()
     sent_at: float | None = None
     asked_at: float = math.inf
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def question(self) -> Question:
         """What the provider is asked about this call with."""
         newest, *earlier = self.keys or ("",)
         return Question(
-            newest, self.reference, False, self.sent_at, self.method, self.path, tuple(earlier), self.asked_at
+            newest,
+            self.reference,
+            False,
+            self.sent_at,
+            self.method,
+            self.path,
+            tuple(earlier),
+            self.asked_at,
+            headers=self.headers,
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -36,6 +37,7 @@ class Hint:
     overridden: bool = False
     later: bool = False
     asked_at: float = math.inf
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def question(self, event: Event) -> Question:
         """By the reference that the event names, and under the key that it carries."""
@@ -44,6 +46,7 @@ class Hint:
         return Question(
             first or "", event.reference or self.reference, self.status is OutboxStatus.AWAITING, self.sent_at,
             self.method, self.path, tuple(key for key in self.keys if key != first), self.asked_at,
+            headers=self.headers,
         )  # fmt: skip
 
 
@@ -78,12 +81,13 @@ SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_
                 WHERE e.intent_id = t.intent_id AND e.token = t.id AND e.kind = 'later_fact') AS later,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = t.outbox_id
               ORDER BY q.generation DESC) AS keys,
-       r.method, r.path, o.status, o.provider_reference AS known,
+       r.method, r.path, r.headers, o.status, o.provider_reference AS known,
        extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at))::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at
   FROM taken t
   LEFT JOIN idem.outbox o ON o.id = t.outbox_id
-  LEFT JOIN LATERAL (SELECT q.method, q.path, q.created_at FROM idem.requests q WHERE q.outbox_id = t.outbox_id
+  LEFT JOIN LATERAL (SELECT q.method, q.path, q.headers, q.created_at
+                       FROM idem.requests q WHERE q.outbox_id = t.outbox_id
                       ORDER BY q.generation DESC LIMIT 1) AS r ON true
 """
 
@@ -126,6 +130,7 @@ def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
         overridden=row.overridden,
         later=row.later,
         asked_at=row.asked_at,
+        headers=row.headers or {},
     )
 
 

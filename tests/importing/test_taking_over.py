@@ -170,6 +170,7 @@ async def test_without_its_bytes_a_call_in_flight_is_only_asked_about(desk: Desk
     assert desk.spine.bank.log.sends() == []
     row = await desk.spine.row(await intent_of(desk)) or {}
     assert (row["status"], str(row["provider_key"]), row["replay_window"]) == ("unknown", key, 0)
+    assert row["imported_as"] == "key", "the request that idem renders today shows nothing of what was sent"
 
 
 @pytest.mark.parametrize("ago", [HOUR, timedelta(days=3)])

@@ -228,6 +228,30 @@ async def test_an_outage_at_the_start_holds_up_nobody(spine: Spine, house: House
     assert line["log_level"] == "warning" and (not failure or f"HTTP {failure}" in line["why"])
 
 
+async def test_not_found_is_not_believed_while_a_known_account_is_not_confirmed(spine: Spine, house: House) -> None:
+    """Credentials of another account, whose provider does not say whose they are: each look-up would find nothing."""
+    async with working(spine, "reconciler"):
+        await until(that(lambda: house.asked == [OURS]))
+    intent = spine.accepted()
+    await spine.all("UPDATE idem.outbox SET replay_window = 0 RETURNING id")
+    await spine.all(
+        "UPDATE idem.outbox SET status = 'unknown', attempt = 1, first_sent_at = now() - interval '1 day',"
+        " quiet_after = now() - interval '1 hour', available_at = now() RETURNING id"
+    )
+    use(spine, house, THEIRS)
+    house.says = [403]
+    with capture_logs() as lines:
+        for _ in range(4):
+            await spine.reconcile(hasten=True)
+    assert house.others == [] and (await statuses(spine)) == ["unknown"]
+    assert [line["served"] for line in lines if line["event"] == "account_unchecked"] == [False] * 4
+    house.says = [200]
+    use(spine, house, OURS)
+    await spine.reconcile(hasten=True)
+    assert house.others, "confirmed again, it is asked"
+    assert await spine.row(intent) is not None
+
+
 async def test_after_an_outage_it_is_asked_until_it_is_known(
     spine: Spine, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

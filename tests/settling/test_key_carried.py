@@ -175,7 +175,11 @@ def test_a_body_that_is_no_json_carries_no_key() -> None:
 
 
 def test_where_a_request_names_the_key() -> None:
-    assert named(request(b'{"a":"x %s y"}' % KEY.encode()), KEY)
-    assert named(FrozenRequest("POST", f"/payments/{KEY}", {}, b""), KEY)
-    assert named(request(**{"x-key": KEY}), KEY)
-    assert not named(request(b'{"a":1}'), KEY)
+    rule = KeyRule("body", "ref", "stored")
+    assert named(request(b'{"a":"x %s y"}' % KEY.encode()), rule, KEY)
+    assert named(FrozenRequest("POST", f"/payments/{KEY}", {}, b""), rule, KEY)
+    assert not named(request(b'{"a":1}'), rule, KEY)
+    assert not named(request(**{"x-key": KEY}), rule, KEY), "a header is given back by no provider"
+    assert not named(request(b'{"ref":"%s"}' % KEY.encode()), rule, KEY), "its carrier is no reference"
+    assert named(request(b'{"ref":"%s","a":"%s"}' % (KEY.encode(), KEY.encode())), rule, KEY)
+    assert not named(request(b"ref=%s" % KEY.encode(), FORM), rule, KEY)

@@ -1,0 +1,145 @@
+"""What a look-up may conclude of a call: only what its own request, account and headers let the provider know of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from fix_spine import BY_ID, KEYED, KEYLESS, Spine, lookup
+from producers.application import Application, synced
+from settling import shop
+
+from idem.outbox.contract import KeyRule, LookupRule, Response
+from idem.outbox.outcomes import Absent, CouldNotAsk
+from idem.outbox.provider import Question
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.recovery.quarantine import lost
+from idem.sweeper.daemon import Sweeper
+
+KEY = "0190aaaa-0000-7000-8000-000000000001"
+
+
+async def much_later(spine: Spine) -> None:
+    for seconds in (60, 200, 600, 4000, 4000, 90000):
+        await Sweeper(spine.database, spine.catalogue).run_once()
+        await spine.advance(seconds)
+        await spine.reconcile(hasten=True)
+        await spine.work()
+
+
+@dataclass
+class Merchants:
+    """A provider of many merchants: it acts for the one that a header names, and hangs up after every write."""
+
+    url: str = ""
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+            await reader.readexactly(int(headers.get("content-length", 0)))
+            self.asked.append((lines[0].split(" ")[0], headers))
+            if lines[0].startswith("GET"):
+                writer.write(b'HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{"data":[]}')
+                await writer.drain()
+        writer.close()
+
+
+@pytest.fixture
+async def merchants() -> AsyncIterator[Merchants]:
+    found = Merchants()
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield found
+    server.close()
+
+
+def keyed(spine: Spine, **changes: Any) -> None:
+    provider = spine.catalogue.providers["keyed"]
+    changed = replace(provider, **changes)  # type: ignore[type-var]
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.acceptor._providers = spine.catalogue.providers
+
+
+async def test_a_look_says_the_headers_of_the_call(spine: Spine, merchants: Merchants) -> None:
+    provider = spine.catalogue.providers["keyed"]
+    account = replace(provider.accounts["keyed"], origin=merchants.url)
+    contract = replace(KEYED, key=replace(KEYED.key, replay="success_only"))
+    keyed(spine, accounts={"keyed": account}, contract=contract, headers={"x-merchant": "one"})
+    spine.accepted()
+    await spine.work()
+    keyed(spine, headers={"x-merchant": "two"})
+    await spine.advance(10)
+    await spine.reconcile()
+    methods = [method for method, _ in merchants.asked]
+    assert methods[0] == "POST" and "GET" in methods
+    assert {headers["x-merchant"] for _, headers in merchants.asked} == {"one"}
+    looks = [headers for method, headers in merchants.asked if method == "GET"]
+    assert not any("idempotency-key" in headers or "content-type" in headers for headers in looks)
+
+
+@pytest.mark.parametrize("imported_as", ["key", "reference"])
+@pytest.mark.parametrize("by", ["key", "reference"])
+async def test_what_was_taken_over_without_its_request(spine: Spine, imported_as: str, by: str) -> None:
+    """Only what the import has said is known of such a call; the request that is frozen for it was rendered here."""
+    wants = replace(KEYED, key=replace(KEYED.key, replay="success_only"), lookup=replace(
+        KEYED.lookup, by_key=by == "key", by_reference=by == "reference"))  # fmt: skip
+    keyed(spine, contract=wants, lookups=(BY_ID, lookup(by)))
+    request = spine.catalogue.operations["pay.keyed"].request
+    body = replace(
+        spine.catalogue.operations["pay.keyed"],
+        request=lambda params: replace(request(params), json={**request(params).json, "reference": "{idem.key}"}),
+    )
+    spine.catalogue = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": body})
+    spine.acceptor._operations = spine.catalogue.operations
+    spine.bank.script(None, ["drop_before_acting"])
+    intent = spine.accepted()
+    await spine.work()
+    await spine.all("UPDATE idem.outbox SET imported_as = %(known)s RETURNING id", known=imported_as)
+    await much_later(spine)
+    believed = (imported_as, by) == ("key", "key")
+    assert (await spine.key(intent))["state"] == ("completed" if believed else "unknown")
+    assert len(shop.sends(spine)) == (2 if believed else 1)
+
+
+async def test_what_only_lost_commits_have_rendered_is_not_proven_absent(spine: Spine) -> None:
+    """How its request looked is not known: a contract that was corrected since may ask for what it did not name."""
+    synced(spine.url, spine.catalogue)
+    intent = Application(spine.url).accepted(operation="pay.keyless")
+    async with spine.database.connection() as connection:
+        await lost(connection, spine.catalogue, by="ann", reason="restored")
+    await much_later(spine)
+    assert (shop.sends(spine), (await shop.row_of(spine, intent))["status"]) == ([], "unknown")
+    assert "reconcile_exhausted" in await spine.letters(intent)
+
+
+@pytest.mark.parametrize(("status", "look"), [(200, Absent), (202, CouldNotAsk), (206, CouldNotAsk)])
+def test_only_a_whole_answer_shows_that_there_is_nothing(status: int, look: type) -> None:
+    provider = HttpProvider(KEYLESS, {}, lookups=(lookup("reference"),))
+    found, _ = provider.read_look(Response(status, {}, b'{"data":[]}'), Question(KEY, None, awaiting=False))
+    assert isinstance(found, look)
+
+
+async def test_a_flight_limit_that_was_corrected_counts_for_what_is_unknown(spine: Spine) -> None:
+    contract = replace(KEYED, key=KeyRule(), lookup=LookupRule(by_reference=True, horizon=10, agree=2))
+    for limit in (60.0, 3000.0):
+        keyed(spine, contract=replace(contract, flight_limit=limit), lookups=(lookup("reference"),))
+        if limit == 60.0:
+            operation = replace(spine.catalogue.operations["pay.keyless"], provider="keyed", account="keyed")
+            spine.catalogue = replace(spine.catalogue, operations={"pay.keyed": replace(operation, name="pay.keyed")})
+            spine.acceptor._operations = spine.catalogue.operations
+            spine.bank.script(None, ["drop_before_acting"])
+            intent = spine.accepted()
+            await spine.work()
+    for _ in range(4):
+        await spine.advance(200)
+        await spine.reconcile(hasten=True)
+    assert (await shop.row_of(spine, intent))["status"] == "unknown", "the request may still act"
+    await spine.advance(3000)
+    await spine.reconcile(hasten=True)
+    assert (await shop.row_of(spine, intent))["status"] != "unknown"

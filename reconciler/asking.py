@@ -26,7 +26,7 @@ from idem.outbox.outcomes import (
 from idem.outbox.providers.defaults import REQUEST
 from idem.reconciler import attempts, strategies, verdict
 from idem.reconciler.control import ControlQuestion
-from idem.reconciler.due import Taken
+from idem.reconciler.taken import Taken
 
 How: TypeAlias = Literal["replay", "look", "cancel"]
 ANSWERS_THAT_DECIDE_NOTHING = REQUEST | {500}

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.contract import CancelRule, Contract
 from idem.outbox.recovery.doubts import O_IS_LISTED
-from idem.reconciler.due import Taken
+from idem.reconciler.taken import Taken
 
 # In both a CASE, because a condition on the status lets the planner read the partial index of all that is to settle.
 BEGIN_REPLAY = f"""

@@ -29,7 +29,7 @@ from idem.outbox.terms import Terms
 from idem.reconciler import due, schedules, settling, stored, strategies
 from idem.reconciler.asking import Asker
 from idem.reconciler.control import ControlQuestion
-from idem.reconciler.due import Taken
+from idem.reconciler.taken import Taken
 from idem.reconciler.taking import Slots
 from idem.reconciler.webhooks import again
 from idem.reconciler.webhooks.fetching import Hints

@@ -16,7 +16,7 @@ from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
 from idem.outbox.outcomes import Succeeded, name
 from idem.outbox.states import OutboxStatus, Reason
 from idem.outbox.terms import Terms
-from idem.reconciler.due import Taken
+from idem.reconciler.taken import Taken
 from idem.reconciler.verdict import EDGE, quiet_left
 
 SOURCE = "policy"

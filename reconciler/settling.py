@@ -17,7 +17,7 @@ from idem.outbox.states import Reason
 from idem.outbox.terms import Terms
 from idem.reconciler import policy, verdict
 from idem.reconciler.asking import Answered
-from idem.reconciler.due import Taken
+from idem.reconciler.taken import Taken
 
 
 async def settle(

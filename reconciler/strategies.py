@@ -14,7 +14,7 @@ from typing import assert_never
 from idem.outbox.contract import Contract, Strategy
 from idem.outbox.outcomes import Absent, CouldNotAsk, Look
 from idem.outbox.states import OutboxStatus
-from idem.reconciler.due import Taken
+from idem.reconciler.taken import Taken
 
 
 def order(contract: Contract) -> tuple[Strategy, ...]:

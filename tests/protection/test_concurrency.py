@@ -14,7 +14,7 @@ from idem.outbox.claim import Claimed
 from idem.outbox.contract import Limits
 from idem.outbox.lane_names import LaneName, lane_names
 from idem.reconciler import due
-from idem.reconciler.due import Taken
+from idem.reconciler.taken import Taken
 
 
 def limited(spine: Spine, limits: Limits) -> LaneName:

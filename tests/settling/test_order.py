@@ -15,7 +15,7 @@ from idem.outbox.decisions import Replay
 from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Succeeded
 from idem.outbox.states import OutboxStatus
 from idem.reconciler import strategies
-from idem.reconciler.due import Taken
+from idem.reconciler.taken import Taken
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank.settings import Replay as BankReplay
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 from uuid import UUID
 
@@ -50,9 +51,18 @@ def take_their_time(desk: Desk) -> None:
 
 
 def answers(port: int, path: str = "/readyz") -> bool:
-    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
-        return bool(answer.status == 200)
-    return False
+    return status(port, path) == 200
+
+
+def status(port: int, path: str = "/readyz") -> int | None:
+    """The status of an answer; None: there is none."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+    except OSError:
+        return None
 
 
 async def completed(desk: Desk, intent: UUID) -> bool:

@@ -266,8 +266,11 @@ async def test_a_taken_port_is_said_before_anything_starts(desk: Desk, linux: No
     assert not group.named("process_started")
 
 
-async def test_a_database_without_the_schema_is_said_once(desk: Desk, server: str, linux: None) -> None:
-    async with command("run", env=desk.environment | {"IDEM_DATABASE_URL": server}) as group:
+async def test_a_database_without_the_schema_is_said_once(
+    desk: Desk, server: str, unused_tcp_port: int, linux: None
+) -> None:
+    environment = desk.environment | {"IDEM_DATABASE_URL": server}
+    async with command("run", "--port", str(unused_tcp_port), env=environment) as group:
         assert await group.end() in (1, 2)
     assert group.said.count("run `idem db upgrade`") == 1
     assert "process_started" not in group.said

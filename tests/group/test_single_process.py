@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from fix_desk import Desk
-from fix_group import alive, answers, authorized, completed, held, metrics, running, take_their_time
+from fix_group import alive, answers, authorized, completed, held, metrics, running, status, take_their_time
 from group.conftest import Command, command, eventually
 
 from idem.cli.single import until_the_end
@@ -80,7 +80,7 @@ async def test_sigterm_finishes_what_runs_and_begins_nothing(
         await asyncio.wait_for(began.wait(), 20)
         assert answers(probed) and answers(probed, "/healthz")
         process.process.send_signal(signal.SIGTERM)
-        await eventually(lambda: not answers(probed))
+        await eventually(lambda: status(probed) == 503)
         assert answers(probed, "/healthz") and answers(probed, "/metrics")
         process.process.send_signal(signal.SIGTERM)
         # Long enough for a claim, if anybody still made one.

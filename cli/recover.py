@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ from idem.cli.options import By, Config, Json, Why, Yes, confirm, examples, who
 from idem.cli.output import as_json, say
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection
+    from idem.outbox.recovery.quarantine import Quarantined
 
 EXAMPLES = examples(
     'idem recover --lost --reason "restored the backup of 02:00"',
@@ -45,8 +45,9 @@ def recover(
 ) -> None:
     """Say what a change of the database lost. A restored snapshot cannot be noticed: begin with --lost.
 
-    Rows whose second send is harmless (the provider remembers our key for long enough) stay queued either way, each
-    until its own last moment. Run it before the daemons start: none of them judges the change again then.
+    --lost counts the rows of each kind before it asks. Rows whose second send is harmless (the provider remembers our
+    key for long enough) stay queued either way, each until its own last moment. Run it before the daemons start: none
+    of them judges the change again then.
     """
     if lost == lossless:
         raise typer.BadParameter("say either --lost or --lossless: did the change of the database lose commits?")
@@ -98,18 +99,9 @@ def _told(done: Done, *, lost: bool) -> Iterator[str]:
         )
 
 
-async def _open(connection: AsyncConnection[Any]) -> str:
-    """What is open, for the question: how much of it the answer is about."""
-    from idem.outbox.ages import ages
-
-    rows = (await ages(connection))["outbox"]
-    queued = sum(each["rows"] for each in rows if each["status"] in ("pending", "waiting", "unfrozen"))
-    return f"queued rows: {queued}; other open rows: {sum(each['rows'] for each in rows) - queued}"
-
-
 async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> Done:
     from idem.outbox import telemetry
-    from idem.outbox.recovery import quarantine, release
+    from idem.outbox.recovery import preview, quarantine, release
 
     telemetry.set_up(json=False, level="warning")
     catalogue = opening.catalogue(opening.configuration(config))
@@ -119,11 +111,21 @@ async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes
             released = await release.lossless(connection, catalogue, by=by, reason=reason)
             return Done(released.rows, "as before", waiting=released.waiting)
         if not yes:
-            say(await _open(connection))
-        confirm("Make every queued row unknown, unless a second send is harmless?", yes=yes)
+            for line in _foreseen(await preview.foreseen(connection, catalogue)):
+                say(line)
+        confirm("Doubt all these rows?", yes=yes)
         found = await quarantine.lost(connection, catalogue, by=by, reason=reason)
-        until = None
-        if found.left_for is not None:
-            ends = datetime.now(UTC) + timedelta(seconds=found.left_for)
-            until = ends.isoformat(timespec="seconds")
-        return Done(found.unknown, "unknown", found.left, until, found.open, found.waiting)
+        return Done(found.unknown, "unknown", found.left, _until(found.left_for), found.open, found.waiting)
+
+
+def _until(seconds: float | None) -> str | None:
+    return None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+
+
+def _foreseen(counted: Quarantined) -> Iterator[str]:
+    yield f"{counted.unknown} rows will become unknown: nobody sends them, and the reconciler asks about them"
+    yield (
+        f"{counted.left} rows will stay as they are, because a second send is harmless while the provider remembers "
+        f"their keys{'' if counted.left_for is None else f', the last until {_until(counted.left_for)}'}"
+    )
+    yield f"{counted.open} rows are claimed, unknown or awaited already: what was seen of them counts anew"

@@ -30,6 +30,7 @@ from idem.outbox.recovery import identity as identities
 from idem.outbox.rows import FIRST_ID, read_locked
 from idem.outbox.settle import write
 from idem.outbox.states import OutboxStatus
+from idem.outbox.terms import Terms
 
 BATCH = 500
 AT_REST = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
@@ -149,10 +150,8 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
                 live.append(row.id)
                 continue
             terms = catalogue.cautious(row.operation, row.provider)
-            age = max(ages[row.id], row.doubted_for or 0.0)
-            time_left = window.time_left(dataclasses.replace(row, doubted_for=age, memory_age=age), terms)
-            assert time_left is not None
-            if terms.known and time_left > 0:
+            time_left = stays_for(row, ages[row.id], terms)
+            if time_left is not None:
                 left[row.id] = _left(row, terms.contract, details[row.id]), time_left
             else:
                 evidence = Evidence("recovery", "database_changed", details=details[row.id])
@@ -163,6 +162,17 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
         gone = [record.id for record in listed if record.gone]
         await doubts.worked_off(connection, [*opened, *became, *stayed, *gone])
     return Quarantined(len(became), len(stayed), max((left[row][1] for row in stayed), default=None), len(opened))
+
+
+def stays_for(row: Row, age: float, terms: Terms) -> float | None:
+    """Seconds for which a queued or resting row may still be sent under the doubt; None: it becomes unknown.
+
+    `age`: seconds since the earliest moment at which lost commits may have sent it.
+    """
+    age = max(age, row.doubted_for or 0.0)
+    time_left = window.time_left(dataclasses.replace(row, doubted_for=age, memory_age=age), terms)
+    assert time_left is not None
+    return time_left if terms.known and time_left > 0 else None
 
 
 # A lost claim, replay or cancel may still be under way: nothing that was seen before counts towards a verdict, and

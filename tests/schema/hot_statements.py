@@ -66,6 +66,7 @@ CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER"})
 WHOLE = frozenset(
     {
         "HASTEN",
+        "AGES",
         "LIST",
         "QUARANTINED",
         "BELIEVE",
@@ -204,6 +205,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "taking.COMPARED": {"numbers": [1, 2], "tenants": ["t1", "t2"], "operations": ["pay", "pay"],
                             "keys": ["k1", "k2"], "providers": ["p0", "p0"], "accounts": ["a0", "a0"],
                             "provider_keys": [uuid4(), uuid4()]},
+        "preview.AGES": {"after": UUID(int=0), "limit": 500},
         "doubts.LIST": {"details": "{}"}, "doubts.TAKE_BACK": {}, "doubts.IS_LISTED": {"id": row},
         "doubts.PAGE": {"after": UUID(int=0), "limit": 500}, "doubts.WORKED_OFF": {"ids": resting},
         "doubts.WAITING": {}, "quarantine.LOCK_LISTED": {"ids": resting + claimed},

@@ -1,0 +1,34 @@
+"""What a quarantine would do now: counted without a lock and without writing anything, before a person says yes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from idem.outbox.catalogue import Catalogue
+from idem.outbox.database import records
+from idem.outbox.recovery.quarantine import AT_REST, BATCH, NOTHING, Quarantined, stays_for
+from idem.outbox.rows import FIRST_ID, read_locked
+
+AGES = """
+SELECT o.id, idem.memory_age(coalesce(o.word_since, least(o.imported_sent_at,
+               (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id))), NULL) AS age
+  FROM idem.outbox o WHERE o.id > %(after)s ORDER BY o.id LIMIT %(limit)s
+"""
+
+
+async def foreseen(connection: AsyncConnection[Any], catalogue: Catalogue) -> Quarantined:
+    """How many open rows would become unknown, stay, or are claimed, unknown or awaited already. Waits for no lock."""
+    found, after = NOTHING, FIRST_ID
+    while ages := await (await records(connection).execute(AGES, {"after": after, "limit": BATCH})).fetchall():
+        after = ages[-1].id
+        age_of = {record.id: record.age for record in ages}
+        for each in await read_locked(connection, list(age_of)):
+            row = each.row
+            if row.status not in AT_REST:
+                found += Quarantined(open=1)
+                continue
+            time_left = stays_for(row, age_of[row.id], catalogue.cautious(row.operation, row.provider))
+            found += Quarantined(unknown=1) if time_left is None else Quarantined(left=1, left_for=time_left)
+    return found

@@ -16,7 +16,7 @@ import structlog
 
 from idem.outbox.errors import IdemError
 from idem.outbox.process.lines import Handed
-from idem.outbox.process.terminal import coloured
+from idem.outbox.process.terminal import coloured, printable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("idem")
 
@@ -35,12 +35,18 @@ def set_up(*, json: bool, level: str = "info") -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([] if json else [_printable]),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
+
+
+def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Before colours are added: what a client has sent must not act on the terminal of who reads the log."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def quietly() -> None:

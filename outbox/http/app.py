@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from idem.outbox import daemon_events, metrics, telemetry
+from idem.outbox import canonical, daemon_events, metrics, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
 from idem.outbox.http import openapi, problems, responses
@@ -126,6 +126,8 @@ def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
         for each in aliases:
             request.path_params[each] = request.path_params[parameter]
         try:
+            if any(canonical.UNSTORABLE.search(each) for each in request.path_params.values()):
+                raise ProblemError("not_found", "The path has a character that no name has.")
             response = await methods[method](request)
         except ProblemError as error:
             telemetry.refused_request(error.problem.code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -18,8 +19,9 @@ Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Gate:
     """An ASGI application before another.
 
-    A target in absolute form is the path in it (RFC 9112, 3.2.2). A request with Content-Length and Transfer-Encoding
-    is refused and its connection closed (6.1): two readers of it may see two requests.
+    A target in absolute form is the path in it (RFC 9112, 3.2.2). An encoded slash stays one. A request with
+    Content-Length and Transfer-Encoding is refused and its connection closed (6.1): two readers of it may see two
+    requests.
     """
 
     def __init__(self, app: Asgi) -> None:
@@ -33,6 +35,7 @@ class Gate:
                 await _refuse(send)
                 return
             _to_origin_form(scope)
+            _keep_encoded_slashes(scope)
         await self._app(scope, receive, send)
 
 
@@ -47,6 +50,16 @@ def _to_origin_form(scope: Scope) -> None:
     # The host of the target counts, whatever the header says.
     kept = [(name, value) for name, value in scope["headers"] if name != b"host"]
     scope["headers"] = [(b"host", authority.rpartition(b"@")[2]), *kept]
+
+
+ENCODED_SLASH = re.compile(b"%2f", re.IGNORECASE)
+
+
+def _keep_encoded_slashes(scope: Scope) -> None:
+    """An encoded slash divides no path (RFC 3986, 2.2): what a proxy before us reads as one segment is one here too."""
+    raw: bytes = scope["raw_path"]
+    if ENCODED_SLASH.search(raw):
+        scope["path"] = unquote(ENCODED_SLASH.sub(b"%252F", raw).decode("ascii", "replace"))
 
 
 async def _refuse(send: Send) -> None:

@@ -95,3 +95,15 @@ async def test_bytes_that_break_the_message(api: Client, spine: Spine) -> None:
     await asyncio.to_thread(feed)
     assert (await api.ask(key="afterwards")).status_code == 202
     assert len(set((await spine.one(WHOLE)).values())) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@pytest.mark.parametrize(
+    "path",
+    [b"/v1/intents/x%00", b"/v1/intents/%00", b"/v1%2fintents/pay.keyed", b"/v1%2Fintents%2Fx", b"/webhooks/%00"],
+)
+async def test_a_path_that_names_nothing_is_not_found(api: Client, method: str, path: bytes) -> None:
+    """A character that no name has, or an encoded slash, which a proxy's rules about paths do not see."""
+    body = b'{"amount": 1}'
+    message = request(b"Bearer " + api.token.encode(), b"k1", body, path).replace(b"POST", method.encode(), 1)
+    assert await sent(api, message) in (404, 405)

@@ -1,9 +1,11 @@
 """How much a process of the API is held up by the costliest bodies that its settings can allow.
 
-pytest tests/serving/measure_heavy.py -s       # IDEM_SECONDS=10 for each shape, IDEM_CONNECTIONS=20 that send it
+pytest tests/serving/measure_heavy.py -s       # IDEM_SECONDS=10 for each shape, IDEM_CONNECTIONS=20, IDEM_SHAPES
 
-For each shape: how late a heartbeat of 1 ms on the API's loop was, and what `GET /readyz` took meanwhile. Then what a
-replay takes on a kept connection, against the first request of a connection. The clients are a process of their own.
+For each shape: how late a heartbeat of 1 ms on the API's loop was, the longest callback of that loop by its CPU time,
+and what `GET /readyz` took meanwhile. On a machine that does something else too, only the CPU time says something. Then
+what a replay takes on a kept connection, against the first request of a connection. The clients are a process of their
+own, which has begun before the heart beats: to start a process takes the loop 30 ms.
 Figures for reading, on a machine that does nothing else; no test asserts them.
 """
 
@@ -13,13 +15,15 @@ import asyncio
 import gc
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,6 +58,8 @@ SHAPES: dict[str, Callable[[], bytes]] = {
     "empty strings": lambda: filled(b'""', VALUES // 2),
     "empty lists": lambda: filled(b"[]", VALUES // 2 - 2),
     "one long string": lambda: b'{"amount":1,"note":"' + b"n" * (SIZE - 64) + b'"}',
+    "tiny chunks": lambda: b'{"amount":1,"note":"' + b"n" * (SIZE - 64) + b'"}',
+    "tiny segments": lambda: b'{"amount":1,"note":"' + b"n" * (SIZE // 16) + b'"}',
     "groups of digits": lambda: filled(b'"4444 4444 4444 4448"', VALUES // 2),
 }
 
@@ -65,11 +71,32 @@ async def answer(reader: asyncio.StreamReader) -> int:
     return int(head.split(b" ")[1])
 
 
-def post(token: str, body: bytes, key: str) -> bytes:
+def framed(shape: str, body: bytes) -> bytes:
+    """What follows the lines of a head that are the same for all: how the body is sent, and the body."""
+    if shape != "tiny chunks":
+        return b"Content-Length: %d\r\n\r\n" % len(body) + body
+    pieces = (body[at : at + 16] for at in range(0, len(body), 16))
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+async def send(writer: asyncio.StreamWriter, shape: str, message: bytes) -> None:
+    """One request: in packets of 64 bytes, or all at once."""
+    if shape != "tiny segments":
+        writer.write(message)
+        return
+    writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for at in range(0, len(message), 64):
+        writer.write(message[at : at + 64])
+        await writer.drain()
+        await asyncio.sleep(0)
+
+
+def post(token: str, key: str, framed: bytes) -> bytes:
     return (
         f"POST /v1/intents/pay.keyed HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nIdempotency-Key: {key}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
+        f"Content-Type: application/json\r\n"
+    ).encode() + framed
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -78,13 +105,14 @@ def quantile(values: list[float], share: float) -> float:
 
 async def clients(url: str, token: str, shape: str, seconds: float, count: int) -> None:
     """The load of one shape, and a probe of /readyz; prints figures as JSON."""
-    at, until = urlsplit(url), time.monotonic() + seconds
-    body, codes, ready = SHAPES[shape](), Counter[int](), []
+    at, rest, codes, ready = urlsplit(url), framed(shape, SHAPES[shape]()), Counter[int](), list[float]()
+    sys.stdin.readline()  # the heart beats now
+    until = time.monotonic() + seconds
 
     async def load() -> None:
         reader, writer = await asyncio.open_connection(at.hostname, at.port)
         while time.monotonic() < until:
-            writer.write(post(token, body, uuid.uuid4().hex))
+            await send(writer, shape, post(token, uuid.uuid4().hex, rest))
             codes[await answer(reader)] += 1
         writer.close()
 
@@ -100,12 +128,12 @@ async def clients(url: str, token: str, shape: str, seconds: float, count: int) 
 
     await asyncio.gather(probe(), *(load() for _ in range(count)))
     figures = {"p50": quantile(ready, 0.5), "p99": quantile(ready, 0.99), "max": quantile(ready, 1.0)}
-    sys.stdout.write(json.dumps({"bytes": len(body), "codes": codes, "probes": len(ready)} | figures))
+    sys.stdout.write(json.dumps({"bytes": len(rest), "codes": codes, "probes": len(ready)} | figures))
 
 
 async def replays(url: str, token: str) -> None:
     """What a replay takes on a kept connection, and as the first request of one; prints figures as JSON."""
-    at, message = urlsplit(url), post(token, b'{"amount":100}', "replayed")
+    at, message = urlsplit(url), post(token, "replayed", framed("", b'{"amount":100}'))
 
     async def timed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
         began = time.perf_counter()
@@ -132,11 +160,42 @@ async def beats(late: list[float]) -> None:
         late.append(time.perf_counter() - began - 0.001)
 
 
-async def other(*arguments: str) -> dict[str, Any]:
-    process = await asyncio.create_subprocess_exec(sys.executable, __file__, *arguments, stdout=subprocess.PIPE,
+class Longest:
+    """The callback of the loop that takes most CPU time; while it is `on`, of every callback."""
+
+    def __init__(self) -> None:
+        self.seconds, self.which = 0.0, ""
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        usual: Any = asyncio.Handle._run
+
+        def timed(handle: Any) -> None:
+            began = time.thread_time()
+            usual(handle)
+            if (taken := time.thread_time() - began) > self.seconds:
+                self.seconds, self.which = taken, repr(handle._callback)[:60]
+
+        asyncio.Handle._run = timed  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            asyncio.Handle._run = usual  # type: ignore[method-assign]
+
+
+async def started(*arguments: str) -> asyncio.subprocess.Process:
+    """A process of clients, which begins when it is let."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )  # fmt: skip
-    out, _ = await process.communicate()
+    await asyncio.sleep(0.5)
+    return process
+
+
+async def finished(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    """Let it begin; its figures."""
+    out, _ = await process.communicate(b"\n")
     found: dict[str, Any] = json.loads(out)
     return found
 
@@ -148,15 +207,17 @@ async def test_what_heavy_bodies_cost_the_others(spine: Spine) -> None:
     gc.freeze()
     settings = ApiSettings(port=0, max_body=SIZE, max_values=VALUES, pool=10)
     async with client(spine, settings=settings) as api:
-        figures = await other("replays", api.url, api.token)
+        figures = await finished(await started("replays", api.url, api.token))
         say(f"replay: {figures}, kept to first: {figures['kept'] / figures['first']:.2f}")
-        for shape in SHAPES:
-            late: list[float] = []
+        for shape in os.environ.get("IDEM_SHAPES", ",".join(SHAPES)).split(","):
+            late, longest, process = list[float](), Longest(), await started("clients", api.url, api.token, shape)
             beating = asyncio.create_task(beats(late))
-            figures = await other("clients", api.url, api.token, shape)
+            with longest.on():
+                figures = await finished(process)
             beating.cancel()
             say(f"{shape:20} heartbeat late p50 {quantile(late, 0.5):.1f} p99 {quantile(late, 0.99):.1f} "
-                f"max {quantile(late, 1.0):.1f} ms; /readyz {figures}")  # fmt: skip
+                f"max {quantile(late, 1.0):.1f} ms; longest callback {longest.seconds * 1000:.1f} ms of CPU "
+                f"({longest.which}); /readyz {figures}")  # fmt: skip
 
 
 def say(text: str) -> None:

@@ -6,9 +6,10 @@ import base64
 import codecs
 import contextlib
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -44,22 +45,26 @@ def _plain(value: object) -> Any:
             raise TypeError(f"{type(value).__name__} has no JSON form here")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, drop: Sequence[str] = ()) -> None:
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, drop: Sequence[str] = ()
+) -> Collection[str]:
     """Print rows; `empty` where there is none. Where a width is known (`terminal`) the table fits into it: ids are
-    short, and columns go away in the order of `drop`. Elsewhere nothing is cut."""
+    short, and columns go away in the order of `drop`. Elsewhere nothing is cut. Gives the columns that were shown."""
     if not rows:
         labelled("", empty)
-        return
+        return ()
     if (width := terminal()) is not None:
         from idem.cli.tables import lines
 
-        for line in lines(columns, rows, width, drop=drop):
+        made = lines(columns, rows, width, drop=drop)
+        for line in made:
             typer.echo(line)
-        return
+        return [column for column in columns if re.search(rf"(^|  ){re.escape(column)}(  |$)", made[0])]
     cells = [[text(cell) for cell in row] for row in rows]
     widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
     for row in [list(columns), *cells]:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return columns
 
 
 def terminal() -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from idem.cli.output import age, fields, labelled, table, text
+from idem.cli.output import age, fields, labelled, say, table, text
 from idem.cli.prospects import Prospect
 
 
@@ -58,12 +58,12 @@ def show_intent(intent: dict[str, Any]) -> None:
             end = f"resolved as {letter['resolution']} by {text(letter['resolved_by'])}: {text(letter['note'])}"
         labelled("dead letter  ", f"{letter['id']} {letter['reason']}, {end}")
     typer.echo()
-    table(
-        ["at", "source", "kind", "outcome", "attempt", "http", "reference", "state", "row", "details"],
-        [_line(entry) for entry in intent["timeline"]],
-        empty="no evidence",
-        drop=("reference", "http", "attempt", "row", "outcome", "state", "source"),
-    )
+    columns = ["at", "source", "kind", "outcome", "attempt", "http", "reference", "state", "row", "details"]
+    # Who saw what, and what came of it, is the story; the details of it want a wider terminal.
+    drop = ("reference", "http", "attempt", "row", "details", "outcome", "source", "state")
+    shown = table(columns, [_line(entry) for entry in intent["timeline"]], empty="no evidence", drop=drop)
+    if "details" not in shown and any(entry["details"] for entry in intent["timeline"]):
+        say("the details of each line: on a wider terminal, or with --json")
 
 
 def show_event(event: dict[str, Any]) -> None:

@@ -119,6 +119,22 @@ async def test_every_command_that_prints_a_table_fits(desk: Desk, width: int) ->
             assert len(line) <= width, (arguments, line)
 
 
+async def test_a_timeline_says_who_saw_what_before_it_says_the_details(desk: Desk) -> None:
+    intent = await desk.unknown("k")
+    for width in WIDTHS:
+        shown = await screen(desk, width, "intents", "show", str(intent))
+        (line,) = [each for each in shown.split("\n") if "→ unknown" in each and "worker" in each]
+        assert "ambiguous" in line, (width, line)
+    held = await desk.held("h")
+    done = await desk.cli("intents", "cancel", held, "--reason", "why they did not want it any more", "--yes")
+    assert done.code == 0, done.err
+    for width, whole in ((80, False), (200, True)):
+        desk.environment["COLUMNS"] = str(width)
+        result = await desk.cli("intents", "show", held)
+        assert ('"reason"' in result.out) is whole, result.out
+        assert ("the details of each line" in result.err) is not whole
+
+
 async def test_a_width_that_the_environment_says_counts_where_there_is_no_terminal(desk: Desk) -> None:
     intent, _ = await busy(desk)
     for width in WIDTHS:

@@ -21,6 +21,7 @@ from idem.outbox.lane import Lane
 from idem.outbox.operation import Operation
 from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Pending, Proof, Refused, Seen, Succeeded, name
 from idem.outbox.provider import Question
+from idem.outbox.providers import tracing
 
 PATIENCE: Final = 60.0
 """Seconds for which the provider's answer is waited for."""
@@ -42,7 +43,7 @@ class Confirmed:
 
 
 CALL = """
-SELECT n.operation, o.provider, o.account, o.origin, o.status, r.method, r.path, r.headers,
+SELECT n.operation, o.provider, o.account, o.origin, o.status, o.traceparent, r.method, r.path, r.headers,
        o.provider_reference AS reference,
        extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at))::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
@@ -82,7 +83,8 @@ async def ask(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UU
     except ConfigError as error:
         return _unasked(f"account {call.provider}/{call.account} cannot be used here: {error}")
     try:
-        look, seen = await lane.ask(question, lease_ends=clock.boottime() + PATIENCE)
+        with tracing.of_row(call.traceparent):
+            look, seen = await lane.ask(question, lease_ends=clock.boottime() + PATIENCE)
     finally:
         await lane.close()
     if isinstance(look, CouldNotAsk):

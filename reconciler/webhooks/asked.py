@@ -38,6 +38,8 @@ class Hint:
     later: bool = False
     asked_at: float = math.inf
     headers: Mapping[str, str] = field(default_factory=dict)
+    traceparent: str | None = None
+    """That of the row; of one that has left, nothing says it any more."""
 
     def question(self, event: Event) -> Question:
         """By the reference that the event names, and under the key that it carries."""
@@ -81,7 +83,7 @@ SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_
                 WHERE e.intent_id = t.intent_id AND e.token = t.id AND e.kind = 'later_fact') AS later,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = t.outbox_id
               ORDER BY q.generation DESC) AS keys,
-       r.method, r.path, r.headers, o.status, o.provider_reference AS known,
+       r.method, r.path, r.headers, o.status, o.traceparent, o.provider_reference AS known,
        extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at))::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at
   FROM taken t
@@ -131,6 +133,7 @@ def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
         later=row.later,
         asked_at=row.asked_at,
         headers=row.headers or {},
+        traceparent=row.traceparent,
     )
 
 

@@ -18,6 +18,7 @@ from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.proofs import note
+from idem.outbox.providers import tracing
 from idem.outbox.settings import ReconcilerSettings
 from idem.outbox.states import OutboxStatus, Reason
 from idem.outbox.webhook import Event
@@ -89,6 +90,10 @@ class Hints:
             await asyncio.wait(list(self._tasks))
 
     async def _look(self, hint: Hint) -> None:
+        with tracing.of_row(hint.traceparent):
+            await self._try(hint)
+
+    async def _try(self, hint: Hint) -> None:
         try:
             await self._settle(hint)
         except Exception as error:  # one event must never stop the others: it is taken again when its lease is over

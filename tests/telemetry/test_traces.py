@@ -8,13 +8,17 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 import pytest
+from fix_desk import Desk
 from fix_spine import Spine, catalogue
+from fix_webhooks import event, hooking
 from settling.shop import use
 from sqlalchemy import create_engine
 from structlog.testing import capture_logs
 
 from idem.outbox.accept import Acceptor
+from idem.outbox.contract import EventRule
 from idem.outbox.decisions import Accepted
+from idem.outbox.operators import confirming
 from idem.outbox.providers import tracing
 from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, Verdict
@@ -71,6 +75,33 @@ async def test_looks_about_the_row_carry_it_too(spine: Spine) -> None:
     assert {trace for _, trace in traces(sent)} == {TRACE.encode()}
     assert traces(sent)
     assert len(traces(sent)) == len([data for data in sent if data.startswith((b"GET", b"POST"))])
+
+
+async def test_asking_about_a_hint_carries_it_too(desk: Desk) -> None:
+    """An event that is fetched before it is believed: the look is about the row, like those of its schedule."""
+    spine = desk.spine
+    async with watched(spine) as sent:
+        use(spine, event=EventRule(fetch=True))
+        async with hooking(desk) as hooks:
+            spine.bank.script(None, ["act_then_drop"])
+            intent = accepted(spine, TRACE)
+            await spine.work()
+            reference = spine.bank.log.payments()[-1].id
+            assert await hooks.verdict(event(await hooks.key(intent), reference=reference)) == "hint"
+            sent.clear()
+            assert (await spine.reconcile()).events == 1
+    assert sent
+    assert traces(sent) == [(b"GET", TRACE.encode())] * len(sent)
+
+
+async def test_an_operators_look_carries_it_too(spine: Spine) -> None:
+    async with watched(spine) as sent:
+        intent = accepted(spine, TRACE)
+        await unknown(spine, intent)
+        async with spine.database.connection() as connection:
+            await confirming.ask(connection, spine.catalogue, intent, None)
+    assert sent
+    assert traces(sent) == [(b"GET", TRACE.encode())] * len(sent)
 
 
 async def unknown(spine: Spine, intent: UUID) -> None:

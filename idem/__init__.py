@@ -25,7 +25,7 @@ _MODULES = {
     "idem.outbox.decisions": "Accepted Decision Expired InProgress Mismatch NeedsOperator Replay Retrying Unknown",
     "idem.outbox.errors": (
         "AcceptPaused BodyInvalid ConfigError IdemError KeyInvalid ParamsInvalid Refusal RetryTransaction "
-        "StoreUnavailable Unrenderable LeaseTooShort"
+        "StoreUnavailable Unrenderable Unserved LeaseTooShort"
     ),
     "idem.outbox.handlers": "Settled",
     "idem.outbox.operation": "Answer",
@@ -85,6 +85,7 @@ __all__ = [
     "Unknown",
     "Unprotected",
     "Unrenderable",
+    "Unserved",
     "load",
     "response",
 ]
@@ -129,6 +130,7 @@ if TYPE_CHECKING:
         RetryTransaction,
         StoreUnavailable,
         Unrenderable,
+        Unserved,
     )
     from idem.outbox.handlers import Settled
     from idem.outbox.operation import Answer

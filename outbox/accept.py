@@ -32,7 +32,7 @@ from idem.outbox.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.errors import ConfigError, IdemError, StoreUnavailable
+from idem.outbox.errors import ConfigError, IdemError, StoreUnavailable, Unserved
 from idem.outbox.failures import said, sqlstate
 from idem.outbox.installation import NOT_INSTALLED, SECRET, check_marks
 from idem.outbox.operation import Answer, Operation
@@ -84,8 +84,8 @@ class Acceptor:
         """Decide about one request inside the caller's open transaction; the caller commits.
 
         A key that is known is decided by what it was accepted under, whatever the operation would refuse now. Raises
-        KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, RetryTransaction and StoreUnavailable. After an exception
-        the caller's transaction is to be rolled back.
+        KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, Unserved, RetryTransaction and StoreUnavailable. After an
+        exception the caller's transaction is to be rolled back.
         """
         if isinstance(connection, Session):
             connection = checkout.connection_of(connection)
@@ -246,7 +246,7 @@ def moment(microseconds: int) -> datetime:
 
 
 def decision(row: Any) -> Decision | Limited:
-    """The decision in a row with the columns of `DECIDED`."""
+    """The decision in a row with the columns of `DECIDED`. Raises Unserved for a key that stays at rest."""
     wait = max(MINIMUM_RETRY_AFTER, row.due_in or 0.0)
     match row.decision:
         case "accepted":
@@ -277,5 +277,7 @@ def decision(row: Any) -> Decision | Limited:
             return Expired(row.intent_id)
         case "limited":
             return Limited()
+        case "failed_retryable":
+            raise Unserved(row.intent_id)
         case _ as unlisted:
             assert_never(unlisted)

@@ -9,6 +9,7 @@
     ├── RetryTransaction     SQLSTATE 40001: run the caller's transaction again
     ├── StoreUnavailable     the database cannot answer now; nothing was written, nothing was sent
     │   └── AcceptPaused     an operator has paused this provider; nothing was written, nothing was sent
+    ├── Unserved             a key at rest whose call nobody would make; nothing was written
     ├── Refusal              an operator's command is not possible now: says why and what to do
     └── LeaseTooShort        the last check: proven not sent
 
@@ -16,6 +17,8 @@ The text of each is for the person who reads it: what happened, which setting or
 """
 
 from __future__ import annotations
+
+from uuid import UUID
 
 
 class IdemError(Exception):
@@ -70,6 +73,20 @@ class AcceptPaused(StoreUnavailable):
     StoreUnavailable, 503 with Retry-After: the same request with the same key works when it is resumed. Retries of keys
     that are known are answered all the time.
     """
+
+
+class Unserved(IdemError):
+    """The client's retry of a key at rest, whose call no worker would make: its operation is not configured here, or
+    goes to another provider or account now. Nothing was written; answer it 503: nothing happened."""
+
+    def __init__(self, intent: UUID) -> None:
+        self.intent_id = intent
+        super().__init__(
+            f"intent {intent} is at rest: it is proven that nothing happened, and no worker would make its call, "
+            "because its operation is not configured here now, or goes to another provider or account than its call "
+            "was made for. Nothing was written. Configure the operation as it was and send the same request with the "
+            f"same key again, or run `idem intents cancel {intent}`"
+        )
 
 
 class Refusal(IdemError):

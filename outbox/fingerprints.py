@@ -52,7 +52,7 @@ def is_anothers(stored: str, caller: str | None) -> bool:
     return found is not None and found[1] is not None and (caller is None or found[1] != _named(caller))
 
 
-def is_of(
+def composed_as(
     stored: str,
     operation: str,
     body: Any,
@@ -60,13 +60,26 @@ def is_of(
     query: str | Mapping[str, Any] | None = None,
     *,
     caller: str | None = None,
-) -> bool:
-    """Whether a request is the one of a stored fingerprint, composed as that was; `caller`: the label of who asks."""
-    rule = left_out(stored)
-    if rule is None or is_anothers(stored, caller):
-        return False
-    owner = caller if stored.startswith("v1-of-") else None
-    return of(operation, body, rule, path, query, owner=owner) == stored
+) -> str:
+    """The fingerprint of a request, composed as a stored one is: they are equal where it is that request, and its key
+    is one of this caller's. `caller`: the label of who asks."""
+    owned, left = _rule(stored) or (False, ())
+    return of(operation, body, left, path, query, owner=caller if owned else None)
+
+
+def composed_otherwise(stored: str, own: str, caller: str | None = None) -> bool:
+    """Whether a request whose fingerprint is `own` is to be composed anew before it is compared with a stored one.
+
+    idem.count_decision counts no mismatch then, because the request is asked again. Who has no label is told at once of
+    a key that is a label's.
+    """
+    rule, other = _rule(stored), _rule(own)
+    return rule is not None and other is not None and rule != other and not (rule[0] and caller is None)
+
+
+def _rule(fingerprint: str) -> tuple[bool, tuple[str, ...]] | None:
+    found = COMPOSED.fullmatch(fingerprint)
+    return None if found is None else (found[1] is not None, tuple(json.loads(found[2])) if found[2] else ())
 
 
 def _named(label: str) -> str:

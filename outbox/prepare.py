@@ -48,18 +48,20 @@ class Prepared:
         return json.loads(self.written)
 
     def as_stored(self, decided: object) -> Prepared | None:
-        """The same request with the fingerprint that its key was accepted with; None: it is another, or none was.
+        """The same request with a fingerprint that is composed as that of its key; None: this one is.
 
         The operation may leave out other members now, or give its keys to others. What was accepted is compared by the
         rules of that time (P3).
         """
-        if not isinstance(decided, Mismatch) or decided.fingerprint == self.fingerprint:
+        if not isinstance(decided, Mismatch):
             return None
-        if not fingerprints.is_of(
-            decided.fingerprint, self.operation.name, self.params, query=self.query, caller=self.caller
-        ):
+        stored = decided.fingerprint
+        if not fingerprints.composed_otherwise(stored, self.fingerprint, self.caller):
             return None
-        return dataclasses.replace(self, fingerprint=decided.fingerprint)
+        composed = fingerprints.composed_as(
+            stored, self.operation.name, self.params, query=self.query, caller=self.caller
+        )
+        return dataclasses.replace(self, fingerprint=composed)
 
 
 def prepare(

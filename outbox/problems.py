@@ -132,7 +132,8 @@ _ALL: Final = (
     ),
     Problem(
         "not_executed", 503, "It was not executed",
-        "It is proven that nothing happened, and nothing will without you.",
+        "It is proven that nothing happened, and nothing will without you. Where `detail` says that nothing makes this "
+        "call now, the operation was removed or moved: it is done once its operator has brought it back.",
         "Does it: the same key goes back to work.",
     ),
     Problem(

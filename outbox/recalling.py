@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from idem.outbox import accept, fingerprints
-from idem.outbox.decisions import Decision, Limited, Mismatch
+from idem.outbox.decisions import Decision
 from idem.outbox.ends import STANDS, AtRest, End, Wish, columns, end
-from idem.outbox.errors import IdemError
+from idem.outbox.errors import IdemError, ParamsInvalid, Unrenderable, Unserved
 from idem.outbox.operation import Operation
 
 NO_FINGERPRINT: Final = ""
@@ -40,16 +40,16 @@ class Retry:
         """Where it stands in the tables."""
         return self.tenant, self.operation, self.key, fingerprint
 
-    def is_of(self, fingerprint: str) -> bool:
-        """Whether it is the request of a stored fingerprint."""
+    def composed_as(self, stored: str) -> str:
+        """Its fingerprint, composed as a stored one is."""
         if self.raw is not None:
-            return self.raw == fingerprint
-        return fingerprints.is_of(fingerprint, self.operation, self.body, self.path, self.query, caller=self.caller)
+            return self.raw
+        return fingerprints.composed_as(stored, self.operation, self.body, self.path, self.query, caller=self.caller)
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """How the key of a retry stands, and the fingerprint that it was accepted with."""
+    """How the key of a retry stands, and the retry's fingerprint, composed as that of the key."""
 
     end: End
     fingerprint: str
@@ -58,17 +58,17 @@ class Recalled:
 def recall(
     row: Callable[[str, Mapping[str, Any]], Any], retry: Retry, operation: Operation | None = None
 ) -> Recalled | None:
-    """How the key of this request stands, None: it is not known.
+    """How the key of this request stands, None: it is not known. The database counts it.
 
-    `row` gives one row of a statement, with its columns as attributes. `operation` as it is configured now: a worker
-    makes its call, so a key at rest goes back to work with its frozen request.
+    `row` gives one row of a statement, with its columns as attributes. `operation` as it is configured now: where a
+    worker makes its call, a key at rest goes back to work with its frozen request.
     """
-    steps = _steps(retry, operation)
+    steps = _steps(retry, operation, count=True)
     found: Any = None
     try:
         while True:
             wanted = steps.send(found)
-            found = retry.is_of(wanted) if isinstance(wanted, str) else row(*wanted)
+            found = retry.composed_as(wanted) if isinstance(wanted, str) else row(*wanted)
     except StopIteration as over:
         recalled: Recalled | None = over.value
         return recalled
@@ -78,11 +78,13 @@ async def recall_async(
     row: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
     retry: Retry,
     operation: Operation | None = None,
-    is_of: Callable[[str], Awaitable[bool]] | None = None,
+    composed: Callable[[str], Awaitable[str]] | None = None,
+    *,
+    count: bool = True,
 ) -> Recalled | None:
-    """The same, for a reader that is waited for. `is_of` compares the request with a stored fingerprint, instead of
-    `retry` itself in this thread."""
-    steps = _steps(retry, operation)
+    """The same, for a reader that is waited for. `composed` gives the fingerprint of the request, composed as a stored
+    one is, instead of `retry` itself in this thread. Without `count` the caller counts the decision itself."""
+    steps = _steps(retry, operation, count=count)
     found: Any = None
     while True:
         try:
@@ -93,49 +95,48 @@ async def recall_async(
         if not isinstance(wanted, str):
             found = await row(*wanted)
         else:
-            found = retry.is_of(wanted) if is_of is None else await is_of(wanted)
+            found = retry.composed_as(wanted) if composed is None else await composed(wanted)
 
 
-# Never a new key: it is known, or the tenant may not create one.
-TAKE_UP: Final = f"""
+# Never a new key: it is known, or has just been deleted.
+DECIDE: Final = f"""
 SELECT {accept.DECIDED}
   FROM idem.reserve(
            CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
-           interval '0', make_interval(secs => CAST(:patience AS double precision)), false, false) AS d
+           interval '0', make_interval(secs => CAST(:patience AS double precision)), false, false,
+           CAST(:provider AS text), CAST(:account AS text), CAST(:count AS boolean)) AS d
 """  # noqa: S608
 
 
 Wanted: TypeAlias = tuple[str, Mapping[str, Any]] | str
-"""A statement of which one row is wanted, or a stored fingerprint that the request is to be compared with."""
+"""A statement of which one row is wanted, or a stored fingerprint as which the request's is to be composed."""
 
 
-def _steps(retry: Retry, operation: Operation | None) -> Generator[Wanted, Any, Recalled | None]:
+def _steps(retry: Retry, operation: Operation | None, *, count: bool) -> Generator[Wanted, Any, Recalled | None]:
     found = yield STANDS, columns([retry.place(NO_FINGERPRINT)])
-    first = None if found is None else end(found)
-    if not isinstance(first, Mismatch):
-        return None
-    if not (yield first.fingerprint):
-        return Recalled(first, first.fingerprint)
-    found = yield STANDS, columns([retry.place(first.fingerprint)])
     if found is None:
         return None
-    again = end(found)
-    if isinstance(again, AtRest) and operation is not None and operation.kind == "provider":
-        found = yield (
-            TAKE_UP,
-            {
-                "tenant": retry.tenant, "operation": retry.operation, "key": retry.key,
-                "fingerprint": first.fingerprint, "patience": operation.patience,
-            },
-        )  # fmt: skip
-        decided = accept.decision(found)
-        again = again if isinstance(decided, Limited) else decided
-    return Recalled(again, first.fingerprint)
+    composed = yield found.fingerprint
+    called = operation if operation is not None and operation.kind == "provider" else None
+    found = yield (
+        DECIDE,
+        {
+            "tenant": retry.tenant, "operation": retry.operation, "key": retry.key, "fingerprint": composed,
+            "patience": called.patience if called else 0.0, "provider": called.provider if called else None,
+            "account": called.account if called else None, "count": count,
+        },
+    )  # fmt: skip
+    return None if found.decision == "limited" else Recalled(end(found), composed)
 
 
-def decision(found: Recalled | None, refused: IdemError) -> Decision:
-    """What accept decides about a request that is refused now. Raises `refused` for a new key, and for one at rest that
-    no worker can take up: nothing happened, and nothing will."""
-    if found is None or isinstance(found.end, AtRest):
+def decision(found: Recalled | None, refused: IdemError, *, inline: bool = False) -> Decision:
+    """What accept decides about a request that is refused now. Raises `refused` for a new key.
+
+    For one at rest it raises Unserved; at the door of `inline` calls, whose caller would make the call, the params that
+    are `refused`. Nothing happened, and nothing will.
+    """
+    if found is None:
         raise refused
+    if isinstance(found.end, AtRest):
+        raise refused if inline and isinstance(refused, ParamsInvalid | Unrenderable) else Unserved(found.end.intent_id)
     return found.end

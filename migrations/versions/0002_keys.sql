@@ -91,6 +91,14 @@ BEGIN
 END $$;
 REVOKE EXECUTE ON FUNCTION idem.key_is_being_made(text, text, text) FROM PUBLIC;
 
+-- Whether a worker makes the call of an intent at rest, where its operation goes to this provider and account now (NULL: to
+-- none). Where none does, a retry is refused: its row would wait in a queue that is nobody's.
+CREATE FUNCTION idem.is_served(p_intent uuid, p_provider text, p_account text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT NOT EXISTS (SELECT FROM idem.outbox o
+                        WHERE o.intent_id = p_intent AND o.status = 'held'
+                          AND (o.inline OR (o.provider, o.account) IS DISTINCT FROM (p_provider, p_account)))
+$$;
+
 -- As the owner, like every function that writes a key, an intent or a row of the outbox: no role of a program may insert
 -- into these tables, so none can write what no accept has decided.
 CREATE FUNCTION idem.accept(
@@ -113,7 +121,7 @@ BEGIN
          WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;
         IF FOUND THEN
             d := idem.decide(k, p_fingerprint);
-            IF d.decision <> 'failed_retryable' THEN
+            IF d.decision <> 'failed_retryable' OR NOT idem.is_served(k.intent_id, p_provider, p_account) THEN
                 RETURN d;
             END IF;
             d.decision := CASE WHEN idem.take_up_again(k, p_patience) IS NULL THEN 'in_progress' ELSE 'retrying' END;

@@ -80,8 +80,8 @@ BEGIN
         END IF;
     END IF;
     -- idem.reserve counts what it decides, and what this token has begun was counted then.
-    IF decided.decision NOT IN ('failed_retryable', 'begun') THEN
-        PERFORM idem.count_decision(p_tenant, p_operation, decided.decision, decided.step);
+    IF decided.decision <> 'begun' THEN
+        PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, decided);
     END IF;
     IF decided.decision IS NULL OR decided.decision = 'failed_retryable' THEN
         decided := idem.reserve(p_tenant, p_operation, p_key, p_fingerprint, p_key_ttl, p_patience,

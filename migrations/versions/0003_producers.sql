@@ -364,7 +364,15 @@ BEGIN
 
     d := idem.reserve(p_tenant, p_operation, key, print, make_interval(secs => known.key_ttl),
                       make_interval(secs => coalesce(known.patience, 86400)), known.refuse_after_expiry,
-                      stored IS NULL);
+                      stored IS NULL, CASE WHEN known.kind = 'provider' THEN known.provider END, known.account);
+    IF d.decision = 'failed_retryable' THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('intent %s is at rest: it is proven that nothing happened, and no worker would make its call, '
+                             'because operation %L is not in this database now, or goes to another provider or account '
+                             'than its call was made for; nothing was written', d.intent_id, p_operation),
+            HINT = format('Configure the operation as it was, run `idem db sync`, and send the same request with the same '
+                          'key again; or run `idem intents cancel %s`.', d.intent_id);
+    END IF;
     IF d.decision = 'limited' THEN
         RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
             MESSAGE = 'the key expired for good at this moment; nothing was written',

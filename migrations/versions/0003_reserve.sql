@@ -102,9 +102,11 @@ ALTER TABLE idem.evidence ALTER COLUMN database_role SET DEFAULT session_user;
 
 -- The decision of accept, without what a new key needs further: `reserved` writes the key's row alone, and `intent_id`
 -- is what submit or complete is called with. Every other decision is final for the caller: nothing is to be submitted.
+-- `failed_retryable`: the key is at rest, and no worker makes its call where the operation goes now. Nothing was written.
 CREATE FUNCTION idem.reserve(
     p_tenant text, p_operation text, p_key text, p_fingerprint text,
-    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_may_create boolean DEFAULT true
+    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_may_create boolean DEFAULT true,
+    p_provider text DEFAULT NULL, p_account text DEFAULT NULL
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k        idem.idempotency_keys;
@@ -119,7 +121,7 @@ BEGIN
          WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;
         IF FOUND THEN
             d := idem.decide(k, p_fingerprint);
-            IF d.decision <> 'failed_retryable' THEN
+            IF d.decision <> 'failed_retryable' OR NOT idem.is_served(k.intent_id, p_provider, p_account) THEN
                 RETURN d;
             END IF;
             row_id := idem.take_up_again(k, p_patience);

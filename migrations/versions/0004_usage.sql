@@ -9,32 +9,40 @@ CREATE TABLE idem.decisions_to_count (
     at         timestamptz NOT NULL DEFAULT statement_timestamp()
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
--- By the names of the metric. A session that may write nothing is told the decision all the same.
-CREATE FUNCTION idem.count_decision(p_tenant text, p_operation text, p_decision text, p_step text) RETURNS void
+-- By the names of the metric. A session that may write nothing is told the decision all the same. Where a key was
+-- accepted with a fingerprint that leaves out other members, its caller composes the request anew and asks again: that
+-- the first one does not match says nothing. What is at rest and stays there was not decided.
+CREATE FUNCTION idem.count_decision(p_tenant text, p_operation text, p_fingerprint text, d idem.decision) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('transaction_read_only') = 'on' THEN
+    IF current_setting('transaction_read_only') = 'on' OR d.decision IN ('limited', 'failed_retryable') THEN
+        RETURN;
+    END IF;
+    IF d.decision = 'mismatch' AND idem.left_out(d.fingerprint) <> idem.left_out(p_fingerprint) THEN
         RETURN;
     END IF;
     INSERT INTO idem.decisions_to_count (tenant_id, operation, decision)
     VALUES (p_tenant, p_operation,
-            CASE WHEN p_decision IN ('accepted', 'reserved', 'begun')              THEN 'created'
-                 WHEN p_decision = 'begun_again'                                   THEN 'retrying'
-                 WHEN p_decision = 'in_progress' AND p_step = 'awaiting'           THEN 'awaiting'
-                 ELSE p_decision END);
+            CASE WHEN d.decision IN ('accepted', 'reserved', 'begun')              THEN 'created'
+                 WHEN d.decision = 'begun_again'                                   THEN 'retrying'
+                 WHEN d.decision = 'in_progress' AND d.step = 'awaiting'           THEN 'awaiting'
+                 ELSE d.decision END);
 END $$;
 
-ALTER FUNCTION idem.reserve(text, text, text, text, interval, interval, boolean, boolean) RENAME TO reserve_uncounted;
+ALTER FUNCTION idem.reserve(text, text, text, text, interval, interval, boolean, boolean, text, text)
+    RENAME TO reserve_uncounted;
 CREATE FUNCTION idem.reserve(
     p_tenant text, p_operation text, p_key text, p_fingerprint text,
-    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_may_create boolean DEFAULT true
+    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_may_create boolean DEFAULT true,
+    p_provider text DEFAULT NULL, p_account text DEFAULT NULL, p_count boolean DEFAULT true
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     d  idem.decision := idem.reserve_uncounted(
-           p_tenant, p_operation, p_key, p_fingerprint, p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create);
+           p_tenant, p_operation, p_key, p_fingerprint, p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create,
+           p_provider, p_account);
 BEGIN
-    IF d.decision <> 'limited' THEN
-        PERFORM idem.count_decision(p_tenant, p_operation, d.decision, d.step);
+    IF p_count THEN
+        PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
     END IF;
     RETURN d;
 END $$;
@@ -56,7 +64,7 @@ DECLARE
            p_traceparent, p_may_create, p_refuse_after_expiry);
 BEGIN
     IF p_count THEN
-        PERFORM idem.count_decision(p_tenant, p_operation, d.decision, d.step);
+        PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
     END IF;
     RETURN d;
 END $$;

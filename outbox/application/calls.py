@@ -175,7 +175,8 @@ class SyncCall(_Started):
 
         False: it is a retry, or it was refused; nothing of yours is to be written, and `answer` knows what to say. A
         key at rest goes back to work here. A session or connection of SQLAlchemy that has not begun begins here; you
-        commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable.
+        commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable, and
+        Unserved for a key at rest whose call no worker would make now.
         """
         return self._reserve(db)
 
@@ -219,7 +220,8 @@ class Call(_Started):
 
         False: it is a retry, or it was refused; nothing of yours is to be written, and `answer` knows what to say. A
         key at rest goes back to work here. A session or connection of SQLAlchemy that has not begun begins here; you
-        commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable.
+        commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable, and
+        Unserved for a key at rest whose call no worker would make now.
         """
         return await within(db, self._reserve)
 

@@ -134,7 +134,7 @@ class Effect(Generic[P]):
 
         A session or connection of SQLAlchemy that has not begun begins here, as with any statement. The fingerprint is
         of the params. A key that is known is decided by what it was accepted under. Raises NoTransaction in autocommit,
-        KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, RetryTransaction and StoreUnavailable.
+        KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, Unserved, RetryTransaction and StoreUnavailable.
         """
         wishes.check_words(key=key, tenant=tenant)
         line = lines.line(db, begin=True)

@@ -24,7 +24,7 @@ from idem.outbox.application import lines, replies
 from idem.outbox.application.misuse import InTransaction, OutOfOrder
 from idem.outbox.application.replies import Reply
 from idem.outbox.application.wishes import Wish
-from idem.outbox.decisions import Decision, Mismatch
+from idem.outbox.decisions import Decision
 from idem.outbox.errors import StoreUnavailable
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import Pending, Refused, Seen, Succeeded
@@ -91,8 +91,8 @@ class _Inline:
         except (*REFUSED_NOW, OutOfOrder) as refused:
             # The operation refuses it now; it may be the retry of one that was accepted before.
             found = await self._portal.recall(self._wish)
-            self._decided = recalling.decision(found, refused)
-            if found is not None and not isinstance(found.end, Mismatch):
+            self._decided = recalling.decision(found, refused, inline=True)
+            if found is not None:
                 self._wish = dataclasses.replace(self._wish, fingerprint=found.fingerprint)
             return
         first = dataclasses.replace(prepared, fingerprint=self._wish.fingerprint)

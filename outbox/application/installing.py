@@ -13,8 +13,9 @@ from idem.outbox.errors import (
     RetryTransaction,
     StoreUnavailable,
     Unrenderable,
+    Unserved,
 )
-from idem.outbox.http import problems, reading
+from idem.outbox.http import answers, problems, reading
 from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.operation import Answer
 from idem.outbox.problems import PROBLEMS
@@ -23,7 +24,8 @@ RETRY_AFTER = 1.0
 """Seconds after which a client may send its request again."""
 
 ERRORS: Final[tuple[type[Exception], ...]] = (
-    RetryTransaction, StoreUnavailable, AcceptPaused, ParamsInvalid, BodyInvalid, Unrenderable, ProblemError,
+    RetryTransaction, StoreUnavailable, AcceptPaused, ParamsInvalid, BodyInvalid, Unrenderable, Unserved,
+    ProblemError,
 )  # fmt: skip
 
 
@@ -73,6 +75,8 @@ def told(error: Exception) -> Answer:
     match error:
         case ProblemError():
             return error.answer()
+        case Unserved(intent_id=intent):
+            found = answers.unserved(intent)
         case AcceptPaused():
             found = ProblemError(
                 "paused", "New requests of this kind are not taken now.", retry_after=PAUSED_RETRY_AFTER

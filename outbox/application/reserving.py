@@ -33,14 +33,14 @@ SELECT {accept.DECIDED}
            CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
            make_interval(secs => CAST(:key_ttl AS double precision)),
            make_interval(secs => CAST(:patience AS double precision)),
-           CAST(:refuse_after_expiry AS boolean)) AS d
+           CAST(:refuse_after_expiry AS boolean), true, CAST(:provider AS text), CAST(:account AS text)) AS d
 """  # noqa: S608
 
 
 def reserve(line: Line, wish: Wish) -> tuple[Reservation, Wish]:
     """One round trip; a second where the key was accepted while the operation left out other members.
 
-    The wish as it is stored comes back with the decision. Raises RetryTransaction and StoreUnavailable.
+    The wish as it is stored comes back with the decision. Raises Unserved, RetryTransaction and StoreUnavailable.
     """
     decided = _reserve(line, wish)
     composed = wish.as_stored(decided)
@@ -59,6 +59,8 @@ def _reserve(line: Line, wish: Wish) -> Reservation:
             "key_ttl": operation.key_ttl,
             "patience": operation.patience,
             "refuse_after_expiry": operation.after_expiry == "refuse",
+            "provider": operation.provider if operation.kind == "provider" else None,
+            "account": operation.account,
         },
     )
     if row.decision == "reserved":

@@ -34,15 +34,16 @@ class Wish:
     query: str | Mapping[str, Any] | None = None
 
     def as_stored(self, decided: object) -> Wish | None:
-        """The same request with the fingerprint that its key was accepted with; None: it is another, or none was."""
-        if not isinstance(decided, Mismatch) or decided.fingerprint == self.fingerprint:
+        """The same request with a fingerprint that is composed as that of its key; None: this one is."""
+        if not isinstance(decided, Mismatch):
             return None
-        if fingerprints.left_out(self.fingerprint) is None:
-            # Over the bytes of a body that is no JSON, which are not kept here: nothing of it is ever left out.
+        # Of one over the bytes of a body that is no JSON, which are not kept here, nothing is ever left out.
+        if not fingerprints.composed_otherwise(decided.fingerprint, self.fingerprint):
             return None
-        if not fingerprints.is_of(decided.fingerprint, self.operation.name, self.params, self.address, self.query):
-            return None
-        return dataclasses.replace(self, fingerprint=decided.fingerprint)
+        composed = fingerprints.composed_as(
+            decided.fingerprint, self.operation.name, self.params, self.address, self.query
+        )
+        return dataclasses.replace(self, fingerprint=composed)
 
     @property
     def place(self) -> tuple[str, str, str, str]:

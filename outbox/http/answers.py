@@ -140,6 +140,15 @@ def final(intent: UUID, stored: Answer, completed: datetime, expires: datetime, 
     return Answer(stored.status, stored.body, headers)
 
 
+def unserved(intent: UUID) -> ProblemError:
+    """What a client is told whose key is at rest, and whose call nobody would make now."""
+    return ProblemError(
+        "not_executed", "It is proven that nothing happened. Nothing makes this call now, because its operation is not "
+        "configured as it was. The same request with the same key is done once it is.", intent=intent,
+        retry_after=OPERATORS_TIME,
+    )  # fmt: skip
+
+
 def location(intent: UUID) -> str:
     """Where an intent can be looked at."""
     return f"/v1/intents/{intent}"

@@ -101,13 +101,13 @@ class Asking:
                 telemetry.broken("api", error.__cause__, f"the request of {operation.name}")
             raise ProblemError("params_invalid", reading.sentence(error), errors=[("", str(error))]) from None
 
-    async def is_of(self, fingerprint: str, said: Said, retry: Retry) -> bool:
-        """Whether a request is the one of a stored fingerprint. Raises ProblemError (`body_invalid`)."""
+    async def composed_as(self, stored: str, said: Said, retry: Retry) -> str:
+        """The fingerprint of a request, composed as a stored one is. Raises ProblemError (`body_invalid`)."""
 
-        def compared() -> bool:
-            return replace(retry, body=reading.params(said.body, MOST_VALUES)).is_of(fingerprint)
+        def composed() -> str:
+            return replace(retry, body=reading.params(said.body, MOST_VALUES)).composed_as(stored)
 
-        return await HEAVY.run(retry.tenant, len(said.body), compared)
+        return await HEAVY.run(retry.tenant, len(said.body), composed)
 
     async def _body(self, request: Request, more: Callable[[], Awaitable[int]]) -> bytes:
         seconds = reading.BODY_TIME

@@ -18,7 +18,8 @@ from idem.outbox.connecting.outage import Outage, Question
 from idem.outbox.database import AWAY, REFUSED, Database, met_away, records, within
 from idem.outbox.decisions import Decision, Limited
 from idem.outbox.ends import STANDS, columns
-from idem.outbox.errors import StoreUnavailable
+from idem.outbox.errors import StoreUnavailable, Unserved
+from idem.outbox.http.answers import unserved
 from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.operation import Operation
 from idem.outbox.prepare import Prepared
@@ -85,10 +86,10 @@ class Store:
         return await self.run(work)
 
     async def recall(
-        self, retry: Retry, operation: Operation | None, is_of: Callable[[str], Awaitable[bool]]
+        self, retry: Retry, operation: Operation | None, composed: Callable[[str], Awaitable[str]]
     ) -> Recalled | None:
-        """How the key of a request stands that is refused now; `is_of` as in `recall_async`, and no connection is held
-        while it runs. Raises ProblemError (`store_unavailable`)."""
+        """How the key of a request stands that is refused now; `composed` as in `recall_async`, and no connection is
+        held while it runs. Raises ProblemError (`store_unavailable`)."""
 
         async def row(statement: str, values: Mapping[str, Any]) -> Any:
             async def work(connection: AsyncConnection[Any]) -> Any:
@@ -96,7 +97,7 @@ class Store:
 
             return await self.run(work)
 
-        return await recall_async(row, retry, operation, is_of)
+        return await recall_async(row, retry, operation, composed, count=False)
 
     async def secret(self) -> bytes:
         """The installation's secret, read once. Raises ProblemError (`store_unavailable`)."""
@@ -164,7 +165,7 @@ def unavailable() -> ProblemError:
 
 
 async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_create: bool) -> Decision | Limited:
-    """One round trip, committed by itself. Raises ProblemError (`paused`)."""
+    """One round trip, committed by itself. Raises ProblemError (`paused`, `not_executed`)."""
     try:
         cursor = await records(connection).execute(
             ALONE, accept.parameters(prepared, may_create=may_create, count=False)
@@ -176,7 +177,10 @@ async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_cr
         raise ProblemError(
             "paused", "New requests for this operation are not taken now.", retry_after=PAUSED_RETRY_AFTER
         ) from error
-    return accept.decision(await cursor.fetchone())
+    try:
+        return accept.decision(await cursor.fetchone())
+    except Unserved as error:
+        raise unserved(error.intent_id) from None
 
 
 async def secret(connection: AsyncConnection[Any]) -> bytes:

@@ -194,11 +194,13 @@ class Service:
         retry = Retry(caller.tenant, name, said.key, None, query=reading.query(request), caller=caller.label)
         known = self._catalogue.operations.get(name)
         try:
-            found = await self._store.recall(retry, known, lambda stored: self._asking.is_of(stored, said, retry))
+            found = await self._store.recall(retry, known, lambda stored: self._asking.composed_as(stored, said, retry))
         except ProblemError as error:
             raise (refused if error.problem.code == "body_invalid" else error) from None
         if found is None:
             raise refused
+        if isinstance(found.end, AtRest):
+            raise answers.unserved(found.end.intent_id)
         return found.end, found.fingerprint
 
     async def _sweep(self, decided: End | Limited) -> None:

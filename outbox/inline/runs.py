@@ -20,7 +20,7 @@ from idem.outbox.daemon import Holds, Life, wait
 from idem.outbox.database import AWAY, REFUSED, Database, within
 from idem.outbox.decisions import Decision
 from idem.outbox.durations import text
-from idem.outbox.errors import AcceptPaused, ConfigError, StoreUnavailable
+from idem.outbox.errors import AcceptPaused, ConfigError, StoreUnavailable, Unserved
 from idem.outbox.inline.begin import Beginning, Begun, begin
 from idem.outbox.inline.renewal import interval
 from idem.outbox.inline.run import Desk, Run
@@ -81,7 +81,7 @@ class InlineRuns:
         sent: list[int] = []
         try:
             found = await self._begin(prepared, token, sent)
-        except AcceptPaused:
+        except (AcceptPaused, Unserved):
             self._holds.let_go(token)
             raise
         except BaseException:

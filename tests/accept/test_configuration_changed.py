@@ -171,4 +171,4 @@ async def test_python_and_sql_compose_the_same_fingerprint(spine: Spine, left_ou
     )  # fmt: skip
     assert found["print"] == print_
     assert tuple(found["left_out"]) == fingerprints.left_out(print_) == tuple(sorted(set(left_out)))
-    assert fingerprints.is_of(print_, "op", params) and not fingerprints.is_of(print_, "other", params)
+    assert fingerprints.composed_as(print_, "op", params) == print_ != fingerprints.composed_as(print_, "other", params)

@@ -45,6 +45,7 @@ def flask(pay: Any, url: str, key: str, body: bytes) -> Answer:
 
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
     app = Flask("shop")
+    app.testing = True  # what is raised reaches the test
 
     @app.post(PATH)
     def post() -> Any:

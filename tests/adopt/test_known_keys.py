@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adopt.faces import FACES, PARAMS
+from adopt.faces import FACES, PARAMS, PATH
 from adopt.shop import CONFIG, Charge, account
-from adopt.working import work
+from adopt.working import rest, states, work
 from pydantic import BaseModel
 
-from idem import Answer, Idem, Request
+from idem import Answer, Idem, Request, Unserved
 from idem.testing.bank import Bank
 
 BODY = json.dumps(PARAMS).encode()
@@ -101,3 +101,41 @@ async def test_a_completed_key_keeps_its_answer(
                 assert other.status == 422, f"{what}: other content is another request all the same"
         finally:
             idem.close()
+
+
+UNSERVED = {
+    "fastapi": ("its provider is another one", "its provider is removed", "its caller makes the call"),
+    "inline": ("a worker makes the call", "its provider is removed"),
+}
+
+
+@pytest.mark.parametrize("name", FACES)
+async def test_a_key_at_rest_is_refused_where_nobody_would_make_its_call(
+    shop_url: str, tmp_path: Path, bank: Bank, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("IDEM_DATABASE_URL", shop_url)
+    face, path = FACES[name], tmp_path / "idem.toml"
+    first: dict[str, Any] = {"inline": True, "model": Charge} if name == "inline" else {**TO_LEDGER, "model": Charge}
+    idem, pay = define(path, CONFIG, first)
+    if name == "inline":
+        with pay.inline(PARAMS, key="k", tenant="acme", path=PATH) as run:
+            run.not_executed("the line was closed")
+    else:
+        assert (await told(face, pay, shop_url, "k", BODY)).status == 202
+        await rest(idem, shop_url)
+    idem.close()
+    before = states(shop_url)
+    assert before == [("failed_retryable", "held")]
+    for what in UNSERVED.get(name, UNSERVED["fastapi"]):
+        config, said = CHANGES[what]
+        other, changed = define(path, config, said)
+        try:
+            with pytest.raises(Unserved, match="Configure the operation as it was"):
+                await told(face, changed, shop_url, "k", BODY)
+            assert states(shop_url) == before, what
+        finally:
+            other.close()
+    idem, pay = define(path, CONFIG, first)
+    again = await told(face, pay, shop_url, "k", BODY)
+    idem.close()
+    assert again.status == (201 if name == "inline" else 202)

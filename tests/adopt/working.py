@@ -8,6 +8,7 @@ from idem import Idem
 from idem.outbox.database import Database
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.worker import Worker
+from idem.sweeper.daemon import Sweeper
 
 
 async def work(idem: Idem, url: str) -> None:
@@ -20,6 +21,26 @@ async def work(idem: Idem, url: str) -> None:
     finally:
         await worker.close()
         await database.close()
+
+
+async def rest(idem: Idem, url: str) -> None:
+    """What is queued has become too old to be sent, and a sweeper has seen it."""
+    with psycopg.connect(url) as own:
+        own.execute("UPDATE idem.outbox SET start_before = now()")
+    database = Database(url, name="test", size=4)
+    await database.open()
+    try:
+        await Sweeper(database, idem.accepting()).run_once()
+    finally:
+        await database.close()
+
+
+def states(url: str) -> list[tuple[str, str]]:
+    """The state of each key, and the status of its row."""
+    with psycopg.connect(url) as own:
+        return own.execute(
+            "SELECT k.state, o.status FROM idem.idempotency_keys k JOIN idem.outbox o USING (intent_id)"
+        ).fetchall()
 
 
 def count(url: str, table: str) -> int:

@@ -308,7 +308,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "tenants.ADD_DECISIONS": {"batch": BATCH},
         "tenants.DELETE_USAGE": {"age": 86400.0 * 30, "batch": BATCH},
         "ends.ENDED": waited, "ends.STANDS": {**waited, "fingerprints": ["v1:0"] * BATCH},
-        "deciding.ALONE": asked, "recalling.TAKE_UP": asked, "installation.SECRET": {},
+        "deciding.ALONE": asked, "recalling.DECIDE": asked, "installation.SECRET": {},
         "reserving.STILL_OPEN": asked | {"intent": intent},
         "ledger.INTENT": {"intent": intent, "tenant": "t1"}, "ledger.TIMELINE": {"intent": intent},
         "ledger.INTENTS": newest, "ledger.INTENTS_OF_STATE": newest | {"state": "unknown"},

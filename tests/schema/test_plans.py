@@ -63,7 +63,7 @@ SELECT relname, seq_scan, coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tabl
  WHERE schemaname = 'idem' AND relname = ANY (%s) AND (seq_scan > 0 OR idx_tup_fetch > 50)
 """
 ACCEPT = """
-SELECT d.decision FROM idem.accept(%s, 'pay', %s, 'v1:0', '{"amount": 100}', NULL, 'p0', 'a0', 'https://bank.test',
+SELECT d.decision FROM idem.accept(%s, 'pay', %s, 'v1:0', '{"amount": 100}', NULL, %s, %s, 'https://bank.test',
     gen_random_uuid(), 'POST', '/payments', '{}', '\\x7b7d', interval '1 day', interval '1 hour', 86400, false, NULL
 ) AS d
 """
@@ -86,7 +86,8 @@ def test_what_accept_does_inside_reads_by_its_keys(
     for attempt in range(7):
         key = number if number is not None else 1_000_000 + attempt
         connection.execute("SAVEPOINT before")
-        assert connection.execute(ACCEPT, (f"t{key % 7}", f"key {key}")).fetchone() == (decision,)
+        lane = (f"p{key % 5}", f"a{key % 2}") if number is not None else ("p0", "a0")
+        assert connection.execute(ACCEPT, (f"t{key % 7}", f"key {key}", *lane)).fetchone() == (decision,)
         if decision == "retrying":
             connection.execute("ROLLBACK TO SAVEPOINT before")
     found = connection.execute(SEEN, [sorted(backlog.HOT)]).fetchall()

@@ -22,7 +22,7 @@ SUBMITTED = dict.fromkeys(WRITTEN, 1) | {"events": 0}
 COMPLETED = {"intents": 1, "idempotency_keys": 1, "outbox": 0, "requests": 0, "evidence": 1, "events": 1}
 
 RESERVE = """
-SELECT d.* FROM idem.reserve('t', 'pay', %(key)s, %(fingerprint)s, '72 h', '15 min', false) AS d
+SELECT d.* FROM idem.reserve('t', 'pay', %(key)s, %(fingerprint)s, '72 h', '15 min', false, true, 'p', 'a') AS d
 """
 SUBMIT = """
 SELECT idem.submit(%(intent)s, 't', 'pay', %(key)s, '{"amount": 1}', 'a label', 'p', 'a', 'https://p.test',
@@ -358,7 +358,7 @@ def test_an_inline_row_is_taken_up_by_its_caller_alone(bench: Bench, how: Any) -
         submit(connection, reserve(connection).intent_id)
     bench.put("failed_retryable", "held", inline=True)
     with bench.open() as connection:
-        assert how(connection).decision == "in_progress"
+        assert how(connection).decision == "failed_retryable", "it stays at rest, and its caller hears so"
     assert bench.one("SELECT status FROM idem.outbox") == ("held",)
 
 

@@ -165,13 +165,14 @@ def test_a_fingerprint_is_of_its_owners_request_alone(owner: str, other: str | N
     params = {"amount": 1, "at": 2}
     stored = fingerprints.of("op", params, left_out, owner=owner)
     assert fingerprints.left_out(stored) == tuple(sorted(set(left_out)))
-    assert fingerprints.is_of(stored, "op", params, caller=owner)
-    assert not fingerprints.is_of(stored, "op", {"amount": 2}, caller=owner)
+    assert fingerprints.composed_as(stored, "op", params, caller=owner) == stored
+    assert fingerprints.composed_as(stored, "op", {"amount": 2}, caller=owner) != stored
     same = other == owner
-    assert fingerprints.is_of(stored, "op", params, caller=other) is same
+    assert (fingerprints.composed_as(stored, "op", params, caller=other) == stored) is same
     assert fingerprints.is_anothers(stored, other) is not same
     plain = fingerprints.of("op", params, left_out)
-    assert fingerprints.is_of(plain, "op", params, caller=other) and not fingerprints.is_anothers(plain, other)
+    assert fingerprints.composed_as(plain, "op", params, caller=other) == plain
+    assert not fingerprints.is_anothers(plain, other)
 
 
 def test_it_is_said_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,7 @@ class Database:
         on_connect: Hook | None = None,
     ) -> None:
         self.address = Address.of(address)
+        self.size = size
         self.timeouts = timeouts or Timeouts()
         self._on_connect = on_connect
         self._name = name

@@ -56,7 +56,8 @@ _ALL: Final = (
     ),
     Problem(
         "too_many_requests", 429, "Too many requests",
-        f"Your account sends more requests a second than it may. {NOTHING_HAPPENED}",
+        "Your account sends more requests a second than it may, or has more under way at once. "
+        f"{NOTHING_HAPPENED}",
         "Safe after `Retry-After`.",
     ),
     Problem(

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from idem.outbox import canonical, daemon_events, metrics, telemetry
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import Database
-from idem.outbox.http import openapi, problems, responses
+from idem.outbox.http import descriptors, openapi, problems, responses
 from idem.outbox.http.answers import JSON
 from idem.outbox.http.callers import Callers
 from idem.outbox.http.deciding import Store
@@ -26,6 +26,7 @@ from idem.outbox.http.limits import Limits
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.service import ClientGone, Service
 from idem.outbox.http.settings import ApiSettings
+from idem.outbox.http.shares import UnderWay
 from idem.outbox.http.waiting import Waiters
 from idem.outbox.problems import PROBLEMS
 from idem.outbox.wakeup import Nudge
@@ -57,7 +58,11 @@ class Api:
         self._draining = False
         self._document = encoded(openapi.document(catalogue, settings))
         callers = Callers(database, settings.token_cache)
-        self._service = service = Service(catalogue, settings, self._store, callers, self._limits, self._waiters, nudge)
+        # Half of the connections: a request that waits holds one.
+        under_way = UnderWay(descriptors.room(settings.pool) // 2)
+        self._service = service = Service(
+            catalogue, settings, self._store, callers, self._limits, self._waiters, under_way, nudge
+        )
         self.app = application(
             [
                 route("/v1/intents", GET=service.list),

@@ -21,6 +21,7 @@ from idem.outbox.ends import STANDS, columns
 from idem.outbox.errors import StoreUnavailable, Unserved
 from idem.outbox.http.answers import unserved
 from idem.outbox.http.problems import PAUSED_RETRY_AFTER, ProblemError
+from idem.outbox.http.shares import Shares
 from idem.outbox.operation import Operation
 from idem.outbox.prepare import Prepared
 from idem.outbox.recalling import NO_FINGERPRINT, Recalled, Retry, recall_async
@@ -45,26 +46,32 @@ Found = TypeVar("Found")
 class Store:
     """The API's way to the database: every piece of work ends within a bound, or the client hears 503.
 
-    `timeout` in seconds; a connection and a statement may each take as long, which the session and the pool hold
-    themselves: the bound here is for a line that says nothing, which is given up then. Work goes on after its
-    client has gone away: a COMMIT that is under way is not cut off.
+    `timeout` in seconds; a place in its tenant's share, a connection and a statement may each take as long, which the
+    session and the pool hold themselves: the bound here is for a line that says nothing, which is given up then. Work
+    goes on after its client has gone away: a COMMIT that is under way is not cut off.
     """
 
     def __init__(self, database: Database, timeout: float) -> None:
         self._database = database
+        self._timeout = timeout
         self._bound = 2 * timeout + MORE
         self._running: set[asyncio.Task[Any]] = set()
         self._secret: bytes | None = None
         self._outage = Outage()
+        self._shares = Shares(database.size)
 
-    async def run(self, work: Callable[[AsyncConnection[Any]], Awaitable[Found]]) -> Found:
-        """Do this with a connection. Raises ProblemError (`store_unavailable`)."""
+    async def run(self, work: Callable[[AsyncConnection[Any]], Awaitable[Found]], tenant: str | None = None) -> Found:
+        """Do this with a connection, of the tenant's share of the pool. Raises ProblemError (`store_unavailable`)."""
+        give_back = await self._share(tenant)
         question = self._outage.ask()
         if question is None:
+            give_back()
             raise unavailable()
         task = asyncio.create_task(within(self._bound, self._with_connection(work)))
         self._running.add(task)
+        # With the work, whose client may go before it ends. That the database is away is known before a place is free.
         task.add_done_callback(lambda done: self._forget(done, question))
+        task.add_done_callback(lambda _: give_back())
         try:
             return await asyncio.shield(task)
         except UNAVAILABLE as error:
@@ -74,7 +81,7 @@ class Store:
 
     async def decide(self, prepared: Prepared, *, may_create: bool = True) -> Decision | Limited:
         """Accept one request, whole or not at all. Raises ProblemError (`store_unavailable`)."""
-        return await self.run(lambda connection: decide(connection, prepared, may_create=may_create))
+        return await self.run(lambda connection: decide(connection, prepared, may_create=may_create), prepared.tenant)
 
     async def knows(self, tenant: str, operation: str, key: str) -> bool:
         """Whether a key is known, whatever it was used for. Raises ProblemError (`store_unavailable`)."""
@@ -83,7 +90,7 @@ class Store:
         async def work(connection: AsyncConnection[Any]) -> bool:
             return await (await connection.execute(accept.pyformat(STANDS), place)).fetchone() is not None
 
-        return await self.run(work)
+        return await self.run(work, tenant)
 
     async def recall(
         self, retry: Retry, operation: Operation | None, composed: Callable[[str], Awaitable[str]]
@@ -95,7 +102,7 @@ class Store:
             async def work(connection: AsyncConnection[Any]) -> Any:
                 return await (await records(connection).execute(accept.pyformat(statement), values)).fetchone()
 
-            return await self.run(work)
+            return await self.run(work, retry.tenant)
 
         return await recall_async(row, retry, operation, composed, count=False)
 
@@ -132,6 +139,15 @@ class Store:
             if question is not None or away:
                 self._outage.asked(question, away=away)
 
+    async def _share(self, tenant: str | None) -> Callable[[], None]:
+        # While the database is away, one request asks it and the others hear so at once.
+        if tenant is None or self._outage.on:
+            return _nothing
+        try:
+            return await self._shares.take(tenant, self._timeout)
+        except TimeoutError:
+            raise unavailable() from None
+
     async def close(self) -> None:
         """Wait for what is still under way."""
         if self._running:
@@ -147,6 +163,10 @@ class Store:
         self._outage.asked(question, away=None if task.cancelled() else met_away(task.exception()))
         if not task.cancelled():
             task.exception()  # whoever waited has it, or has gone
+
+
+def _nothing() -> None:
+    """Gives back no place."""
 
 
 def _refused(error: InsufficientPrivilege) -> ProblemError:

@@ -27,6 +27,7 @@ from idem.outbox.http.limits import Limits, Misuse
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
 from idem.outbox.http.settings import ApiSettings
+from idem.outbox.http.shares import RETRY_AFTER, UnderWay
 from idem.outbox.http.waiting import Waiters
 from idem.outbox.prepare import Prepared
 from idem.outbox.recalling import Retry
@@ -46,13 +47,14 @@ class Service:
         callers: Callers,
         limits: Limits,
         waiters: Waiters,
+        under_way: UnderWay,
         nudge: Nudge | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._settings = settings
         self._store = store
         self._callers = callers
-        self._limits = limits
+        self._limits, self._under_way = limits, under_way
         self._waiters = waiters
         self._nudge = nudge
         self._asking = Asking(catalogue, settings, store)
@@ -76,7 +78,7 @@ class Service:
         async with self._asking.said(request, caller, name, gone) as said:
             decided, fingerprint = await self._decided(request, caller, name, said)
         self._count(caller, name, said.key, decided)
-        await self._sweep(decided)
+        await self._sweep(caller.tenant, decided)
         end, waited, seconds = decided, None, reading.wait(request, self._settings.wait_cap)
         if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
             place = (caller.tenant, name, said.key, fingerprint)
@@ -122,7 +124,7 @@ class Service:
         """`GET /v1/intents/{id}`"""
         caller = await self._caller(request)
         intent = _intent(request)
-        found = await self._store.run(lambda connection: ledger.intent(connection, caller.tenant, intent))
+        found = await self._found(caller.tenant, intent)
         if found is None:
             raise _unknown_intent()
         return Response(encoded(found), media_type=answers.JSON)
@@ -144,7 +146,7 @@ class Service:
             page = await ledger.intents(connection, caller.tenant, key=key, **more)
             return page, page[-1]["id"] if len(page) == limit else None
 
-        found, following = await self._store.run(work)
+        found, following = await self._store.run(work, caller.tenant)
         return Response(encoded({"intents": found, "next": following}), media_type=answers.JSON)
 
     async def cancel(self, request: Request) -> Response:
@@ -163,7 +165,7 @@ class Service:
             return _cancelled(intent)
 
         try:
-            done = await self._store.run(work)
+            done = await self._store.run(work, caller.tenant)
         except Refusal:
             done = await self._cancelled_by_another(caller.tenant, intent)
         if done is None:
@@ -179,6 +181,8 @@ class Service:
             )  # fmt: skip
         self._limits.count(caller.tenant, Misuse.REQUESTS)
         wait = self._limits.admit(caller.tenant)
+        if wait is None and not self._under_way.begin(caller.tenant):
+            wait = RETRY_AFTER
         if wait is not None:
             self._limits.count(caller.tenant, Misuse.LIMITED)
             raise ProblemError("too_many_requests", "Your account sends more requests than it may.", retry_after=wait)
@@ -203,11 +207,11 @@ class Service:
             raise answers.unserved(found.end.intent_id)
         return found.end, found.fingerprint
 
-    async def _sweep(self, decided: End | Limited) -> None:
+    async def _sweep(self, tenant: str, decided: End | Limited) -> None:
         """A request that meets a claim whose lease is over ends it, so that the reconciler asks about it."""
         if isinstance(decided, Unknown) and decided.lease_over:
             intent = decided.intent_id
-            await self._store.run(lambda connection: sweep_of(connection, self._catalogue, intent, daemon="api"))
+            await self._store.run(lambda line: sweep_of(line, self._catalogue, intent, daemon="api"), tenant)
 
     def _count(self, caller: Caller, name: str, key: str, decided: End | Limited) -> None:
         if not isinstance(decided, AtRest):
@@ -239,8 +243,11 @@ class Service:
             ended.cancel()
             waiting.cancel()
 
+    async def _found(self, tenant: str, intent: UUID) -> dict[str, Any] | None:
+        return await self._store.run(lambda connection: ledger.intent(connection, tenant, intent), tenant)
+
     async def _cancelled_by_another(self, tenant: str, intent: UUID) -> dict[str, Any] | None:
-        found = await self._store.run(lambda connection: ledger.intent(connection, tenant, intent))
+        found = await self._found(tenant, intent)
         if found is None or found["outcome"] == "cancelled":
             return found and _cancelled(intent)
         stands = found["outcome"] or found["step"] or found["state"]

@@ -5,7 +5,7 @@ pytest tests/serving/measure_heavy.py -s       # IDEM_SECONDS=10 for each shape,
 For each shape: how late a heartbeat of 1 ms on the API's loop was, the longest callback of that loop by its CPU time,
 and what `GET /readyz` took meanwhile. On a machine that does something else too, only the CPU time says something. Then
 what a replay takes on a kept connection, against the first request of a connection. The clients are a process of their
-own, which has begun before the heart beats: to start a process takes the loop 30 ms.
+own, which has begun before the heart beats: to start a process took the loop 7 to 30 ms of CPU.
 Figures for reading, on a machine that does nothing else; no test asserts them.
 """
 

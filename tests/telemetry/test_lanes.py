@@ -68,7 +68,7 @@ async def test_status_shows_rate_breaker_and_what_to_type_next(desk: Desk) -> No
     (row,) = [each for each in found["lanes"] if each["provider"] == "keyed"]
     assert row["breakers_open"] == 1
     text = (await desk.cli("status")).out
-    for words in ("open in 1 workers", "next  idem doctor", "idem unknowns list"):
+    for words in ("open in 1 worker", "next  idem doctor", "idem unknowns list"):
         assert words in text, text
     await worker.close()
 

@@ -129,7 +129,7 @@ async def serve_until(
     gc.freeze()
     nudge = Nudge(database.address)
     events = endpoint.routes(database, catalogue, found.settings.webhooks)
-    api = Api(database, catalogue, settings, nudge=nudge, more=events)
+    api = Api(database, catalogue, settings, nudge=nudge, more=events, reserved=reserved)
     life, done = Life("api"), asyncio.Event()
 
     async def drained() -> None:

@@ -39,6 +39,8 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 class Api:
     """One process of the HTTP API over a pool of connections; `more` are routes of others, as the webhooks'.
 
+    `reserved` descriptors belong to others of this process.
+
     `app` is the ASGI application. It answers without the database too, with 503; `run` serves those who wait, and
     counts what tenants use.
     """
@@ -51,6 +53,7 @@ class Api:
         *,
         nudge: Nudge | None = None,
         more: Sequence[BaseRoute] = (),
+        reserved: int = 0,
     ) -> None:
         self._store = Store(database, settings.timeout)
         self._waiters = Waiters(database, settings.poll)
@@ -59,7 +62,7 @@ class Api:
         self._document = encoded(openapi.document(catalogue, settings))
         callers = Callers(database, settings.token_cache)
         # Half of the connections: a request that waits holds one.
-        under_way = UnderWay(descriptors.room(settings.pool) // 2)
+        under_way = UnderWay(descriptors.room(settings.pool + reserved) // 2)
         self._service = service = Service(
             catalogue, settings, self._store, callers, self._limits, self._waiters, under_way, nudge
         )

@@ -16,10 +16,11 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from idem.outbox import daemon_events, telemetry
+from idem.outbox import clock, daemon_events, telemetry
 from idem.outbox.backoff import backoff
 from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.fleet import Census
+from idem.outbox.process.database_clock import DatabaseClock
 from idem.outbox.process.pass_times import PassTimes
 from idem.outbox.recovery.memory import Beat
 
@@ -41,7 +42,8 @@ _life = os.environ.pop(LIFE, None)
 BEAT = """
 INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens, last_pass)
 VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s,
-        jsonb_build_object('breakers', %(breakers)s::text[], 'overdue', %(late)s::jsonb))
+        jsonb_build_object('breakers', %(breakers)s::text[], 'overdue', %(late)s::jsonb,
+                           'clock', %(clock)s::jsonb))
     ON CONFLICT (id) DO UPDATE SET beats = d.beats + 1, seen_at = statement_timestamp(), tokens = excluded.tokens,
        last_pass = excluded.last_pass,
        passed_at = CASE WHEN %(passed)s THEN statement_timestamp() - make_interval(secs => %(overdue)s)
@@ -85,12 +87,14 @@ class Life:
         """The lanes whose breaker is open in this process, as provider/account."""
         self.census = Census()
         self.passes = PassTimes(kind)
+        self._clock = DatabaseClock()
         self._misses = 0
         self._told = False
 
     async def beat(self, connection: AsyncConnection[Any]) -> Beat:
         """One sign of life. Once it has committed, all of the log that it names is on disk."""
         cursor = connection.cursor(row_factory=class_row(Beat))
+        sent = clock.boottime()
         await cursor.execute(
             BEAT,
             {
@@ -101,12 +105,16 @@ class Life:
                 "tokens": list(self.tokens()),
                 "breakers": list(self.breakers()),
                 "late": Jsonb(self.passes.record()),
+                "clock": Jsonb(self._clock.record(sent)),
                 "passed": self.passes.any_made,
                 "overdue": self.passes.overdue,
             },
         )
         beat = await cursor.fetchone()
         assert beat is not None
+        jumped = self._clock.seen(beat.at, sent, clock.boottime())
+        if jumped is not None:
+            daemon_events.database_clock_jumped(self.kind, jumped)
         return beat
 
     async def run(self, database: Database, stop: asyncio.Event) -> None:

@@ -156,6 +156,17 @@ def rows_doubted(unknown: int, left: int, left_for: float | None, open: int, wai
     log.error("rows_doubted", rows_now_unknown=unknown, rows_left=left, rows_open=open, rows_waiting=waiting, **more)
 
 
+CLOCK_JUMPED = (
+    "leases, due times and the providers' memories are counted by this clock: make it right, and let NTP slew it; if "
+    "the server's machine was put back to a snapshot, stop the daemons and run `idem recover --lost` (docs/databases.md)"
+)
+
+
+def database_clock_jumped(daemon: str, seconds: float) -> None:
+    """The database's clock went forward, or back, by so much more than this machine's."""
+    log.warning("database_clock_jumped", daemon=daemon, seconds=round(seconds, 1), do=CLOCK_JUMPED)
+
+
 def metrics_unreadable(files: list[str]) -> None:
     """What a process that has ended had counted is lost: it was killed in the middle of a write, or the disk is bad."""
     if files:

@@ -38,6 +38,28 @@ async def clocks(examination: Examination) -> list[Finding]:
     return [ok("clock", what)]
 
 
+# The largest jump that a daemon tells of in its sign of life.
+JUMPED = """
+SELECT d.id, (d.last_pass -> 'clock' ->> 'jumped')::float8 AS jumped, d.last_pass -> 'clock' ->> 'at' AS at
+  FROM idem.daemons d WHERE d.last_pass -> 'clock' ->> 'jumped' IS NOT NULL
+ ORDER BY abs((d.last_pass -> 'clock' ->> 'jumped')::float8) DESC LIMIT 1
+"""
+
+
+async def clock_jumped(examination: Examination) -> list[Finding]:
+    """Whether a daemon has seen the database's clock jump in the last day."""
+    return [
+        warning(
+            "clock",
+            f"the database's clock jumped {'forward' if each['jumped'] > 0 else 'back'} by {abs(each['jumped']):.0f} s "
+            f"(seen by {each['id']}, which read {each['at']} then)",
+            "Let NTP slew the clock of the database's machine, and never step it while idem runs. If that machine was "
+            "put back to a snapshot, stop the daemons and run `idem recover --lost --reason …` (docs/databases.md)",
+        )
+        for each in await examination.all(JUMPED)
+    ]
+
+
 async def clock_went_back(examination: Examination) -> list[Finding]:
     """Whether the database's clock is behind what it has itself written."""
     ahead = (await examination.one(AHEAD))["ahead"]

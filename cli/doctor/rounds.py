@@ -58,6 +58,7 @@ CHECKS = (
     Check("recovery", schema.recovery),
     Check("rights", rights.rights),
     Check("clock", clocks.clock_went_back),
+    Check("clock", clocks.clock_jumped),
     Check("vacuum", vacuum.vacuum),
     Check("snapshot", vacuum.snapshots, "database"),
     Check("locks", locks.locks),

@@ -117,6 +117,13 @@ async def test_a_clock_that_differs_is_found(
     assert abs(Ahead.now(UTC) - datetime.now(UTC)) > timedelta(seconds=1)
 
 
+async def test_a_jump_of_the_database_clock_is_shown(desk: Desk, doctor: Doctor) -> None:
+    run = 'UPDATE idem.daemons SET last_pass = \'{"clock": {"jumped": -40.5, "at": "2030-01-01T00:00:00+00:00"}}\''
+    await desk.spine.all(f"{run} WHERE kind = 'worker' RETURNING id")
+    (found,) = [each for each in await doctor("clock") if each["level"] == "warning"]
+    assert "back by 40 s" in found["what"] and "worker-1" in found["what"] and "--lost" in found["do"]
+
+
 async def test_a_database_clock_that_went_back_is_found(desk: Desk, doctor: Doctor) -> None:
     assert [each["level"] for each in await doctor("clock")] == ["ok"]
     await desk.spine.all("UPDATE idem.daemons SET seen_at = now() + interval '1 hour' RETURNING 1")

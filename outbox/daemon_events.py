@@ -158,7 +158,7 @@ def rows_doubted(unknown: int, left: int, left_for: float | None, open: int, wai
 
 CLOCK_JUMPED = (
     "leases, due times and the providers' memories are counted by this clock: make it right, and let NTP slew it; if "
-    "the server's machine was put back to a snapshot, stop the daemons and run `idem recover --lost` (docs/databases.md)"
+    "the server's machine was put back to a snapshot, stop daemons and run `idem recover --lost` (docs/databases.md)"
 )
 
 

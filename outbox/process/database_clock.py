@@ -1,4 +1,4 @@
-"""Whether the database's clock has jumped: each sign of life compares it with a clock of this machine that never does."""
+"""Whether the clock of the database has jumped: each sign of life compares it with a clock here that never does."""
 
 from __future__ import annotations
 

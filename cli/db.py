@@ -43,7 +43,7 @@ def upgrade(
     from idem.migrations import runner
 
     address, (environment, said) = opening.address(config), opening.environment(config)
-    there = _found(address)
+    there = _found(address, owner=True)
     if there["environment"] is None and not said:
         raise ConfigError(
             f"environment: nothing names it, and this database is new ({opening.named(address)}): it would keep "
@@ -192,7 +192,7 @@ def grant(
         typer.echo("\n".join(f"{statement};" for statement in wanted))
         return
     address = opening.address(config)
-    found = _up_to_date(address)
+    found = _up_to_date(address, owner=True)
     say(f"environment {found['environment']}, database {opening.named(address)}")
     done = runner.grant(address.url, role, kind.value, tenants)
     if as_data:
@@ -208,15 +208,18 @@ def _show(found: dict[str, Any], *, as_data: bool) -> None:
         fields([(name.replace("_", " "), "none" if value is None else value) for name, value in found.items()])
 
 
-def _found(address: Address) -> dict[str, Any]:
+def _found(address: Address, *, owner: bool = False) -> dict[str, Any]:
+    """Where the database stands. An `owner`'s command looks whose the schema is before it reads from it."""
     from sqlalchemy import text
 
-    from idem.migrations import runner
+    from idem.migrations import ownership, runner
     from idem.outbox.connecting import hindrances
 
     with runner.engine(address.url).connect() as connection:
         if wrong := hindrances.hindrances(hindrances.Found(*connection.execute(text(hindrances.HINDRANCES)).one())):
             raise ConfigError(*map(str, wrong))
+        if owner:
+            ownership.refuse_others(connection)
         schema = runner.schema(connection)
         environment = None
         if schema.current is not None:
@@ -235,8 +238,8 @@ def require_schema(config: Path | None) -> None:
     _up_to_date(opening.address(config))
 
 
-def _up_to_date(address: Address) -> dict[str, Any]:
-    found = _found(address)
+def _up_to_date(address: Address, *, owner: bool = False) -> dict[str, Any]:
+    found = _found(address, owner=owner)
     if not found["up_to_date"]:
         raise Refusal(
             f"the schema of this database is at {found['revision'] or 'nothing'}, this program wants {found['head']}: "

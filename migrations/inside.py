@@ -13,7 +13,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from idem.migrations.runner import MINIMUM_SERVER, REGISTER, MigrationError
+from idem.migrations import ownership
+from idem.migrations.runner import MINIMUM_SERVER, REGISTER, VERSIONS, MigrationError
 from idem.migrations.statements import Revision, revisions
 from idem.migrations.taking_turns import UPGRADE_LOCK, block, holders
 
@@ -67,10 +68,6 @@ IDEM_FIRST = (
     "among idem's. A role of the name idem does that, by its default search_path: use another role, or run "
     "ALTER ROLE idem SET search_path = public"
 )
-VERSIONS = """
-CREATE TABLE idem.alembic_version (
-    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
-"""
 
 
 def _upgrade(connection: Connection, environment: str | None, lock_timeout: float) -> None:
@@ -86,6 +83,7 @@ def _upgrade(connection: Connection, environment: str | None, lock_timeout: floa
                 raise MigrationError(IDEM_FIRST)
             path = connection.scalar(PATH)
             connection.execute(SET_PATH, {"value": OURS})
+            ownership.refuse_others(connection)
             if not found.has_versions:
                 connection.execute(text(VERSIONS))
             known = revisions()
@@ -107,6 +105,7 @@ def _upgrade(connection: Connection, environment: str | None, lock_timeout: floa
                 there = connection.scalar(ENVIRONMENT)
                 if there != environment:
                     raise MigrationError(_wrong_database(str(there), environment))
+            ownership.refuse_others(connection)
             connection.execute(SET_PATH, {"value": path})
     except DBAPIError as error:
         if _state(error) in LOCK_TIMEOUTS:
@@ -163,7 +162,7 @@ def script(environment: str, lock_timeout: float = 5.0) -> str:
     name = environment.replace("'", "''")
     wrong = _wrong_database("%", environment.replace("%", "%%")).replace("'", "''")
     parts = [
-        f"""DO $idem$ DECLARE holder text; BEGIN
+        f"""DO $idem$ DECLARE holder text; others text; BEGIN
     PERFORM set_config('idem.lock_timeout', current_setting('lock_timeout'), true);
     PERFORM set_config('lock_timeout', '{_milliseconds(lock_timeout)}', true);
 {block(lock_timeout)}
@@ -173,14 +172,17 @@ def script(environment: str, lock_timeout: float = 5.0) -> str:
     IF current_schema() = 'idem' THEN
         RAISE EXCEPTION '{IDEM_FIRST.replace("'", "''")}';
     END IF;
+    PERFORM set_config('idem.search_path', current_setting('search_path'), true);
+    PERFORM set_config('search_path', '{OURS}', true);
+{ownership.block()}
     IF to_regclass('idem.alembic_version') IS NULL THEN
         {VERSIONS.strip()};
     END IF;
-    PERFORM set_config('idem.search_path', current_setting('search_path'), true);
 END $idem$;
 SELECT pg_catalog.set_config('search_path', '{OURS}', true);""",
         *map(_if_next, revisions()),
         REGISTER.strip().replace(":environment", f"'{name}'") + ";",
+        ownership.script(),
         f"""DO $idem$ DECLARE there text := (SELECT environment FROM idem.installation); BEGIN
     IF there <> '{name}' THEN
         RAISE EXCEPTION '{wrong}', there;

@@ -11,28 +11,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.pool import NullPool
 
-from idem.migrations import grants
+from idem.migrations import grants, ownership
+from idem.migrations.ownership import refuse_others
+from idem.migrations.sessions import SETTINGS as SETTINGS
+from idem.migrations.sessions import TURN
+from idem.migrations.sessions import MigrationError as MigrationError
+from idem.migrations.sessions import engine as engine
 from idem.migrations.taking_turns import UPGRADE_LOCK, holders
 
 MINIMUM_SERVER = 140000
-TURN: Final = 60.0
-"""Seconds for which a starter waits for the upgrade before it."""
-
-
-class MigrationError(RuntimeError):
-    """The schema cannot be brought up to date; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +44,6 @@ class Schema:
         return self.current == self.head
 
 
-SETTINGS: Final = {
-    "default_transaction_isolation": "read committed",
-    "timezone": "UTC",
-    "datestyle": "ISO, MDY",
-    "intervalstyle": "postgres",
-    "bytea_output": "hex",
-    "standard_conforming_strings": "on",
-    "array_nulls": "on",
-    "transform_null_equals": "off",
-    "row_security": "off",
-    "search_path": "pg_catalog, pg_temp",
-    "statement_timeout": "0",
-    # No wait for another session is without an end; an upgrade sets its own for the strong locks.
-    "lock_timeout": f"{int(TURN * 1000)}",
-    "idle_in_transaction_session_timeout": "0",
-    "transaction_timeout": "0",
-}
-"""What a session asks for, whatever the database and the role say: an index of a large table takes its time."""
-
-ASK = """
-SELECT set_config(s.name, s.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS s (name, value)
- WHERE current_setting(s.name, true) IS NOT NULL
-"""
-
 ENCODING: Final = "UTF8"
 
 
@@ -79,47 +52,6 @@ def _config(connection: Connection | None = None, output: io.StringIO | None = N
     config.set_main_option("script_location", str(Path(__file__).parent))
     config.attributes["connection"] = connection
     return config
-
-
-def engine(url: str) -> Engine:
-    """A SQLAlchemy engine over psycopg for a `postgresql://` URL, without a pool; its sessions have `SETTINGS`."""
-
-    def connect() -> psycopg.Connection[Any]:
-        connection = _opened(url)
-        try:
-            _refuse_pooler(connection, url)
-            connection.execute(ASK, {"names": list(SETTINGS), "values": list(SETTINGS.values())})
-        except BaseException:
-            connection.close()
-            raise
-        connection.autocommit = False
-        return connection
-
-    return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
-
-
-def _opened(url: str) -> psycopg.Connection[Any]:
-    # libpq reads the URL, several hosts too.
-    return psycopg.connect(
-        url, autocommit=True, client_encoding="UTF8", application_name="idem db", prepare_threshold=None
-    )
-
-
-BACKEND = "SELECT pg_backend_pid()"
-
-
-def _refuse_pooler(connection: psycopg.Connection[Any], url: str) -> None:
-    """Raises MigrationError, with nothing set, where consecutive statements of a session run on different servers."""
-    before = connection.execute(BACKEND).fetchone()
-    if before == (connection.info.backend_pid,):
-        return
-    with _opened(url) as other, other.transaction():
-        # A pooler in transaction mode gives it the server that we had, and us another one.
-        if other.execute(BACKEND).fetchone() == before or connection.execute(BACKEND).fetchone() != before:
-            raise MigrationError(
-                "a pooler in transaction mode stands before the database, and a migration needs a session of its own: "
-                "give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)"
-            )
 
 
 def head() -> str:
@@ -145,7 +77,9 @@ def offline_sql(environment: str = "development") -> str:
     register = REGISTER.strip().replace(":environment", f"'{named}'")
     # What other roles may create in `public` is found by no statement of it.
     path = f"SET search_path = {SETTINGS['search_path']};"
-    return f"{path}\nCREATE SCHEMA IF NOT EXISTS idem;\n{output.getvalue()}\n{register};\nRESET search_path;\n"
+    whose = ownership.script()
+    made = f"CREATE SCHEMA IF NOT EXISTS idem;\n{whose}\n{output.getvalue()}\n{whose}"
+    return f"{path}\n{made}\n{register};\nRESET search_path;\n"
 
 
 def upgrade(
@@ -201,14 +135,20 @@ def _upgrade(
             f"the encoding of this database is {encoding}, and idem needs {ENCODING}, because clients and providers "
             f"may write every character: create one with ENCODING '{ENCODING}' TEMPLATE template0"
         )
+    refuse_others(connection)
     _take_turn(connection, turn)
     try:
         _wait_at_most(connection, lock_timeout)
+        refuse_others(connection)
         # IF NOT EXISTS asks for the right to create schemas even where there is nothing to create.
         if connection.scalar(text("SELECT to_regnamespace('idem')")) is None:
             connection.execute(text("CREATE SCHEMA idem"))
+        # Made here, because Alembic takes one that is there by then, and another role may have made it meanwhile.
+        if connection.scalar(text("SELECT to_regclass('idem.alembic_version')")) is None:
+            connection.execute(text(VERSIONS))
         command.upgrade(_config(connection), "head")
         _register(connection, environment, evidence_retention)
+        refuse_others(connection)
         connection.commit()
         return schema(connection)
     finally:
@@ -234,6 +174,11 @@ def _wait_at_most(connection: Connection, seconds: float) -> None:
     milliseconds = f"{max(1, int(seconds * 1000))}ms"
     connection.execute(text("SELECT set_config('lock_timeout', :ms, true)"), {"ms": milliseconds})
 
+
+VERSIONS = """
+CREATE TABLE idem.alembic_version (
+    version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
+"""
 
 REGISTER = """
 INSERT INTO idem.installation (environment, secret, system_identifier, timeline, database_name, database_oid,
@@ -277,6 +222,7 @@ def grant(url: str, role: str, kind: grants.Kind, tenants: Sequence[str] = ()) -
                     f"role {role!r} got no rights: only {found.owner}, the owner of schema idem, may give them, "
                     f"and this is {found.us}"
                 )
+            refuse_others(connection)
             for statement in given:
                 connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
         return given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.migrations.ownership import OF_ANOTHER_OWNER
 
 MISSING = """
 SELECT m.kind, m.relation, m.name FROM (
@@ -51,7 +52,18 @@ SELECT 'foreign key', t.relname, n.conname, true
 
 
 async def objects(examination: Examination) -> list[Finding]:
-    """Whether everything that the upgrade made is there, valid and switched on."""
+    """Whether everything that the upgrade made is there, valid, switched on, and in one role's hands."""
+    # First: what another role has put there is not asked anything.
+    if (others := (await examination.one(OF_ANOTHER_OWNER))["others"]) is not None:
+        return [
+            error(
+                "objects",
+                f"other roles than the schema's owner have these in the schema idem: {others}; they can change what "
+                "idem does, and what runs as its users",
+                "Find out who made them. Then, as a superuser: DROP what is not idem's, ALTER … OWNER TO the schema's "
+                "owner for what is, and REVOKE CREATE ON SCHEMA idem FROM who may create there",
+            )
+        ]
     findings = [_missing(each) for each in await examination.all(MISSING)]
     findings += [_wrong(each) for each in await examination.all(WRONG)]
     made = (await examination.one("SELECT jsonb_array_length(idem.inventory()) AS made"))["made"]

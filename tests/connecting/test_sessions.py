@@ -130,8 +130,8 @@ def test_no_connection_is_opened_elsewhere() -> None:
         ("outbox/handlers/seat.py", "create_engine"),
         ("outbox/handlers/seat.py", "create_async_engine"),
         # It imports nothing of idem.outbox, and has settings of its own.
-        ("migrations/runner.py", "psycopg.connect"),
-        ("migrations/runner.py", "create_engine"),
+        ("migrations/sessions.py", "psycopg.connect"),
+        ("migrations/sessions.py", "create_engine"),
         # A client of the demo is an application.
         ("cli/demo/clients.py", "create_async_engine"),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import psycopg
 import pytest
 from doctor.conftest import Doctor
@@ -92,3 +94,29 @@ async def test_the_inventory_is_what_the_upgrade_made(desk: Desk) -> None:
                        AND proname <> 'inventory')
         """).fetchone()
     assert row is not None and row[0::2] == row[1::2], row
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "ALTER TABLE idem.evidence OWNER TO {role}",
+        "ALTER FUNCTION idem.uuid7() OWNER TO {role}",
+        "ALTER TYPE idem.decision OWNER TO {role}",
+        "ALTER SCHEMA idem OWNER TO {role}",
+        "GRANT CREATE ON SCHEMA idem TO {role}",
+    ],
+)
+async def test_what_another_role_owns_in_the_schema_is_an_error(desk: Desk, doctor: Doctor, taken: str) -> None:
+    role = f"idem_stranger_{os.getpid()}"
+    with psycopg.connect(desk.spine.url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} NOSUPERUSER")
+        try:
+            connection.execute(taken.replace("{role}", role))  # type: ignore[call-overload]
+            (found,) = await doctor("objects")
+            # A superuser may act as each role: what it has made in another's schema gives that role nothing more.
+            wanted = "ok" if taken.startswith("ALTER SCHEMA") else "error"
+            assert found["level"] == wanted and (wanted == "ok" or f"({role})" in found["what"]), found
+        finally:
+            connection.execute(f"REASSIGN OWNED BY {role} TO current_user")
+            connection.execute(f"DROP OWNED BY {role}")
+            connection.execute(f"DROP ROLE {role}")

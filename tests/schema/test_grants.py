@@ -240,7 +240,7 @@ def test_the_command_explains_mistakes(installed: Installed, seller: str) -> Non
     for arguments, url, words in (
         ((seller, "--as", "sql"), owner, ("--tenant", "'*'")),
         (("nobody at all", "--as", "daemon"), owner, ("does not exist", 'CREATE ROLE "nobody at all"')),
-        ((seller, "--as", "daemon"), installed.url("daemon"), ("got no rights", "only " + installed.owner)),
+        ((seller, "--as", "daemon"), installed.url("daemon"), ("in the hands", f"the schema ({installed.owner})")),
         ((seller, "--as", "sql", "--tenant", ""), owner, ("must not be empty",)),
     ):
         code, _, said = idem(*arguments, url=url)

@@ -1,0 +1,82 @@
+"""Sessions of `idem db`: each has the settings that a migration needs, whatever the database and the role say."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.pool import NullPool
+
+TURN: Final = 60.0
+"""Seconds for which a starter waits for the upgrade before it."""
+
+
+class MigrationError(RuntimeError):
+    """The schema cannot be brought up to date; the text says why and what to do."""
+
+
+SETTINGS: Final = {
+    "default_transaction_isolation": "read committed",
+    "timezone": "UTC",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
+    "array_nulls": "on",
+    "transform_null_equals": "off",
+    "row_security": "off",
+    "search_path": "pg_catalog, pg_temp",
+    "statement_timeout": "0",
+    # No wait for another session is without an end; an upgrade sets its own for the strong locks.
+    "lock_timeout": f"{int(TURN * 1000)}",
+    "idle_in_transaction_session_timeout": "0",
+    "transaction_timeout": "0",
+}
+"""What a session asks for, whatever the database and the role say: an index of a large table takes its time."""
+
+ASK = """
+SELECT set_config(s.name, s.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS s (name, value)
+ WHERE current_setting(s.name, true) IS NOT NULL
+"""
+
+
+def engine(url: str) -> Engine:
+    """A SQLAlchemy engine over psycopg for a `postgresql://` URL, without a pool; its sessions have `SETTINGS`."""
+
+    def connect() -> psycopg.Connection[Any]:
+        connection = _opened(url)
+        try:
+            _refuse_pooler(connection, url)
+            connection.execute(ASK, {"names": list(SETTINGS), "values": list(SETTINGS.values())})
+        except BaseException:
+            connection.close()
+            raise
+        connection.autocommit = False
+        return connection
+
+    return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
+
+
+def _opened(url: str) -> psycopg.Connection[Any]:
+    # libpq reads the URL, several hosts too.
+    return psycopg.connect(
+        url, autocommit=True, client_encoding="UTF8", application_name="idem db", prepare_threshold=None
+    )
+
+
+BACKEND = "SELECT pg_backend_pid()"
+
+
+def _refuse_pooler(connection: psycopg.Connection[Any], url: str) -> None:
+    """Raises MigrationError, with nothing set, where consecutive statements of a session run on different servers."""
+    before = connection.execute(BACKEND).fetchone()
+    if before == (connection.info.backend_pid,):
+        return
+    with _opened(url) as other, other.transaction():
+        # A pooler in transaction mode gives it the server that we had, and us another one.
+        if other.execute(BACKEND).fetchone() == before or connection.execute(BACKEND).fetchone() != before:
+            raise MigrationError(
+                "a pooler in transaction mode stands before the database, and a migration needs a session of its own: "
+                "give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)"
+            )

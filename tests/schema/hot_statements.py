@@ -201,7 +201,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "unfrozen.WAITS": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                             "origins": ["https://bank.test"]},
         "rendering.FREEZE": {"frozen": json.dumps(frozen)},
-        "taking.OWN_ROW": {"intent": old[0]}, "taking.SENT": {"id": row, "at": LONG_AGO},
+        "taking.OWN_ROW": {"intent": old[0]}, "taking.SENT": {"id": row, "at": LONG_AGO, "known": "key"},
         "taking.COMPARED": {"numbers": [1, 2], "tenants": ["t1", "t2"], "operations": ["pay", "pay"],
                             "keys": ["k1", "k2"], "providers": ["p0", "p0"], "accounts": ["a0", "a0"],
                             "provider_keys": [uuid4(), uuid4()]},

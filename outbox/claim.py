@@ -17,6 +17,7 @@ from idem.outbox.database import AWAY, REFUSED, Database, records
 from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
 from idem.outbox.recovery.doubts import C_IS_LISTED, O_IS_LISTED
+from idem.outbox.recovery.memory import WENT_BACK
 from idem.outbox.recovery.window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT
 from idem.outbox.states import KeyState, OutboxStatus
 from idem.outbox.turns import WIDTH, Turns
@@ -62,7 +63,8 @@ CLAIMABLE = f"""
 # is for `visited` tenants alone that hold no call: none of this process, and none of the fleet where that is limited.
 CLAIM = f"""
 WITH RECURSIVE room AS MATERIALIZED (
-    SELECT CASE WHEN NOT EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
+    SELECT CASE WHEN {WENT_BACK} THEN 0
+                WHEN NOT EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
                   OR EXISTS (SELECT FROM idem.lanes l
                               WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '') AND l.paused) THEN 0
                 WHEN %(exact)s
@@ -162,6 +164,7 @@ async def claim(
     turns: Turns | None = None,
     keep: int = 0,
     spare: bool = False,
+    beats: int = 0,
 ) -> list[Claimed]:
     """Claim up to `limit` due rows of a lane for `lease` seconds.
 
@@ -169,11 +172,14 @@ async def claim(
 
     `now` is the boot-time clock read before the statement was sent, so that this process never believes in its
     lease for longer than the database does. `turns` is moved on; without it, what has waited longest comes first.
+    `beats`: signs of life of this `holder` that the database has committed: where it has forgotten one it went back to
+    an earlier moment, and nothing is claimed until that is noticed.
     """
     turns = turns or Turns()
     parameters = {
         "token": token,
         "holder": holder,
+        "beats": beats,
         "lease": lease,
         "limit": limit,
         "provider": lane.provider,

@@ -88,6 +88,8 @@ class Life:
         self.census = Census()
         self.passes = PassTimes(kind)
         self._clock = DatabaseClock()
+        self.beats = 0
+        """Signs of life that the database is known to have committed. Nothing is claimed from one that has fewer."""
         self._misses = 0
         self._told = False
 
@@ -126,7 +128,10 @@ class Life:
         while not stop.is_set():
             try:
                 async with database.connection() as connection:
-                    await database.beaten(connection, await self.beat(connection))
+                    beat = await self.beat(connection)
+                    await database.beaten(connection, beat)
+                    # Only now: a database that went back has its doubts listed first.
+                    self.beats = beat.number
                     self._beaten()
                     await self.census.take(connection)
             except (*AWAY, *REFUSED) as error:

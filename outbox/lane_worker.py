@@ -218,6 +218,7 @@ class LaneWorker:
                     self.name,
                     token=token,
                     holder=desk.life.id,
+                    beats=desk.life.beats,
                     lease=desk.settings.lease,
                     limit=limit,
                     now=now,

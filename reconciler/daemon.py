@@ -100,6 +100,7 @@ class LaneReconciler:
                     self.lane.provider.contract,
                     token=token,
                     holder=desk.life.id,
+                    beats=desk.life.beats,
                     lease=desk.settings.lease,
                     limit=limit,
                     now=clock.boottime(),

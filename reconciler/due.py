@@ -19,6 +19,7 @@ from idem.outbox.database import records
 from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
 from idem.outbox.recovery.doubts import C_IS_LISTED
+from idem.outbox.recovery.memory import WENT_BACK
 from idem.reconciler import taken
 from idem.reconciler.taken import Taken
 
@@ -32,7 +33,7 @@ WITH pause AS MATERIALIZED (
     SELECT coalesce(bool_or(l.paused), false) AS calls, coalesce(bool_or(l.looks_paused), false) AS looks
       FROM idem.lanes l WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '')
 ), room AS MATERIALIZED (
-    SELECT CASE WHEN p.calls AND p.looks THEN 0
+    SELECT CASE WHEN p.calls AND p.looks OR {WENT_BACK} THEN 0
                 WHEN %(exact)s
                 THEN idem.lane_turn(%(provider)s, %(account)s, %(concurrency)s::integer, %(asking)s::integer, true,
                                     %(limit)s::integer)
@@ -133,13 +134,14 @@ async def take(
     limit: int,
     now: float,
     replay_first: bool = True,
+    beats: int = 0,
 ) -> list[Taken]:
     """Take up to `limit` due rows of a lane for `lease` seconds, the longest due first.
 
     The retention guard stands in the statement: a replay is allowed only while the provider is sure to remember the
     key, by what it promised at accept and by what it promises now, less the margin (hazard 7), and never under a key
     that is burned (hazard 10). `replay_first`: the contract begins with it, so that the take is its attempt. `now` is
-    the boot-time clock read before the statement was sent.
+    the boot-time clock read before the statement was sent. `beats` as in `claim`.
     """
     parameters = {
         "provider": lane.provider,
@@ -151,6 +153,7 @@ async def take(
         "limit": limit,
         "token": token,
         "holder": holder,
+        "beats": beats,
         "lease": lease,
         "replays": contract.replays,
         "first": replay_first,

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+# Part of a condition: the database has forgotten a sign of life of the daemon that asks, or all of them.
+WENT_BACK = """%(beats)s > 0 AND NOT EXISTS (SELECT FROM idem.daemons d
+                                                WHERE d.id = %(holder)s AND d.beats >= %(beats)s)"""
+
 SHORTEST: Final = timedelta(hours=1)
 """A daemon's row is kept for at least so long after its last sign of life: an absence says nothing later."""
 

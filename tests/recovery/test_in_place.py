@@ -1,0 +1,68 @@
+"""A database that goes back under connections that stay: nothing is claimed before the next sign of life notices it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from fix_spine import Spine
+from settling import shop
+
+from idem.outbox import claim, clock
+from idem.outbox.daemon import Life
+from idem.outbox.lane_names import lane_names
+from idem.outbox.worker import Worker
+from idem.reconciler import due
+
+
+async def held(spine: Spine, kind: str, beats: int, holder: str) -> list[Any]:
+    """What a worker or a reconciler takes that knows of so many signs of life."""
+    name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
+    contract = spine.catalogue.providers["keyed"].contract
+    async with spine.database.connection() as connection:
+        if kind == "worker":
+            return await claim.claim(
+                connection, name, token=uuid4(), holder=holder, lease=30, limit=5, now=clock.boottime(), beats=beats
+            )
+        return await due.take(
+            connection, name, contract, token=uuid4(), holder=holder, lease=30, limit=5, now=clock.boottime(),
+            beats=beats,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["worker", "reconciler"])
+@pytest.mark.parametrize("went_back", ["fewer signs of life", "no row"])
+async def test_nothing_is_taken_where_a_sign_of_life_is_missing(spine: Spine, kind: str, went_back: str) -> None:
+    spine.accepted()
+    if kind == "reconciler":
+        spine.bank.script(None, ["act_then_drop"])
+        await spine.work()
+        await spine.advance(10)
+    life = Life(kind)
+    async with spine.database.connection() as connection:
+        for _ in range(3):
+            beat = await life.beat(connection)
+        if went_back == "no row":
+            await connection.execute("DELETE FROM idem.daemons WHERE id = %s", [life.id])
+        else:
+            await connection.execute("UPDATE idem.daemons SET beats = 2 WHERE id = %s", [life.id])
+    assert beat.number == 3
+    assert await held(spine, kind, 3, life.id) == []
+    assert len(await held(spine, kind, 0 if went_back == "no row" else 2, life.id)) == 1
+
+
+async def test_a_worker_asks_with_the_signs_of_life_that_it_knows(spine: Spine) -> None:
+    spine.accepted()
+    one = Worker(spine.database, spine.catalogue, spine.settings)
+    async with spine.database.connection() as connection:
+        beat = await one.life.beat(connection)
+        one.life.beats = beat.number
+        await connection.execute("DELETE FROM idem.daemons")
+    try:
+        assert (await one.run_once()).claimed == 0
+        assert shop.sends(spine) == []
+        one.life.beats = 0
+        assert (await one.run_once()).claimed == 1
+    finally:
+        await one.close()

@@ -94,6 +94,7 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "complete",
         "decide",
         "begin_inline",
+        "accept_under_key",
         "uuid7",
         "why_not_an_answer",
         "refuse_answer",

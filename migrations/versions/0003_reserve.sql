@@ -184,6 +184,24 @@ BEGIN
                   'SAVEPOINT that was rolled back has taken its reservation with it.';
 END $$;
 
+-- Two intents under one provider key would be settled by one payment. The key of a new call is derived from its own
+-- scope, so nobody can name the key of another one's call.
+CREATE FUNCTION idem.refuse_other_key(p_tenant text, p_operation text, p_key text, p_provider_key uuid) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF p_provider_key IS DISTINCT FROM (SELECT idem.provider_key(i.secret, p_tenant, p_operation, p_key, 1, 1)
+                                          FROM idem.installation i) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'outbox', CONSTRAINT = 'provider_key_is_derived',
+            MESSAGE = format('idem: %s is not the provider key of key %L of operation %L', p_provider_key, p_key,
+                             p_operation),
+            DETAIL  = 'Nothing was written.',
+            HINT    = 'Derive it from the secret of this installation, the tenant, the operation and the key. A call '
+                      'that another system has sent under a key of its own is taken over with `idem import`.';
+    END IF;
+END $$;
+REVOKE EXECUTE ON FUNCTION idem.refuse_other_key(text, text, text, uuid) FROM PUBLIC;
+
 -- The second half of accept: intent, outbox row, frozen request and evidence of the key that this transaction reserved.
 CREATE FUNCTION idem.submit(
     p_intent uuid, p_tenant text, p_operation text, p_key text, p_params jsonb, p_label text,
@@ -200,6 +218,7 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM idem.refuse_unreserved(p_operation, p_key);
     END IF;
+    PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
     WITH wanted AS (
         INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params,
                                   wanted_at)

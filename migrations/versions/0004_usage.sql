@@ -49,7 +49,9 @@ END $$;
 
 ALTER FUNCTION idem.accept(
     text, text, text, text, jsonb, text, text, text, text, uuid, text, text, jsonb, bytea, interval, interval, integer,
-    boolean, text, boolean, boolean) RENAME TO accept_uncounted;
+    boolean, text, boolean, boolean) RENAME TO accept_under_key;
+-- `accept_under_key` takes the provider key that its caller names: what the system before has sent a call under. It is
+-- for the import, which only a daemon's role may do. For everybody else the key is the derived one.
 CREATE FUNCTION idem.accept(
     p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
     p_provider text, p_account text, p_origin text, p_provider_key uuid,
@@ -58,11 +60,14 @@ CREATE FUNCTION idem.accept(
     p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false, p_count boolean DEFAULT true
 ) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    d  idem.decision := idem.accept_uncounted(
+    d  idem.decision := idem.accept_under_key(
            p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account, p_origin,
            p_provider_key, p_method, p_path, p_headers, p_body, p_key_ttl, p_patience, p_replay_window, p_marks_start,
            p_traceparent, p_may_create, p_refuse_after_expiry);
 BEGIN
+    IF d.decision = 'accepted' THEN
+        PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
+    END IF;
     IF p_count THEN
         PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
     END IF;

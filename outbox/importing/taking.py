@@ -207,6 +207,19 @@ UPDATE idem.outbox SET first_sent_at = %(at)s, imported_sent_at = %(at)s, import
 """
 
 
+# As `accept.ACCEPT`, but the provider key may be the one that the system before has sent it under. It is not counted.
+TAKE_OVER = f"""
+SELECT {accept.DECIDED}
+  FROM idem.accept_under_key(
+           %(tenant)s::text, %(operation)s::text, %(key)s::text, %(fingerprint)s::text, %(params)s::jsonb,
+           %(label)s::text, %(provider)s::text, %(account)s::text, %(origin)s::text, %(provider_key)s::uuid,
+           %(method)s::text, %(path)s::text, %(headers)s::jsonb, %(body)s::bytea,
+           make_interval(secs => %(key_ttl)s::double precision), make_interval(secs => %(patience)s::double precision),
+           %(replay_window)s::integer, %(marks_start)s::boolean, %(traceparent)s::text,
+           %(may_create)s::boolean, %(refuse_after_expiry)s::boolean) AS d
+"""  # noqa: S608
+
+
 async def _take(
     connection: AsyncConnection[Any], catalogue: Catalogue, item: Item, now: datetime, by: str, reason: str
 ) -> None:
@@ -217,7 +230,7 @@ async def _take(
     if item.shape.state == "in_flight" and item.shape.request is None:
         # What the operation renders now need not be what was sent then: without the bytes nothing is sent again.
         parameters["replay_window"] = 0
-    row = await (await records(connection).execute(accept.pyformat(accept.ACCEPT.text), parameters)).fetchone()
+    row = await (await records(connection).execute(TAKE_OVER, parameters)).fetchone()
     assert row is not None
     decided = accept.decision(row)
     if not isinstance(decided, Accepted):

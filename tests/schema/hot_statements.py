@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
+from schema import shapes
 from schema.backlog import TOKEN
 
 from idem.outbox import accept
@@ -156,7 +157,9 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     }  # fmt: skip
     asked = {
         **LANE, "tenant": "t1", "operation": "pay", "key": "a new key", "fingerprint": "v1:0", "params": "{}",
-        "label": None, "provider_key": uuid4(), "method": "POST", "path": "/", "headers": "{}", "body": b"{}",
+        "label": None,
+        "provider_key": shapes.derived(connection, "t1", "pay", "a new key"),
+        "method": "POST", "path": "/", "headers": "{}", "body": b"{}",
         "key_ttl": 86400.0, "patience": 3600.0, "replay_window": 0, "marks_start": False, "traceparent": None,
         "may_create": True, "refuse_after_expiry": False, "count": False,
     }  # fmt: skip
@@ -201,6 +204,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "unfrozen.WAITS": {"operations": ["pay"], "providers": ["p0"], "accounts": ["a0"],
                             "origins": ["https://bank.test"]},
         "rendering.FREEZE": {"frozen": json.dumps(frozen)},
+        "taking.TAKE_OVER": asked,
         "taking.OWN_ROW": {"intent": old[0]}, "taking.SENT": {"id": row, "at": LONG_AGO, "known": "key"},
         "taking.COMPARED": {"numbers": [1, 2], "tenants": ["t1", "t2"], "operations": ["pay", "pay"],
                             "keys": ["k1", "k2"], "providers": ["p0", "p0"], "accounts": ["a0", "a0"],

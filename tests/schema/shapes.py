@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from idem.outbox import keys
 from idem.outbox.states import KeyState, OutboxStatus
 
 UNTRIGGERED = "SET LOCAL session_replication_role = replica"
@@ -116,6 +117,12 @@ def update(connection: psycopg.Connection[Any], table: str, **columns: Any) -> i
         sql.SQL("UPDATE idem.{} SET {}").format(sql.Identifier(table), sql.SQL(", ").join(assignments))
     )
     return done.rowcount
+
+
+def derived(connection: psycopg.Connection[Any], tenant: str, operation: str, key: str) -> uuid.UUID:
+    """The provider key of a new call, as the library derives it."""
+    (secret,) = connection.execute("SELECT secret FROM idem.installation").fetchone() or (b"",)
+    return keys.provider_key(bytes(secret), tenant, operation, key, 1, 1)
 
 
 def plant(connection: psycopg.Connection[Any], *tables: str, **changes: Mapping[str, Any]) -> None:

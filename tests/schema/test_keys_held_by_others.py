@@ -12,6 +12,7 @@ from fix_spine import Spine
 from producers.application import synced
 from psycopg import sql
 from psycopg.rows import namedtuple_row
+from schema import shapes
 
 Connection = psycopg.Connection[Any]
 SEEN = """
@@ -22,11 +23,11 @@ SELECT (CAST(classid AS bigint) << 32) | CAST(objid AS bigint) FROM pg_locks
 WAYS = {
     "accept": """
         SELECT d.* FROM idem.accept('t', 'pay.keyed', 'k', 'v1:1', '{"amount": 1}', NULL, 'p', 'a', 'https://p.test',
-            gen_random_uuid(), 'POST', '/', '{}', 'body', '72 h', '15 min', 0, false, NULL) AS d""",
+            %(own)s, 'POST', '/', '{}', 'body', '72 h', '15 min', 0, false, NULL) AS d""",
     "reserve": "SELECT d.* FROM idem.reserve('t', 'pay.keyed', 'k', 'v1:1', '72 h', '15 min', false) AS d",
     "begin_inline": """
         SELECT (b.decided).* FROM idem.begin_inline('t', 'pay.keyed', 'k', 'v1:1', '{"amount": 1}', NULL, 'p', 'a',
-            'https://p.test', gen_random_uuid(), 'body', '72 h', '15 min', false, NULL, gen_random_uuid(), 'test',
+            'https://p.test', %(own)s, 'body', '72 h', '15 min', false, NULL, gen_random_uuid(), 'test',
             '1 min') AS b""",
     "sql": """SELECT d.* FROM idem.accept('t', 'pay.keyed', 'k', '{"amount": 1}') AS d""",
 }
@@ -46,7 +47,9 @@ def stranger(spine: Spine, superuser_url: str) -> Iterator[Connection]:
 
 
 def decide(connection: Connection, way: str) -> Any:
-    return connection.cursor(row_factory=namedtuple_row).execute(WAYS[way]).fetchone()  # type: ignore[call-overload]
+    cursor = connection.cursor(row_factory=namedtuple_row)
+    own = shapes.derived(connection, "t", "pay.keyed", "k")
+    return cursor.execute(WAYS[way], {"own": own}).fetchone()  # type: ignore[call-overload]
 
 
 def hold(stranger: Connection, spine: Spine) -> None:

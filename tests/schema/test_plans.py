@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from schema import backlog, explained, hot_statements
+from schema import backlog, explained, hot_statements, shapes
 from schema.databases import Installed, new_database
 
 Connection = psycopg.Connection[Any]
@@ -64,7 +64,7 @@ SELECT relname, seq_scan, coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tabl
 """
 ACCEPT = """
 SELECT d.decision FROM idem.accept(%s, 'pay', %s, 'v1:0', '{"amount": 100}', NULL, %s, %s, 'https://bank.test',
-    gen_random_uuid(), 'POST', '/payments', '{}', '\\x7b7d', interval '1 day', interval '1 hour', 86400, false, NULL
+    %s, 'POST', '/payments', '{}', '\\x7b7d', interval '1 day', interval '1 hour', 86400, false, NULL
 ) AS d
 """
 
@@ -87,7 +87,8 @@ def test_what_accept_does_inside_reads_by_its_keys(
         key = number if number is not None else 1_000_000 + attempt
         connection.execute("SAVEPOINT before")
         lane = (f"p{key % 5}", f"a{key % 2}") if number is not None else ("p0", "a0")
-        assert connection.execute(ACCEPT, (f"t{key % 7}", f"key {key}", *lane)).fetchone() == (decision,)
+        own = shapes.derived(connection, f"t{key % 7}", "pay", f"key {key}")
+        assert connection.execute(ACCEPT, (f"t{key % 7}", f"key {key}", *lane, own)).fetchone() == (decision,)
         if decision == "retrying":
             connection.execute("ROLLBACK TO SAVEPOINT before")
     found = connection.execute(SEEN, [sorted(backlog.HOT)]).fetchall()

@@ -36,7 +36,6 @@ ACCEPT = """
 SELECT d.* FROM idem.accept('t', 'pay', %(key)s, 'v1:1', '{"amount": 1}', NULL, 'p', 'a', 'https://p.test',
     %(provider_key)s, 'POST', '/', '{}', 'body', '72 h', '15 min', 0, false, NULL) AS d
 """
-PROVIDER_KEY = UUID(int=9)
 
 
 def reserve(connection: Connection, key: str = "k", fingerprint: str = "v1:1") -> Any:
@@ -48,7 +47,9 @@ def reserve(connection: Connection, key: str = "k", fingerprint: str = "v1:1") -
 
 
 def submit(connection: Connection, intent: UUID, key: str = "k") -> None:
-    connection.execute(SUBMIT, {"intent": intent, "key": key, "provider_key": PROVIDER_KEY})
+    connection.execute(
+        SUBMIT, {"intent": intent, "key": key, "provider_key": shapes.derived(connection, "t", "pay", key)}
+    )
 
 
 def complete(
@@ -60,7 +61,7 @@ def complete(
 
 def accept(connection: Connection, key: str = "k") -> Any:
     cursor = connection.cursor(row_factory=namedtuple_row)
-    return cursor.execute(ACCEPT, {"key": key, "provider_key": PROVIDER_KEY}).fetchone()
+    return cursor.execute(ACCEPT, {"key": key, "provider_key": shapes.derived(connection, "t", "pay", key)}).fetchone()
 
 
 @dataclass
@@ -110,6 +111,7 @@ def test_reserve_then_submit_is_one_accept(bench: Bench, isolation: str) -> None
         assert decided.expires_at is not None
         assert bench.counts() == NOTHING
         submit(connection, decided.intent_id)
+        own = shapes.derived(connection, "t", "pay", "k")
     assert bench.counts() == SUBMITTED
     row = bench.one(
         "SELECT o.status, o.provider_key, o.start_before - o.available_at AS patience, k.reserved, k.state, n.label,"
@@ -118,7 +120,7 @@ def test_reserve_then_submit_is_one_accept(bench: Bench, isolation: str) -> None
         " JOIN idem.evidence e ON e.outbox_id = o.id"
     )
     assert row[:2] + row[3:] == (
-        "pending", PROVIDER_KEY, False, "in_progress", "a label", b"body", "accepted", "pending",
+        "pending", own, False, "in_progress", "a label", b"body", "accepted", "pending",
     )  # fmt: skip
     assert row.patience.total_seconds() == 900
     with bench.open(isolation) as connection:
@@ -393,6 +395,10 @@ def test_no_worker_ever_finds_an_operation_without_a_provider(bench: Bench) -> N
         with pytest.raises(psycopg.errors.CheckViolation, match="refuses this INSERT of outbox"):
             connection.execute(
                 SUBMIT.replace("'p', 'a', 'https://p.test'", "'nobody', 'nobody', 'nobody://'"),
-                {"intent": decided.intent_id, "key": "k", "provider_key": PROVIDER_KEY},
+                {
+                    "intent": decided.intent_id,
+                    "key": "k",
+                    "provider_key": shapes.derived(connection, "t", "pay", "k"),
+                },
             )
         connection.rollback()

@@ -6,7 +6,6 @@ import base64
 import codecs
 import contextlib
 import os
-import re
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -59,7 +58,7 @@ def table(
         made = lines(columns, rows, width, drop=drop)
         for line in made:
             typer.echo(line)
-        return [column for column in columns if re.search(rf"(^|  ){re.escape(column)}(  |$)", made[0])]
+        return [column for column in columns if f"  {column}  " in f"  {made[0]}  "]
     cells = [[text(cell) for cell in row] for row in rows]
     widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
     for row in [list(columns), *cells]:

@@ -25,7 +25,12 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ("SELECT, INSERT, UPDATE", "operations"),
     # New keys, intents and rows of the outbox are written by functions of the owner alone (accept, reserve, submit,
     # complete, begin_inline): nobody inserts what no accept has decided.
-    ("SELECT, UPDATE", "intents"),
+    # All but what it is about: its scope, its params, its provider and account.
+    (
+        "SELECT, UPDATE (state, outcome, step, version, provider_reference, label, result, interim, object_end, "
+        "wanted_at, settled_at)",
+        "intents",
+    ),
     ("SELECT, UPDATE, DELETE", "idempotency_keys"),
     ("SELECT, UPDATE, DELETE", "outbox"),
     ("SELECT, INSERT, UPDATE, DELETE", "doubts"),

@@ -38,7 +38,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     },
     "idempotency_keys": {
         "tenant_id": "t", "operation": "pay", "idempotency_key": "k", "fingerprint": "v1:0", "intent_id": INTENT,
-        "state": "in_progress", "expires_at": SOON,
+        "state": "in_progress", "expires_at": NOW,
     },
     "outbox": {
         "id": ROW, "intent_id": INTENT, "available_at": NOW, "start_before": SOON, "status_since": NOW,

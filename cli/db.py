@@ -147,7 +147,7 @@ class Kind(StrEnum):
         "idem db grant shop --as producer",
         "idem db grant idem_worker --as daemon",
         "idem db grant billing --as sql --tenant acme --tenant globex",
-        "idem db grant shop --as producer --sql | psql mydb",
+        "idem db grant shop --as producer --sql | psql --single-transaction mydb",
     )
 )
 def grant(
@@ -174,7 +174,8 @@ def grant(
 ) -> None:
     """Give a database role what its program needs, and nothing more; run it as the owner of the schema.
 
-    Needs no superuser. Safe to run again; run it again after an upgrade, which may bring new tables.
+    The role loses what an earlier grant gave it: other rights, and tenants that are not named now. Needs no superuser.
+    Safe to run again; run it again after an upgrade, which may bring new tables.
     """
     from idem.migrations import grants, runner
 

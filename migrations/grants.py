@@ -120,12 +120,58 @@ NOT_EVERYBODY = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC"
 """PostgreSQL lets everybody call a new function. The schema takes that away, and so does each grant."""
 
 
-def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
-    """The GRANTs of one role, to be run by the owner of the schema. Idempotent; the role must exist.
+_CHECKED = """
+DO $idem_role$
+DECLARE
+    given  oid := (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = {role});
+    each   record;
+BEGIN
+    IF given IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_object',
+            MESSAGE = 'role ' || quote_ident({role}) || ' does not exist';
+    ELSIF EXISTS (SELECT FROM pg_catalog.pg_namespace n WHERE n.nspname = 'idem' AND n.nspowner = given)
+       OR EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                   WHERE n.nspname = 'idem' AND c.relowner = given) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_grant_operation',
+            MESSAGE = 'it owns the schema or a table of it, so it may do everything, and without its rights foreign '
+                || 'keys would not be checked. Give the program a role of its own';
+    END IF;
+    FOR each IN
+        SELECT DISTINCT t.typname AS name FROM pg_catalog.pg_type t
+          JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+         CROSS JOIN LATERAL pg_catalog.aclexplode(t.typacl) AS a
+         WHERE n.nspname = 'idem' AND a.grantee = given
+    LOOP
+        EXECUTE format('REVOKE ALL ON TYPE idem.%I FROM %I CASCADE', each.name, {role});
+    END LOOP;
+END $idem_role$"""
+"""Refuses a role that is not there, or whose rights are those of the owner; types have no REVOKE for a whole schema."""
 
+
+def _nothing(role: str) -> list[str]:
+    """Statements after which the role has no right on the schema, whatever it had; what it passed on is gone too."""
+    name = quoted(role)
+    return [
+        " ".join(_CHECKED.split()).replace("{role}", literal(role)),
+        *(
+            f"REVOKE ALL ON ALL {objects} IN SCHEMA idem FROM {name} CASCADE"
+            for objects in ("TABLES", "SEQUENCES", "ROUTINES")
+        ),
+        f"REVOKE ALL ON SCHEMA idem FROM {name} CASCADE",
+        f"DELETE FROM idem.producers WHERE role = {literal(role)}",  # noqa: S608
+    ]
+
+
+def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
+    """The REVOKEs and GRANTs after which a role has what its kind needs, and nothing that an earlier grant gave it.
+
+    To be run in one transaction by the owner of the schema. Idempotent; the role must exist and own nothing of idem.
     `tenants` are those for which it may call `idem.accept` of SQL; `*` is every tenant. Raises ValueError.
     """
     name = quoted(role)
+    if role in ("public", "none"):
+        # PostgreSQL reads the first as everybody, in quotes too.
+        raise ValueError(f"{role} is no role: name the role of one program, and grant to each by itself")
     produces = [
         "INSERT INTO idem.producers (role, tenant)"  # noqa: S608
         f" VALUES ({literal(role)}, {literal(tenant)}) ON CONFLICT DO NOTHING"
@@ -142,6 +188,7 @@ def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
         case _ as unlisted:
             assert_never(unlisted)
     return [
+        *_nothing(role),
         NOT_EVERYBODY,
         f"GRANT USAGE ON SCHEMA idem TO {name}",
         *(f"GRANT EXECUTE ON FUNCTION idem.{function} TO {name}" for function in FUNCTIONS[kind]),

@@ -207,6 +207,68 @@ def test_a_library_that_accepts_needs_the_producers_rights_alone(installed: Inst
         assert isinstance(acceptor.accept(connection, "t", "pay.keyed", "k", {"amount": 1}), Accepted)
 
 
+HAS = """
+SELECT 'schema', 'idem', a.privilege_type, '' FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+ WHERE n.nspname = 'idem' AND a.grantee = %(role)s::text::regrole
+ UNION ALL
+SELECT 'table', c.relname, a.privilege_type, '' FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+ WHERE c.relnamespace = 'idem'::regnamespace AND a.grantee = %(role)s::text::regrole
+ UNION ALL
+SELECT 'column', c.relname, a.privilege_type, t.attname
+  FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid CROSS JOIN LATERAL aclexplode(t.attacl) AS a
+ WHERE c.relnamespace = 'idem'::regnamespace AND a.grantee = %(role)s::text::regrole
+ UNION ALL
+SELECT 'function', p.oid::regprocedure::text, a.privilege_type, ''
+  FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
+ WHERE p.pronamespace = 'idem'::regnamespace AND a.grantee = %(role)s::text::regrole
+ UNION ALL
+SELECT 'type', t.typname, a.privilege_type, '' FROM pg_type t CROSS JOIN LATERAL aclexplode(t.typacl) AS a
+ WHERE t.typnamespace = 'idem'::regnamespace AND a.grantee = %(role)s::text::regrole
+ UNION ALL
+SELECT 'tenant', p.tenant, '', '' FROM idem.producers p WHERE p.role = %(role)s::text
+"""
+
+
+@pytest.mark.parametrize("kind", ["daemon", "producer", "sql"])
+@pytest.mark.parametrize("before", ["daemon", "producer", "sql", "everything"])
+def test_a_grant_leaves_nothing_of_what_a_role_had_before(
+    installed: Installed, seller: str, kind: Any, before: Any
+) -> None:
+    owner = installed.url("owner")
+    with psycopg.connect(installed.superuser_url, autocommit=True) as look:
+        runner.grant(owner, seller, kind, ["acme"])
+        fresh = set(look.execute(HAS, {"role": seller}))
+        if before == "everything":
+            with psycopg.connect(owner) as giving:
+                for what in ("ALL TABLES IN SCHEMA idem", "ALL FUNCTIONS IN SCHEMA idem", "TYPE idem.decision"):
+                    giving.execute(f"GRANT ALL ON {what} TO {seller} WITH GRANT OPTION")
+                giving.execute(f"GRANT USAGE ON SCHEMA idem TO {seller} WITH GRANT OPTION")
+                giving.execute(f"GRANT UPDATE (secret) ON idem.installation TO {seller}")
+            # What it passed on does not keep it.
+            with psycopg.connect(installed.url("owner").replace(installed.owner, seller)) as passing:
+                passing.execute(f"GRANT SELECT ON idem.installation TO {installed.daemon}")
+        else:
+            runner.grant(owner, seller, before, ["globex", "acme"])
+        runner.grant(owner, seller, kind, ["acme"])
+        assert set(look.execute(HAS, {"role": seller})) == fresh
+        runner.grant(owner, seller, kind)
+        assert set(look.execute(HAS, {"role": seller})) == fresh - {("tenant", "acme", "", "")}
+
+
+@pytest.mark.parametrize("role", ["public", "{owner}", "no such role"])
+def test_a_grant_to_all_or_to_the_owner_changes_nothing(installed: Installed, role: str) -> None:
+    role = role.replace("{owner}", installed.owner)
+    acl = "SELECT array_agg(c.relacl::text ORDER BY c.oid), (SELECT array_agg(p.proacl::text ORDER BY p.oid)" \
+          " FROM pg_proc p WHERE p.pronamespace = 'idem'::regnamespace), (SELECT nspacl::text FROM pg_namespace" \
+          " WHERE nspname = 'idem') FROM pg_class c WHERE c.relnamespace = 'idem'::regnamespace"  # fmt: skip
+    with psycopg.connect(installed.superuser_url, autocommit=True) as look:
+        before = look.execute(acl).fetchone()
+        for options in ((), ("--json",)):
+            code, _, said = idem(role, "--as", "producer", *options, url=installed.url("owner"))
+            assert code == 1 and "Traceback" not in said, said
+        assert look.execute(acl).fetchone() == before
+
+
 def idem(*arguments: str, url: str | None = None) -> tuple[int, str, str]:
     done = run(["db", "grant", *arguments], {"IDEM_DATABASE_URL": url} if url else {})
     return done.code, done.out, done.err

@@ -158,7 +158,9 @@ def _nothing(role: str) -> list[str]:
             for objects in ("TABLES", "SEQUENCES", "ROUTINES")
         ),
         f"REVOKE ALL ON SCHEMA idem FROM {name} CASCADE",
-        f"DELETE FROM idem.producers WHERE role = {literal(role)}",  # noqa: S608
+        # Rows of its number under an older name too.
+        f"DELETE FROM idem.producers WHERE role = {literal(role)}"  # noqa: S608
+        f" OR role_oid = (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname = {literal(role)})",
     ]
 
 
@@ -173,8 +175,9 @@ def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
         # PostgreSQL reads the first as everybody, in quotes too.
         raise ValueError(f"{role} is no role: name the role of one program, and grant to each by itself")
     produces = [
-        "INSERT INTO idem.producers (role, tenant)"  # noqa: S608
-        f" VALUES ({literal(role)}, {literal(tenant)}) ON CONFLICT DO NOTHING"
+        "INSERT INTO idem.producers (role, role_oid, tenant)"  # noqa: S608
+        f" SELECT r.rolname, r.oid, {literal(tenant)} FROM pg_catalog.pg_roles r WHERE r.rolname = {literal(role)}"
+        " ON CONFLICT DO NOTHING"
         for tenant in tenants
     ]
     rights: tuple[tuple[str, str], ...]

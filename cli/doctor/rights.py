@@ -50,6 +50,29 @@ SELECT 'CREATE on the schema' FROM pg_namespace n CROSS JOIN LATERAL aclexplode(
  ORDER BY 1
 """
 
+# Of a role that was dropped, renamed, or restored from another cluster: such a row gives nobody a right.
+STALE = """
+SELECT p.role, string_agg(p.tenant, ', ' ORDER BY p.tenant) AS tenants FROM idem.producers p
+ WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role_oid AND r.rolname = p.role)
+ GROUP BY p.role, p.role_oid ORDER BY p.role LIMIT 20
+"""
+
+
+async def _stale(examination: Examination) -> list[Finding]:
+    found = await examination.all(STALE)
+    if not found:
+        return []
+    named = "; ".join(f"{each['role']} (tenants {each['tenants']})" for each in found)
+    return [
+        warning(
+            "rights",
+            f"idem.producers names roles that are not there any more, or were made anew or renamed since: {named}; "
+            "these rows let no role accept",
+            "For a program that still needs it, as the owner: `idem db grant ROLE --as sql --tenant …`. For the "
+            "others: DELETE FROM idem.producers WHERE role = '…'",
+        )
+    ]
+
 
 async def rights(examination: Examination) -> list[Finding]:
     """What is missing for the daemons' work; a role that could switch off the database's own guards is a warning."""
@@ -77,6 +100,7 @@ async def rights(examination: Examination) -> list[Finding]:
                 granting(name),
             )
         ]
+    stale = await _stale(examination)
     if everybody := [each["what"] for each in await examination.all(EVERYBODY)]:
         return [
             error(
@@ -85,7 +109,8 @@ async def rights(examination: Examination) -> list[Finding]:
                 f"{', '.join(everybody)}",
                 "As the owner of the schema: REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC; REVOKE ALL ON ALL "
                 "TABLES IN SCHEMA idem FROM PUBLIC; REVOKE CREATE ON SCHEMA idem FROM PUBLIC",
-            )
+            ),
+            *stale,
         ]
     if role["superuser"] or role["owner"]:
         why = "is a superuser" if role["superuser"] else "owns idem's tables"
@@ -94,6 +119,7 @@ async def rights(examination: Examination) -> list[Finding]:
                 "rights",
                 f"role {name} {why}: whoever has its password can switch off the guards that keep evidence and answers",
                 "Give the daemons a role of their own that owns nothing (`idem db grant ROLE --as daemon`)",
-            )
+            ),
+            *stale,
         ]
-    return [ok("rights", f"role {name} has what a daemon needs, and owns nothing")]
+    return [ok("rights", f"role {name} has what a daemon needs, and owns nothing"), *stale]

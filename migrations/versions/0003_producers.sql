@@ -289,9 +289,11 @@ CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTAB
     ) AS found LIMIT 1
 $$;
 
--- Which database roles may accept for which tenants by SQL alone; tenant '*' is every tenant.
+-- Which database roles may accept for which tenants by SQL alone; tenant '*' is every tenant. A name can come to belong
+-- to another role (a new one, a renamed one, that of another cluster), so its number must be right too.
 CREATE TABLE idem.producers (
     role        text        COLLATE "C" NOT NULL,
+    role_oid    oid         NOT NULL,
     tenant      text        COLLATE "C" NOT NULL,
     granted_at  timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (role, tenant)
@@ -299,7 +301,7 @@ CREATE TABLE idem.producers (
 
 CREATE FUNCTION idem.may_produce(p_tenant text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT pg_has_role(session_user, current_user, 'MEMBER')
-        OR EXISTS (SELECT FROM idem.producers p JOIN pg_roles r ON r.rolname = p.role
+        OR EXISTS (SELECT FROM idem.producers p JOIN pg_roles r ON r.oid = p.role_oid AND r.rolname = p.role
                     WHERE p.tenant IN (p_tenant, '*') AND pg_has_role(session_user, r.oid, 'MEMBER'))
 $$;
 

@@ -88,6 +88,18 @@ async def test_rights_of_everybody_are_an_error(as_daemon: Desk, doctor: Doctor)
     assert found["level"] == "ok", found
 
 
+async def test_a_tenants_role_that_is_gone_or_another_is_named(as_daemon: Desk, role: str, doctor: Doctor) -> None:
+    run(
+        as_daemon.spine.url,
+        "INSERT INTO idem.producers (role, role_oid, tenant) VALUES ('gone', 1, 'acme'), ('gone', 1, 'globex')",
+        f"INSERT INTO idem.producers (role, role_oid, tenant) VALUES ('{role}', 1, 'other')",
+        f"INSERT INTO idem.producers (role, role_oid, tenant) SELECT '{role}', '{role}'::regrole, 'mine'",
+    )
+    well, found = await doctor("rights")
+    assert (well["level"], found["level"]) == ("ok", "warning")
+    assert "gone (tenants acme, globex)" in found["what"] and f"{role} (tenants other)" in found["what"], found
+
+
 async def test_a_superuser_is_a_warning(doctor: Doctor) -> None:
     assert [each["level"] for each in await doctor("rights")] == ["warning"]
 

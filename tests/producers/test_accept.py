@@ -192,6 +192,10 @@ def roles(superuser_url: str) -> Iterator[tuple[str, str]]:
         admin.execute(f"DROP ROLE {login}; DROP ROLE {group}")
 
 
+MAY = """
+INSERT INTO idem.producers (role, role_oid, tenant)
+SELECT r.rolname, r.oid, %(tenant)s FROM pg_roles r WHERE r.rolname = %(role)s
+"""
 GRANTS = """
 GRANT USAGE ON SCHEMA idem TO {0};
 GRANT EXECUTE ON FUNCTION idem.accept(text, text, text, json, boolean) TO {0};
@@ -218,7 +222,7 @@ def _tries(application: Application, url: str, login: str, group: str, owner: ps
         accept(stranger)
     assert f"role {login} may not accept for tenant 't'" in str(refused.value)
     assert f"idem db grant {login} --as sql --tenant t" in str(refused.value.diag.message_hint)
-    owner.execute("INSERT INTO idem.producers (role, tenant) VALUES (%s, 't')", (group,))
+    owner.execute(MAY, {"role": group, "tenant": "t"})
     with psycopg.connect(url) as member:
         assert accept(member).decision == "accepted"
     with psycopg.connect(url) as member:
@@ -228,7 +232,8 @@ def _tries(application: Application, url: str, login: str, group: str, owner: ps
         for table in ("idempotency_keys", "outbox", "producers", "installation", "operations"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege), member.transaction():
                 member.execute(f"SELECT FROM idem.{table}")  # type: ignore[arg-type]
-    owner.execute("INSERT INTO idem.producers (role, tenant) VALUES (%s, '*'), ('no such role', '*')", (login,))
+    owner.execute(MAY, {"role": login, "tenant": "*"})
+    owner.execute("INSERT INTO idem.producers (role, role_oid, tenant) VALUES ('no such role', 1, '*')")
     with psycopg.connect(url) as member:
         assert accept(member, tenant="u").decision == "accepted"
     assert application.rows("SELECT DISTINCT database_role FROM idem.evidence") == [(login,)]
@@ -247,7 +252,7 @@ def test_a_caller_s_own_objects_are_not_found_by_the_function(application: Appli
     with psycopg.connect(application.url, autocommit=True) as owner:
         owner.execute(GRANTS.format(group))  # type: ignore[arg-type]
         owner.execute(f"CREATE SCHEMA evil AUTHORIZATION {login}")  # type: ignore[arg-type]
-        owner.execute("INSERT INTO idem.producers (role, tenant) VALUES (%s, 't')", (login,))
+        owner.execute(MAY, {"role": login, "tenant": "t"})
         try:
             with psycopg.connect(application.url.replace("postgres@", f"{login}@")) as member:
                 member.execute("SET search_path = evil, pg_catalog")

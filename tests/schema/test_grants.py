@@ -201,6 +201,38 @@ def test_everybody_is_a_tenant_that_can_be_granted(installed: Installed, seller:
         assert connection.execute(BY_SQL, ["anybody", "k"]).fetchone() == ("accepted",)
 
 
+def test_a_name_that_another_role_has_now_gives_it_nothing(installed: Installed, seller: str, known: Catalogue) -> None:
+    """Renamed, dropped and made anew, or restored in another cluster: the role that was granted had another oid."""
+    heir = f"{seller}_heir"
+    with psycopg.connect(installed.superuser_url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {heir} NOSUPERUSER")
+        try:
+            for name in (seller, heir):
+                runner.grant(installed.url("owner"), name, "sql", ["acme" if name == seller else "globex"])
+            admin.execute(f"ALTER ROLE {seller} RENAME TO {seller}_old")
+            admin.execute(f"ALTER ROLE {heir} RENAME TO {seller}")
+            for name in (seller, f"{seller}_old"):
+                for tenant in ("acme", "globex"):
+                    with session(installed, name) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        connection.execute(BY_SQL, [tenant, "k"])
+            # A grant takes the rows of the name and of the number, and writes one that holds.
+            runner.grant(installed.url("owner"), seller, "sql", ["initech"])
+            rows = admin.execute("SELECT role, role_oid = %s::text::regrole, tenant FROM idem.producers", [seller])
+            assert rows.fetchall() == [(seller, True, "initech")]
+            with session(installed, seller) as connection:
+                assert connection.execute(BY_SQL, ["initech", "k"]).fetchone() == ("accepted",)
+            admin.execute(f"DROP OWNED BY {seller}")
+            admin.execute(f"DROP ROLE {seller}")
+            admin.execute(f"CREATE ROLE {seller} NOSUPERUSER")
+            admin.execute(f"GRANT {installed.producer} TO {seller}")
+            with session(installed, seller) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(BY_SQL, ["initech", "k"])
+        finally:
+            admin.execute(f"DROP OWNED BY {seller}_old")
+            admin.execute(f"DROP ROLE {seller}_old")
+            admin.execute(f"DROP ROLE IF EXISTS {heir}")
+
+
 def test_a_library_that_accepts_needs_the_producers_rights_alone(installed: Installed, known: Catalogue) -> None:
     acceptor = Acceptor(known.operations, known.providers)
     with runner.engine(installed.url("producer")).begin() as connection:

@@ -70,3 +70,68 @@ CREATE TRIGGER event_is_of_now BEFORE INSERT ON idem.events FOR EACH ROW
 CREATE TRIGGER lane_change_is_of_now BEFORE INSERT ON idem.lane_changes FOR EACH ROW
     WHEN (NEW.changed_at <> statement_timestamp())
     EXECUTE FUNCTION idem.refuse_role('a change of a lane has the time of the statement that writes it');
+
+-- What is sent was decided once: for whom, by what operation, in which way, and for how long the provider remembers it.
+CREATE TRIGGER outbox_row_keeps_its_terms BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN ((OLD.operation, OLD.inline, OLD.marks_start, OLD.replay_window, OLD.format_version)
+          IS DISTINCT FROM (NEW.operation, NEW.inline, NEW.marks_start, NEW.replay_window, NEW.format_version)
+          OR OLD.tenant_id <> '' AND OLD.tenant_id <> NEW.tenant_id
+          OR OLD.imported_as IS NOT NULL AND OLD.imported_as IS DISTINCT FROM NEW.imported_as
+          OR OLD.imported_sent_at IS NOT NULL AND OLD.imported_sent_at IS DISTINCT FROM NEW.imported_sent_at)
+    EXECUTE FUNCTION idem.refuse_role('an outbox row keeps its tenant, its operation and the terms of its call');
+
+-- The next generation is for a row at rest, or for one that is rendered anew because its key is burned, when nothing sent
+-- under the old key can act any more; and its key is the derived one (outbox/generations.py).
+CREATE FUNCTION idem.refuse_other_generation() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER')
+       OR NEW.generation = OLD.generation + 1 AND NEW.status = OLD.status
+          AND (OLD.status = 'held' OR OLD.status = 'unfrozen' AND OLD.key_burned)
+          AND coalesce(OLD.quiet_after <= statement_timestamp(), true)
+          AND NEW.provider_key = (
+              SELECT idem.provider_key(s.secret, n.tenant_id, n.operation, n.idempotency_key, NEW.step, NEW.generation)
+                FROM idem.intents n CROSS JOIN idem.installation s WHERE n.id = NEW.intent_id)
+    THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation',
+        MESSAGE = format('idem refuses this UPDATE of outbox row %s: it gets no provider key of generation %s', NEW.id,
+                         NEW.generation),
+        DETAIL  = 'The next provider key is the derived one, for a row at rest or a row whose key is burned, after '
+                  'quiet_after.',
+        HINT    = 'An operator uses: idem dlq redrive --new-provider-key.';
+END $$;
+CREATE TRIGGER next_generation_is_in_order BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (OLD.generation <> NEW.generation)
+    EXECUTE FUNCTION idem.refuse_other_generation();
+
+-- A role writes the request of a row that is rendered now, or the next one of a row at rest. The primary key keeps what
+-- is frozen already.
+CREATE FUNCTION idem.refuse_other_request() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER')
+       OR EXISTS (
+           SELECT FROM idem.outbox o
+            WHERE o.id = NEW.outbox_id
+              AND (o.intent_id, o.step, o.provider, o.account) = (NEW.intent_id, NEW.step, NEW.provider, NEW.account)
+              AND CASE
+                  WHEN NEW.generation = o.generation
+                      THEN o.status IN ('unfrozen', 'pending') AND NEW.provider_key = o.provider_key
+                  WHEN NEW.generation = o.generation + 1 AND o.status = 'held'
+                      THEN NEW.provider_key = (
+                          SELECT idem.provider_key(s.secret, n.tenant_id, n.operation, n.idempotency_key, o.step,
+                                                   NEW.generation)
+                            FROM idem.intents n CROSS JOIN idem.installation s WHERE n.id = o.intent_id)
+                  END)
+    THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation',
+        MESSAGE = format('idem refuses this INSERT of requests: generation %s of row %s', NEW.generation, NEW.outbox_id),
+        DETAIL  = 'A request is frozen for a row that is rendered now, or under the next provider key of a row at rest.',
+        HINT    = 'An operator uses: idem dlq redrive --new-provider-key.';
+END $$;
+CREATE TRIGGER request_is_in_order BEFORE INSERT ON idem.requests FOR EACH ROW
+    EXECUTE FUNCTION idem.refuse_other_request();

@@ -137,7 +137,15 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     gone = ids("SELECT outbox_id FROM idem.proofs ORDER BY stored_at DESC LIMIT 1")[0]
     letter = ids("SELECT id FROM idem.dead_letters WHERE resolved_at IS NULL ORDER BY id LIMIT 1")[0]
     at_rest = ids("SELECT id FROM idem.outbox WHERE status = 'held' ORDER BY id LIMIT 1")[0]
-    rekeyed = {"generation": 2, "key": uuid4(), "method": "POST", "path": "/", "headers": "{}", "body": b"{}"}
+    (scope,) = connection.execute(
+        "SELECT n.tenant_id, n.operation, n.idempotency_key FROM idem.intents n"
+        " WHERE n.id = (SELECT o.intent_id FROM idem.outbox o WHERE o.id = %s)",
+        [at_rest],
+    ).fetchall()
+    rekeyed = {
+        "generation": 2, "key": shapes.derived(connection, *scope, generation=2), "method": "POST", "path": "/",
+        "headers": "{}", "body": b"{}",
+    }  # fmt: skip
     mail = "SELECT intent_id FROM idem.handler_work WHERE handler = 'mail' AND number = 1 ORDER BY intent_id LIMIT 1"
     told = {"handler": "mail", "intent": ids(mail)[0], "number": 1}
     stopped = ids("SELECT letter_id FROM idem.handler_work WHERE letter_id IS NOT NULL LIMIT 1")[0]
@@ -274,7 +282,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "history.DELETE_WEBHOOK_EVENTS": {"batch": BATCH, "age": 86400.0 * 200},
         "history.DELETE_WEBHOOK_BODIES": {"batch": BATCH, "age": 86400.0 * 200},
         "known.NEWEST": {"provider": "p0", "account": "a0", "horizon": 60.0},
-        "generations.WANTED": {"id": row}, "generations.FREEZE": {**rekeyed, "id": row},
+        "generations.WANTED": {"id": row}, "generations.FREEZE": {**rekeyed, "id": at_rest},
         "generations.IS_VOID": {"row": row, "key": uuid4()},
         "generations.IS_CANCELLED": {"row": row, "key": uuid4()},
         "generations.IS_UNDONE": {"row": row, "attempt": 1},

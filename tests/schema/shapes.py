@@ -119,10 +119,12 @@ def update(connection: psycopg.Connection[Any], table: str, **columns: Any) -> i
     return done.rowcount
 
 
-def derived(connection: psycopg.Connection[Any], tenant: str, operation: str, key: str) -> uuid.UUID:
-    """The provider key of a new call, as the library derives it."""
+def derived(
+    connection: psycopg.Connection[Any], tenant: str, operation: str, key: str, generation: int = 1
+) -> uuid.UUID:
+    """The provider key of a call, as the library derives it; of a new one without `generation`."""
     (secret,) = connection.execute("SELECT secret FROM idem.installation").fetchone() or (b"",)
-    return keys.provider_key(bytes(secret), tenant, operation, key, 1, 1)
+    return keys.provider_key(bytes(secret), tenant, operation, key, 1, generation)
 
 
 def plant(connection: psycopg.Connection[Any], *tables: str, **changes: Mapping[str, Any]) -> None:

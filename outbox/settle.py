@@ -143,7 +143,7 @@ WITH input AS MATERIALIZED (
            response_body      = decode(m.answer_body, 'base64'),
            response_schema_version = CASE
                WHEN m.to_state <> 'completed' THEN NULL
-               WHEN m.answer_headers ->> 'Idempotent-Answer-Version' ~ '^[1-9][0-9]{0, 8}$'
+               WHEN m.answer_headers ->> 'Idempotent-Answer-Version' ~ '^[1-9][0-9]{{0,8}}$'
                    THEN (m.answer_headers ->> 'Idempotent-Answer-Version')::integer
                ELSE 1 END,
            completed_at       = CASE WHEN m.to_state = 'completed' THEN m.at END,

@@ -2,12 +2,12 @@
 -- guards, now() for created_at. Text that is compared or ordered by idem is COLLATE "C", so that a database in any
 -- locale gives the same. No foreign key points at an outbox row: evidence and requests outlive it.
 
-CREATE FUNCTION idem.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    -- RFC 9562: 48 bits of Unix milliseconds, then version 7 and the variant over random bits.
-    SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+-- RFC 9562: 48 bits of Unix milliseconds, then version 7 and the variant over random bits. It is a column's default, so
+-- it runs in sessions with any search_path: its names are looked up here, once, and not in each session.
+CREATE FUNCTION idem.uuid7() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE
+    RETURN encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
                PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
-               FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid
-$$;
+               FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::uuid;
 
 CREATE TABLE idem.installation (
     only_one             boolean     PRIMARY KEY DEFAULT true CHECK (only_one),

@@ -51,11 +51,10 @@ END $$;
 -- The advisory lock of a key that is being made. Its number needs the installation's secret, so that no role knows it
 -- from the key. While it is held, pg_locks shows it to every role that may connect, and each of them can hold it too: that
 -- it is held is a hint, and never an answer.
-CREATE FUNCTION idem.key_lock(p_tenant text, p_operation text, p_key text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT hashtextextended(
+CREATE FUNCTION idem.key_lock(p_tenant text, p_operation text, p_key text) RETURNS bigint LANGUAGE sql STABLE
+    RETURN hashtextextended(
                p_tenant || chr(31) || p_operation || chr(31) || p_key,
-               coalesce((SELECT hashtextextended(encode(i.secret, 'hex'), 0) FROM idem.installation i), 0))
-$$;
+               coalesce((SELECT hashtextextended(encode(i.secret, 'hex'), 0) FROM idem.installation i), 0));
 
 -- Whether a transaction that has not ended has written this key: asked where the key's lock is held. The key's index
 -- knows, and no role without rights can make it say so. It is tried and taken back: it waits 10 ms for such a

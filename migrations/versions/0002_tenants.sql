@@ -1,10 +1,9 @@
 -- Tokens of tenants, and what each tenant does with its keys.
 
 -- The first id that idem.uuid7 can make at a moment: "made since" is a range of ids.
-CREATE FUNCTION idem.first_uuid7(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT encode(substring(int8send((extract(epoch FROM at) * 1000)::bigint) FROM 3)
-                  || decode('00000000000000000000', 'hex'), 'hex')::uuid
-$$;
+CREATE FUNCTION idem.first_uuid7(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN encode(substring(int8send((extract(epoch FROM at) * 1000)::bigint) FROM 3)
+                  || decode('00000000000000000000', 'hex'), 'hex')::uuid;
 
 -- A token is looked up by its hash, and spoken of by its id. `last_used_at` is exact to a day.
 ALTER TABLE idem.api_tokens

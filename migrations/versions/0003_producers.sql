@@ -76,19 +76,17 @@ END $$;
 
 -- A text whose order by bytes (UTF-8) is the order of the name's UTF-16 code units: there the characters beyond U+FFFF,
 -- which are written with surrogates, come before those from U+E000 on.
-CREATE FUNCTION idem.utf16_order(p_name text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN (p_name COLLATE "C") ~ E'[\\uE000-\\U0010FFFF]'
+CREATE FUNCTION idem.utf16_order(p_name text) RETURNS text LANGUAGE sql IMMUTABLE
+    RETURN CASE WHEN (p_name COLLATE "C") ~ E'[\\uE000-\\U0010FFFF]'
         THEN regexp_replace(
                  regexp_replace(p_name COLLATE "C", E'([\\uE000-\\uFFFF])', chr(57345) || E'\\1', 'g'),
                  E'([\\U00010000-\\U0010FFFF])', chr(57344) || E'\\1', 'g')
-        ELSE p_name END
-$$;
+        ELSE p_name END;
 
 -- The JSON pointer of a member, for a refusal. A long name is cut: the place is written for every value below it.
-CREATE FUNCTION idem.jcs_place(p_at text, p_name text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT p_at || '/' || replace(replace(left(p_name, 60), '~', '~0'), '/', '~1')
-           || CASE WHEN length(p_name) > 60 THEN '…' ELSE '' END
-$$;
+CREATE FUNCTION idem.jcs_place(p_at text, p_name text) RETURNS text LANGUAGE sql IMMUTABLE
+    RETURN p_at || '/' || replace(replace(left(p_name, 60), '~', '~0'), '/', '~1')
+           || CASE WHEN length(p_name) > 60 THEN '…' ELSE '' END;
 
 CREATE FUNCTION idem.jcs_value(p_value json, p_at text, p_depth integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -211,11 +209,10 @@ BEGIN
 END $$;
 
 -- The fingerprint of a client's request (outbox/keys.py) from the canonical form of its params.
-CREATE FUNCTION idem.fingerprint(p_operation text, p_canonical text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT 'v1:' || encode(sha256(convert_to(
+CREATE FUNCTION idem.fingerprint(p_operation text, p_canonical text) RETURNS text LANGUAGE sql IMMUTABLE
+    RETURN 'v1:' || encode(sha256(convert_to(
                '{' || CASE WHEN p_canonical = 'null' THEN '' ELSE '"body":' || p_canonical || ',' END
-               || '"operation":' || to_json(p_operation)::text || '}', 'UTF8')), 'hex')
-$$;
+               || '"operation":' || to_json(p_operation)::text || '}', 'UTF8')), 'hex');
 
 CREATE FUNCTION idem.hmac_sha256(p_key bytea, p_message bytea) RETURNS bytea LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -236,15 +233,14 @@ END $$;
 -- The key that is sent to the provider (outbox/keys.py): a UUID of version 8.
 CREATE FUNCTION idem.provider_key(
     p_secret bytea, p_tenant text, p_operation text, p_key text, p_step integer, p_generation integer
-) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+) RETURNS uuid LANGUAGE sql IMMUTABLE RETURN (
     SELECT overlay(overlay(made.hex PLACING '8' FROM 13)
                    PLACING substr('89ab', 1 + (get_byte(made.mac, 8) >> 4 & 3), 1) FROM 17)::uuid
       FROM (SELECT mac.mac, substr(encode(mac.mac, 'hex'), 1, 32) AS hex
               FROM idem.hmac_sha256(p_secret, convert_to(
                        '["idem provider key v1",' || to_json(p_tenant)::text || ',' || to_json(p_operation)::text || ','
                        || to_json(p_key)::text || ',' || p_step || ',' || p_generation || ']', 'UTF8')) AS mac (mac)
-           ) AS made
-$$;
+           ) AS made);
 
 -- The key in its bare or its quoted spelling (outbox/keys.py, parse_key).
 CREATE FUNCTION idem.parse_key(p_key text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
@@ -270,7 +266,7 @@ BEGIN
 END $$;
 
 -- What looks like card data (outbox/card_data.py), or NULL. The values are never quoted.
-CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTABLE RETURN (
     SELECT found.what FROM (
         SELECT format('member %s has the name of a card number or a security code', m ->> 'key') AS what
           FROM jsonb_path_query(p_params, 'strict $.** ? (@.type() == "object").keyvalue()') AS m
@@ -286,8 +282,7 @@ CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTAB
            AND 0 = (SELECT sum(CASE WHEN place % 2 = 0 THEN digit * 2 / 10 + digit * 2 % 10 ELSE digit END) % 10
                       FROM generate_series(1, length(digits)) AS place,
                            CAST(substr(reverse(digits), place, 1) AS integer) AS digit)
-    ) AS found LIMIT 1
-$$;
+    ) AS found LIMIT 1);
 
 -- Which database roles may accept for which tenants by SQL alone; tenant '*' is every tenant. A name can come to belong
 -- to another role (a new one, a renamed one, that of another cluster), so its number must be right too.
@@ -299,11 +294,10 @@ CREATE TABLE idem.producers (
     PRIMARY KEY (role, tenant)
 );
 
-CREATE FUNCTION idem.may_produce(p_tenant text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT pg_has_role(session_user, current_user, 'MEMBER')
+CREATE FUNCTION idem.may_produce(p_tenant text) RETURNS boolean LANGUAGE sql STABLE
+    RETURN pg_has_role(session_user, current_user, 'MEMBER')
         OR EXISTS (SELECT FROM idem.producers p JOIN pg_roles r ON r.oid = p.role_oid AND r.rolname = p.role
-                    WHERE p.tenant IN (p_tenant, '*') AND pg_has_role(session_user, r.oid, 'MEMBER'))
-$$;
+                    WHERE p.tenant IN (p_tenant, '*') AND pg_has_role(session_user, r.oid, 'MEMBER'));
 
 -- Accept by SQL alone, in the caller's transaction: the request is rendered later, by a worker.
 CREATE FUNCTION idem.accept(

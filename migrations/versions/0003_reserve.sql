@@ -51,11 +51,10 @@ CREATE TRIGGER nobody_sends_nothing BEFORE INSERT ON idem.outbox FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
 
 -- Whether a person must decide first. A client's retry waits for that, whoever calls what takes it up.
-CREATE FUNCTION idem.needs_operator(p_intent uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM idem.dead_letters l
+CREATE FUNCTION idem.needs_operator(p_intent uuid) RETURNS boolean LANGUAGE sql STABLE
+    RETURN EXISTS (SELECT FROM idem.dead_letters l
                     WHERE l.intent_id = p_intent AND l.resolved_at IS NULL
-                      AND l.reason IN ('rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial'))
-$$;
+                      AND l.reason IN ('rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial'));
 
 -- The client's own retry of a key at rest: its frozen request goes back to work, one winner; what was never rendered
 -- goes back to be rendered. NULL: somebody else has the row (a redrive, a proof, another retry), or it is inline and

@@ -3,8 +3,8 @@
 
 -- Why HTTP could not carry this answer, or NULL.
 CREATE FUNCTION idem.why_not_an_answer(p_status integer, p_headers jsonb, p_body bytea) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE
+LANGUAGE sql IMMUTABLE
+    RETURN CASE
         WHEN p_status IS NULL OR p_status NOT BETWEEN 200 AND 499
             THEN format('status %s is not from 200 to 499', coalesce(p_status::text, 'NULL'))
         WHEN p_body IS NULL OR octet_length(p_body) > 8388608
@@ -24,8 +24,7 @@ LANGUAGE sql IMMUTABLE AS $$
                            OR (e.key COLLATE "C") !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$'
                            OR ((e.value #>> '{}') COLLATE "C") !~ '^([!-~]([ -~]*[!-~])?)?$' AS unfit
                       FROM jsonb_each(p_headers) AS e) AS h)
-        END
-$$;
+        END;
 
 CREATE FUNCTION idem.refuse_answer(p_why text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -28,7 +28,7 @@ DECLARE
 BEGIN
     DROP FUNCTION IF EXISTS idem.inventory();
     EXECUTE format(
-        'CREATE FUNCTION idem.inventory() RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS %L',
-        format('SELECT %L::jsonb', made));
+        'CREATE FUNCTION idem.inventory() RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN %L::jsonb',
+        made);
 END
 $make$;

@@ -117,7 +117,7 @@ CREATE TABLE idem.outbox (
     imported_sent_at    timestamptz,
     -- Of a call that was taken over without its request: what is known of it is the key, or the reference alone. What is
     -- frozen for it was rendered here, and shows nothing of what was sent.
-    imported_as         text CHECK (imported_as IN ('key', 'reference')),
+    imported_as         text        COLLATE "C" CHECK (imported_as IN ('key', 'reference')),
     quiet_after         timestamptz,
     redrive_at          timestamptz,
     doubted_since       timestamptz,

@@ -231,6 +231,12 @@ VALUES = {
 }  # fmt: skip
 
 
+BODIES = """
+SELECT coalesce(nullif(prosrc, ''), pg_get_function_sqlbody(oid)) FROM pg_proc
+ WHERE pronamespace = 'idem'::regnamespace
+"""
+
+
 @pytest.mark.parametrize("kind", ["daemon", "producer", "sql"])
 def test_a_call_with_types_and_names_of_ones_own_runs_nothing_as_the_owner(
     installed: Installed, granted: dict[str, str], kind: str
@@ -241,8 +247,7 @@ def test_a_call_with_types_and_names_of_ones_own_runs_nothing_as_the_owner(
         may = {name for (name,) in look.execute(MAY_CALL, [role])}
         tables = [f"idem.{row[0]}" for row in look.execute("SELECT relname FROM pg_class WHERE relkind = 'r'"
                                                            " AND relnamespace = 'idem'::regnamespace")]  # fmt: skip
-        bodies = [row[0] for row in look.execute("SELECT coalesce(nullif(prosrc, ''), pg_get_function_sqlbody(oid)) FROM pg_proc"
-                                                 " WHERE pronamespace = 'idem'::regnamespace")]  # fmt: skip
+        bodies = [row[0] for row in look.execute(BODIES)]
     calls = [function for function in functions if function.name in may]
     assert calls
     calls_made, succeeded = 0, 0

@@ -98,6 +98,20 @@ CREATE FUNCTION idem.is_served(p_intent uuid, p_provider text, p_account text) R
                           AND (o.inline OR (o.provider, o.account) IS DISTINCT FROM (p_provider, p_account)))
 $$;
 
+-- A time that a client's library cannot read would make every list that shows it fail, so it is not written. The tables
+-- refuse it too (0004_times.sql).
+CREATE FUNCTION idem.refuse_far_time(p_name text, p_after interval) RETURNS void LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF statement_timestamp() + p_after < timestamptz '0001-01-02 00:00+00'
+       OR statement_timestamp() + p_after >= timestamptz '10000-01-01 00:00+00' THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'datetime_field_overflow',
+            MESSAGE = format('idem: %s is %s, which leads out of the years 1 to 9999; nothing was written', p_name, p_after),
+            HINT    = 'Give a time of a thousand years at most.';
+    END IF;
+END $$;
+REVOKE EXECUTE ON FUNCTION idem.refuse_far_time(text, interval) FROM PUBLIC;
+
 -- As the owner, like every function that writes a key, an intent or a row of the outbox: no role of a program may insert
 -- into these tables, so none can write what no accept has decided.
 CREATE FUNCTION idem.accept(
@@ -150,6 +164,7 @@ BEGIN
                 RETURN d;
             END IF;
         END IF;
+        PERFORM idem.refuse_far_time('p_key_ttl', p_key_ttl), idem.refuse_far_time('p_patience', p_patience);
         intent := idem.uuid7();
         row_id := idem.uuid7();
         WITH key AS (

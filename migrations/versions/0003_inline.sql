@@ -87,6 +87,7 @@ BEGIN
         decided := idem.reserve(p_tenant, p_operation, p_key, p_fingerprint, p_key_ttl, p_patience,
                                 p_refuse_after_expiry);
         IF decided.decision = 'reserved' THEN
+            PERFORM idem.refuse_far_time('p_lease', p_lease);
             PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
             decided.decision := 'begun';
             row_id := idem.uuid7();

@@ -152,6 +152,7 @@ BEGIN
                 RETURN d;
             END IF;
         END IF;
+        PERFORM idem.refuse_far_time('p_key_ttl', p_key_ttl), idem.refuse_far_time('p_patience', p_patience);
         intent := idem.uuid7();
         INSERT INTO idem.idempotency_keys AS i
                (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at, refuse_after_expiry,
@@ -218,6 +219,7 @@ BEGIN
         PERFORM idem.refuse_unreserved(p_operation, p_key);
     END IF;
     PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
+    PERFORM idem.refuse_far_time('p_patience', p_patience);
     WITH wanted AS (
         INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params,
                                   wanted_at)
@@ -248,6 +250,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'check_violation',
             MESSAGE = format('idem: a key is completed by its caller as local or refused, not as %L', p_outcome);
     END IF;
+    PERFORM idem.refuse_far_time('p_answer_ttl', p_answer_ttl);
     INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, label, params, wanted_at,
                               settled_at)
     SELECT p_intent, p_tenant, p_operation, p_key, 'completed', p_outcome, p_label, p_params, statement_timestamp(),

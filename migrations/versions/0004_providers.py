@@ -21,7 +21,7 @@ def upgrade() -> None:
     parts = (
         *("settling", "lanes", "shares", "webhooks", "ledger", "accounts", "answers", "usage"),
         # Of all that stands before them.
-        *("roles", "durable", "inventory", "rights"),
+        *("roles", "times", "durable", "inventory", "rights"),
     )
     for part in parts:
         op.execute(HERE.joinpath(f"0004_{part}.sql").read_text())

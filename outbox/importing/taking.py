@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, BinaryIO
 from uuid import UUID
@@ -35,6 +35,8 @@ BATCH = 200
 """Lines of one transaction."""
 OPEN = ("queued", "in_flight")
 OVER = "To have idem make or settle this call, write a later expires_at or none; if its end is known, write that state"
+FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+"""What the database stores of a time."""
 ERRORS = 100
 """How many wrong lines are told; the others are counted."""
 
@@ -181,6 +183,10 @@ async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: F
             found.err(LineError(item.number, f"provider_key: intent {record.other} has the same one already"))
         elif item.shape.first_sent_at is not None and item.shape.first_sent_at > record.now:
             found.err(LineError(item.number, "first_sent_at: it lies in the future, by the database's clock"))
+        elif item.shape.first_sent_at is not None and item.shape.first_sent_at < FIRST:
+            found.err(LineError(item.number, "first_sent_at: it lies before the years that are stored"))
+        elif item.shape.expires_at is not None and item.shape.expires_at > LAST:
+            found.err(LineError(item.number, f"expires_at: it lies after {LAST:%Y-%m-%d}, the last day that is stored"))
         elif item.shape.expires_at is not None and item.shape.expires_at <= record.now:
             if item.shape.state in OPEN:
                 found.err(LineError(item.number, f"expires_at: {item.shape.state}, but its key is over. {OVER}"))

@@ -14,6 +14,7 @@ Connection = psycopg.Connection[Any]
 OTHER = uuid.UUID(int=9)
 T, I, K, O, R = "installation", "intents", "idempotency_keys", "outbox", "requests"  # noqa: E741
 
+ROW_TIMES = ("available_at", "start_before", "status_since", "quiet_after", "doubted_since", "scheduled_at")
 CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("installation_only_one_check", T, {"only_one": False}),
     ("installation_secret_check", T, {"secret": b"short"}),
@@ -25,6 +26,14 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("completed_intent_has_time", I, {"settled_at": NOW}),
     ("object_end_is_known", I, {"state": "completed", "outcome": "succeeded", "settled_at": NOW, "object_end": "?"}),
     ("only_what_exists_may_end_later", I, {"object_end": "open"}),
+    *(
+        (f"{name}_times_have_years_that_are_read", table, {column: when})
+        for name, table, columns in (
+            ("intent", I, ("wanted_at", "created_at")), ("key", K, ("created_at", "expires_at")), ("row", O, ROW_TIMES)
+        )
+        for column in columns
+        for when in ("infinity", "-infinity", "10000-01-01 00:00+00", "0001-01-01 00:00+00", "4000-01-01 00:00+00 BC")
+    ),
     ("key_length", K, {"idempotency_key": ""}),
     ("key_length", K, {"idempotency_key": "k" * 256}),
     ("key_state_is_known", K, {"state": "running"}),

@@ -31,7 +31,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
         "database_oid": 1, "table_oid": 1,
     },
     "operations": {"name": "pay", "provider": "p", "account": "a"},
-    "producers": {"role": "shop", "tenant": "t"},
+    "producers": {"role": "shop", "role_oid": 1, "tenant": "t"},
     "intents": {
         "id": INTENT, "tenant_id": "t", "operation": "pay", "idempotency_key": "k", "provider": "p", "account": "a",
         "params": "{}", "wanted_at": NOW,

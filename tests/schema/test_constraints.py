@@ -60,6 +60,7 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
       for s in ("pending", "waiting", "unfrozen", "claimed", "unknown", "awaiting")),
     *(("burned_key_is_not_queued", O, row_columns(s) | {"key_burned": True})
       for s in ("pending", "waiting", "claimed")),
+    ("outbox_imported_as_check", O, {"imported_as": "a letter"}),
     ("cancelled_key_is_burned", O, {"cancel_sent": True}),
     ("waiting_row_has_order", O, {"status": "waiting", "ordering_key": None}),
     *(("counters_do_not_go_below_zero", O, {counter: -1})

@@ -91,8 +91,9 @@ def test_hazard_61_exactly_the_listed_outbox_transitions_succeed(rolled_back: Co
             succeeded.add((None, target))
     for source in OutboxStatus:
 
-        def plant(source: OutboxStatus = source) -> None:
-            shapes.plant(rolled_back, "intents", "outbox", outbox=shapes.row_columns(source))
+        def plant(source: OutboxStatus = source, inline: bool = False) -> None:
+            columns = shapes.row_columns(source) | {"inline": inline}
+            shapes.plant(rolled_back, "intents", "outbox", outbox=columns)
 
         for target in set(OutboxStatus) - {source}:
             columns = shapes.row_columns(target)
@@ -100,8 +101,14 @@ def test_hazard_61_exactly_the_listed_outbox_transitions_succeed(rolled_back: Co
                 # Only an inline row: a worker's claim of a row at rest would be a send that nobody asked for.
                 error = refused(rolled_back, role, plant, lambda c=columns: shapes.update(rolled_back, "outbox", **c))
                 assert "idem refuses this UPDATE of outbox" in str(error)
-                columns |= {"inline": True}
-            error = refused(rolled_back, role, plant, lambda c=columns: shapes.update(rolled_back, "outbox", **c))
+                error = refused(
+                    rolled_back,
+                    role,
+                    lambda: plant(inline=True),
+                    lambda c=columns: shapes.update(rolled_back, "outbox", **c),
+                )
+            else:
+                error = refused(rolled_back, role, plant, lambda c=columns: shapes.update(rolled_back, "outbox", **c))
             if error is None:
                 succeeded.add((source, target))
             else:

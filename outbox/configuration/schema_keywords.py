@@ -72,7 +72,7 @@ def _additional_properties(judge: Judge, wanted: Any, instance: Any, schema: Any
 
 def _found(judge: Judge, text: str, value: str) -> bool:
     wanted = pattern(text)
-    judge.steps.take(wanted.cost(value))
+    judge.steps.take_at_once(wanted.cost(value))
     return wanted.found_in(value)
 
 

@@ -16,8 +16,18 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 MOST_STATES: Final = 1000
 """Characters of a pattern whose counted repetitions are written out. `maxLength` counts further."""
 
+MOST_WEIGHT: Final = 20_000
+"""The same with each class as many times as its automaton over UTF-8 is larger than that of a letter."""
+
 TEXT_FOR_A_STEP: Final = 1000
-"""Characters times states that cost as much as a step of a schema."""
+"""Characters times weight that cost as much as a step of a schema."""
+
+_WEIGHTS: Final = (
+    (re.compile(r"\\[wWDSpP]|[^\x00-\x7f]"), 100),
+    (re.compile(r"\\[ds]"), 30),
+    (re.compile(r"^\[\^|^\.$"), 10),
+)
+"""What stands in an atom of a pattern, and how much larger it makes its automaton: measured, rounded up."""
 
 _COUNT: Final = re.compile(r"\{([0-9]{1,6})(,?)([0-9]{0,6})\}")
 _CLASS: Final = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
@@ -32,6 +42,12 @@ class Pattern:
             raise ValueError(
                 f"the pattern {text!r} counts too far: written out it has {self.states} characters, more than "
                 f"{MOST_STATES}; say maxLength beside a pattern that does not count"
+            )
+        self.weight = states(text, weighted=True)
+        if self.weight > MOST_WEIGHT:
+            raise ValueError(
+                f"the pattern {text!r} counts classes of many characters (\\w, \\s, \\S) too often: say which "
+                "characters, as [A-Za-z0-9_], or maxLength beside a pattern that does not count"
             )
         with warnings.catch_warnings():
             # Python warns of "[" and "&&" in a class, which the other engine reads as a class of classes.
@@ -56,7 +72,7 @@ class Pattern:
 
     def cost(self, text: str) -> int:
         """Steps that a search in this text may cost."""
-        return 1 + len(text) * self.states // TEXT_FOR_A_STEP
+        return 1 + len(text) * self.weight // TEXT_FOR_A_STEP
 
     def found_in(self, text: str) -> bool:
         """Whether the pattern is found anywhere in the text."""
@@ -69,15 +85,22 @@ def pattern(text: str) -> Pattern:
     return Pattern(text)
 
 
-def states(text: str) -> int:
-    """Characters of a pattern whose counted repetitions are written out: at least as many as it can be in at once."""
+def _weight(atom: str) -> int:
+    return max((weight for found, weight in _WEIGHTS if found.search(atom)), default=1)
+
+
+def states(text: str, *, weighted: bool = False) -> int:
+    """Characters of a pattern whose counted repetitions are written out: at least as many as it can be in at once.
+
+    `weighted`: each as often as its automaton is larger than that of a letter.
+    """
     groups: list[int] = [0]
     last, at = 0, 0
     while at < len(text):
         if text[at] == "\\":
-            last, at = 1, at + 2
+            last, at = _weight(text[at : at + 2]) if weighted else 1, at + 2
         elif found := _CLASS.match(text, at):
-            last, at = 1, found.end()
+            last, at = _weight(found[0]) if weighted else 1, found.end()
         elif counted := _COUNT.match(text, at):
             least, comma, most = counted.groups()
             groups[-1] += last * (max(1, int(most or least) + (1 if comma and not most else 0)) - 1)
@@ -90,7 +113,7 @@ def states(text: str) -> int:
         elif text[at] == ")" and len(groups) > 1:
             last, at = groups.pop(), at + 1
         else:
-            last, at = int(text[at] not in "*+?|^$"), at + 1
+            last, at = (_weight(text[at]) if weighted else 1) * (text[at] not in "*+?|^$"), at + 1
             if not last:
                 continue
         groups[-1] += last

@@ -18,6 +18,9 @@ FOR_EACH: Final = 100
 AT_ONCE: Final = 5_000
 """Steps that an event loop takes at once, without a thread."""
 
+UNBROKEN: Final = 20_000
+"""Steps that one search in a text may cost: nothing else of the process runs until it ends."""
+
 _at_once: ContextVar[int | None] = ContextVar("idem_steps_at_once", default=None)
 
 
@@ -38,6 +41,12 @@ class Steps:
         self._all = BASE + FOR_EACH * values
         self._first = _at_once.get()
         self.taken = 0
+
+    def take_at_once(self, number: int) -> None:
+        """Steps that cannot be interrupted, however many values there are. Raises TooCostly and NotAtOnce."""
+        if number > UNBROKEN:
+            raise TooCostly
+        self.take(number)
 
     def take(self, number: int = 1) -> None:
         """Raises TooCostly and NotAtOnce."""

@@ -344,3 +344,23 @@ def test_errors_stand_at_their_places() -> None:
     with pytest.raises(ParamsInvalid) as refused:
         validator({"items": {"type": "integer"}})(["x"] * 100)
     assert len(refused.value.problems) == validation.MAX_PROBLEMS
+
+
+@pytest.mark.parametrize("text", [r"^(\w+\s*){1,160}$", r"(?:\S?\w?){1,200}", r"^(é|\w){1,400}$"])
+def test_a_count_of_wide_classes_is_refused(text: str) -> None:
+    """Each class is an automaton of hundreds of states: written out a hundred times, a letter takes tens of µs."""
+    with pytest.raises(ValueError, match="counts"):
+        pattern(text)
+
+
+@pytest.mark.parametrize("text", [r"^\w+$", r"^.{1,255}$", r"^\w{1,64}$", r"^[^@]+@[^@]+$", r"^\S+@\S+\.\S+$"])
+def test_usual_patterns_are_taken(text: str) -> None:
+    assert pattern(text).cost("x" * 1000) < 10_000
+
+
+def test_one_search_has_an_end_of_its_own_however_many_values_there_are() -> None:
+    """It holds the whole process while it runs, so many small values beside a long one do not pay for it."""
+    counted = Steps(100_000)
+    with pytest.raises(TooCostly):
+        counted.take_at_once(pattern(r"^(\w+\s*){1,90}$").cost("x" * 60_000))
+    counted.take(50_000)

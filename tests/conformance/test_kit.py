@@ -50,8 +50,8 @@ def expectations() -> list[dict[str, Any]]:
 
 def test_every_problem_has_a_case() -> None:
     named = {expected["problem"] for expected in expectations() if "problem" in expected}
-    # No request brings these about alone (an operator pauses, many webhooks come at once); that their pages are there is
-    # a case of its own.
+    # No request brings these about alone (an operator pauses, many webhooks come at once). That their pages are there
+    # is a case of its own.
     assert named == set(PROBLEMS) - {"internal_error", "paused", "too_many_bodies"}
 
 

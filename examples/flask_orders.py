@@ -1,7 +1,8 @@
 """A shop in Flask: the payment of an order.
 
 export IDEM_DATABASE_URL=postgresql://…  BANK_TOKEN=main-token
-idem db upgrade && flask --app flask_orders tables
+idem db upgrade
+flask --app flask_orders tables
 idem bank run --port 8600                       # the provider
 idem run --no-api --app flask_orders:idem       # the daemons
 flask --app flask_orders run

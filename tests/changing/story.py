@@ -26,6 +26,7 @@ from sqlalchemy.pool import NullPool
 from idem.outbox import operator, worker
 from idem.outbox.accept import Acceptor
 from idem.outbox.catalogue import Catalogue
+from idem.outbox.database import Database
 from idem.outbox.decisions import Replay
 from idem.outbox.errors import IdemError
 from idem.outbox.handlers import HandlerRunner
@@ -55,10 +56,11 @@ class Wish:
 
 
 class Story:
-    """`spine` for its database; the banks are two systems that know nothing of each other."""
+    """`spine` for its database, which `daemons` reach as a role of theirs. The banks are two systems that know nothing
+    of each other."""
 
-    def __init__(self, spine: Spine, banks: tuple[Bank, Bank], seed: int) -> None:
-        self.spine, self.banks = spine, banks
+    def __init__(self, spine: Spine, daemons: Database, banks: tuple[Bank, Bank], seed: int) -> None:
+        self.spine, self.daemons, self.banks = spine, daemons, banks
         self.chance = random.Random(seed)
         self.urls = banks[0].url, banks[1].url
         self.plan = Plan()
@@ -133,7 +135,7 @@ class Story:
         runner = (
             HandlerRunner(self.spine.url, telling.handlers(self.plan["handlers"])) if PAYS in known.operations else None
         )
-        one = worker.Worker(self.spine.database, known, self.spine.settings, runner)
+        one = worker.Worker(self.daemons, known, self.spine.settings, runner)
         if dies:
             # It is killed before it reports anything.
             one.settler.put = lambda report: None  # type: ignore[method-assign]
@@ -146,14 +148,14 @@ class Story:
         await self.work(dies=True)
 
     async def reconcile(self) -> None:
-        one = Reconciler(self.spine.database, self._now(), ReconcilerSettings(lease=30), slots=4, margin=1)
+        one = Reconciler(self.daemons, self._now(), ReconcilerSettings(lease=30), slots=4, margin=1)
         try:
             await one.run_once(hasten=self.chance.random() < 0.5)
         finally:
             await one.close()
 
     async def sweep(self) -> None:
-        await Sweeper(self.spine.database, self._now(), self.plan["kept"]).run_once()
+        await Sweeper(self.daemons, self._now(), self.plan["kept"]).run_once()
 
     async def time(self) -> None:
         await self.pass_time(self.chance.choice([10.0, 35.0, 200.0, 700.0, 3600.0, MEMORY / 3, 1.2 * MEMORY]))
@@ -192,7 +194,7 @@ class Story:
     async def _command(self, command: Callable[[Any, UUID, int], Any]) -> None:
         for row in await self.spine.all("SELECT id, version FROM idem.intents ORDER BY id"):
             if self.chance.random() < 0.4:
-                async with self.spine.database.connection() as connection:
+                async with self.daemons.connection() as connection:
                     with suppress(IdemError):
                         await command(connection, row["id"], row["version"])
 
@@ -207,7 +209,7 @@ class Story:
         for seconds in (10.0, 200.0, 400.0, 700.0, 4000.0, 4000.0, 4000.0, DAY, DAY, DAY):
             await self.sweep()
             await self.quiet_work()
-            await Reconciler(self.spine.database, self.catalogues[-1], ReconcilerSettings(lease=30), slots=4,
+            await Reconciler(self.daemons, self.catalogues[-1], ReconcilerSettings(lease=30), slots=4,
                              margin=1).run_once(hasten=True)  # fmt: skip
             await promises.hold(self)
             await self.pass_time(seconds)
@@ -217,7 +219,7 @@ class Story:
     async def quiet_work(self) -> None:
         for bank in self.banks:
             bank.forget_script()
-        one = worker.Worker(self.spine.database, self.catalogues[-1], self.spine.settings)
+        one = worker.Worker(self.daemons, self.catalogues[-1], self.spine.settings)
         try:
             await one.run_once()
         finally:

@@ -9,13 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import uuid4
 
+import psycopg
 import pytest
 from changing import promises
 from changing.story import Story
-from fix_restore import MEMORY
+from fix_restore import MEMORY, opened
 from fix_spine import Spine
+from schema.databases import as_role
 
+from idem.migrations import grants
+from idem.outbox.database import Database
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
 
@@ -38,10 +43,28 @@ async def banks(tmp_path: Path) -> AsyncIterator[tuple[Bank, Bank]]:
         yield one, two
 
 
+@pytest.fixture
+async def daemons(spine: Spine, server: str) -> AsyncIterator[Database]:
+    """The database as the role of the daemons, with the rights that `idem db grant` gives and no others."""
+    role = f"idem_daemon_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN")
+    with psycopg.connect(spine.url) as owner:
+        for statement in grants.statements(role, "daemon"):
+            owner.execute(statement)  # type: ignore[call-overload]
+    database = await opened(as_role(spine.url, role))
+    yield database
+    await database.close()
+    with psycopg.connect(spine.url) as owner:
+        owner.execute(f"DROP OWNED BY {role}")
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"DROP ROLE {role}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + STORIES))
-async def test_the_promises_hold(spine: Spine, banks: tuple[Bank, Bank], seed: int) -> None:
-    story = Story(spine, banks, seed)
+async def test_the_promises_hold(spine: Spine, daemons: Database, banks: tuple[Bank, Bank], seed: int) -> None:
+    story = Story(spine, daemons, banks, seed)
     try:
         for _ in range(3):
             await story.accept()

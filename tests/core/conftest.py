@@ -53,11 +53,23 @@ def made(server: str, how: str) -> Iterator[str]:
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
 
 
+ROUTINES = "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'idem'::regnamespace"
+TYPES = """
+SELECT t.oid::regtype::text FROM pg_type t JOIN pg_class c ON c.oid = t.typrelid
+ WHERE t.typnamespace = 'idem'::regnamespace AND c.relkind = 'c'
+"""
+
+
 @contextmanager
 def behind_policies(url: str) -> Iterator[str]:
     """Row-level security is on for all tables; the daemons' role has BYPASSRLS, as `idem doctor` asks for."""
     name = f"idem_core_{os.getpid()}"
     run(url, f"CREATE ROLE {name} BYPASSRLS", *grants.statements(name, "daemon"), f"GRANT pg_monitor TO {name}")
+    with psycopg.connect(url) as look:
+        routines = [row[0] for row in look.execute(ROUTINES)]
+        types = [row[0] for row in look.execute(TYPES)]
+    run(url, *(f"ALTER ROUTINE {each} OWNER TO {name}" for each in routines))
+    run(url, *(f"ALTER TYPE {each} OWNER TO {name}" for each in types))
     for each in tables(url):
         run(
             url,

@@ -34,8 +34,8 @@ WITH us AS ({us}), idem AS (
             AND s.dbid = (SELECT b.oid FROM pg_catalog.pg_database b WHERE b.datname = current_database())
      WHERE d.classid <> CAST('pg_catalog.pg_default_acl' AS regclass)
      UNION ALL
-    SELECT pg_catalog.format('function %s of trigger %s on table %s', CAST(g.tgfoid AS regprocedure), g.tgname,
-                             c.relname), p.proowner
+    SELECT 'function ' || CAST(CAST(g.tgfoid AS regprocedure) AS text) || ' of trigger ' || g.tgname || ' on table '
+               || c.relname, p.proowner
       FROM idem JOIN pg_catalog.pg_class c ON c.relnamespace = idem.oid
       JOIN pg_catalog.pg_trigger g ON g.tgrelid = c.oid AND NOT g.tgisinternal
       JOIN pg_catalog.pg_proc p ON p.oid = g.tgfoid
@@ -54,9 +54,8 @@ WITH us AS ({us}), idem AS (
                              ELSE pg_catalog.pg_has_role(us.oid, r.oid, 'USAGE') END, false)
        AND NOT ({trusted} AND coalesce(pg_catalog.pg_has_role(r.oid, us.oid, 'USAGE'), false))
 )
-SELECT pg_catalog.string_agg(pg_catalog.format('%s (%s)', o.what, o.owner), ', '
-                             ORDER BY o.what <> 'the schema', o.what)
-       || CASE WHEN max(o.count) > 10 THEN pg_catalog.format(' and %s more', max(o.count) - 10) ELSE '' END AS others
+SELECT pg_catalog.string_agg(o.what || ' (' || o.owner || ')', ', ' ORDER BY o.what <> 'the schema', o.what)
+       || CASE WHEN max(o.count) > 10 THEN ' and ' || CAST(max(o.count) - 10 AS text) || ' more' ELSE '' END AS others
   FROM (SELECT what, owner, count(*) OVER () AS count FROM others ORDER BY what <> 'the schema', what LIMIT 10) AS o
 """
 

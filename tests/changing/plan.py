@@ -134,6 +134,8 @@ class Plan:
         with_reference = provider == "keyless" or self["request"] == "with our reference"
 
         def validate(params: Any) -> None:
+            if not isinstance(params, dict) or "amount" not in params:
+                raise ParamsInvalid([("/amount", "a member is missing")])
             if self["params"] == "an odd amount is refused" and params["amount"] % 2:
                 raise ParamsInvalid([("/amount", "it is odd")])
             if self["params"] == "a member more is required":

@@ -44,9 +44,8 @@ async def test_where_a_replay_is_safe_it_stays_to_be_rendered(spine: Spine, appl
     assert spine.effects() == 1
 
 
-async def test_what_was_never_rendered_is_asked_about_then_rendered_and_sent(
-    spine: Spine, application: Application
-) -> None:
+async def test_of_what_was_never_rendered_no_absence_is_believed(spine: Spine, application: Application) -> None:
+    """What lost commits sent for it is not known, so a person decides; then it is rendered and sent."""
     intent = application.accepted(operation="pay.keyless")
     await changed(spine)
     assert await status(spine, intent) == "unknown"
@@ -55,10 +54,15 @@ async def test_what_was_never_rendered_is_asked_about_then_rendered_and_sent(
     assert spine.effects() == 0
     await settle_by_asking(spine, intent)
     row = await spine.row(intent) or {}
-    assert row["claim_token"] is None, "the take was given back"
-    if row["status"] == "held":
-        await spine.advance(120)
-        await spine.reconcile()
+    assert (row["status"], row["claim_token"]) == ("unknown", None), "the take was given back"
+    assert "reconcile_exhausted" in await spine.letters(intent)
+    for sure in (operator.resolve_failed, operator.redrive):
+        version = (await spine.one("SELECT version FROM idem.intents"))["version"]
+        async with spine.database.connection() as connection:
+            await sure(
+                connection, spine.catalogue, intent, by="ann", reason="looked at the bank", version=version,
+                know_it_did_not_happen=True,
+            )  # fmt: skip
     assert await status(spine, intent) == "unfrozen", "it goes back to be rendered, and is never pending without bytes"
     await spine.work()
     assert spine.effects() == 1 and application.once(operation="pay.keyless").decision == "replay"

@@ -137,7 +137,9 @@ class Calls:
 
     def question(self, sent: Sent, reference: str | None = None) -> Question:
         """What a row of this send would ask with."""
-        return Question(sent.key, reference, False, sent.at, sent.frozen.method, sent.frozen.path)
+        return Question(
+            sent.key, reference, False, sent.at, sent.frozen.method, sent.frozen.path, headers=sent.frozen.headers
+        )
 
     def ways(self, sent: Sent) -> tuple[FrozenRequest, ...]:
         """The ways to ask about a call whose answer was lost. NotSupported if there are none."""

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 from idem.outbox.backoff import backoff, not_before
 from idem.outbox.change import Change, Letter, Row
 from idem.outbox.completion import default_interim, is_open, meaning
+from idem.outbox.contract import Contract
 from idem.outbox.operation import Answer
 from idem.outbox.outcomes import NotExecuted, Pending, Proof, Refused, Succeeded, name
 from idem.outbox.states import BLOCKS_RETRY, CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
@@ -230,3 +231,9 @@ def rest_ttl(terms: Terms) -> float:
 
 def about(proof: Proof) -> dict[str, str | None]:
     return {"outcome": name(proof), "reference": proof.reference, "status": proof.status}
+
+
+def flight_left(row: Row, contract: Contract) -> float:
+    """Seconds for which what made a row unknown may still act, by what the contract says now: its flight limit may have
+    been corrected since. 0 or less: it cannot any more."""
+    return contract.flight_limit + (contract.pause_allowance if row.sweeps else 0.0) - row.status_age

@@ -13,7 +13,7 @@ from uuid import UUID
 from idem.outbox import durations
 from idem.outbox.change import Row, StoredProof
 from idem.outbox.contract import FrozenRequest
-from idem.outbox.endings import disagreement
+from idem.outbox.endings import disagreement, flight_left
 from idem.outbox.outcomes import Refused, Succeeded, name
 from idem.outbox.providers import carrying
 from idem.outbox.recovery import window
@@ -60,8 +60,7 @@ def quiet_left(standing: Standing, terms: Terms) -> float:
     # A row that became unknown without the end of a claim (Recovery) has no quiet time of its own.
     left = row.quiet_left if row.quiet_left is not None else longest - row.status_age
     if row.status is OutboxStatus.UNKNOWN:
-        # What the contract says now counts as well: its flight limit may have been corrected since.
-        left = max(left, contract.flight_limit + (contract.pause_allowance if row.sweeps else 0.0) - row.status_age)
+        left = max(left, flight_left(row, contract))
     if standing.lease_left is not None:
         # A take whose holder went away may have been a replay (the next take would raise the quiet time by this).
         left = max(left, standing.lease_left + longest)

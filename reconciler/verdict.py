@@ -9,7 +9,7 @@ from idem.outbox import decide
 from idem.outbox.backoff import backoff, not_before
 from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
 from idem.outbox.contract import Contract
-from idem.outbox.endings import DAY, LOOKS, ordered, overdue
+from idem.outbox.endings import DAY, LOOKS, flight_left, ordered, overdue
 from idem.outbox.outcomes import Absent, CouldNotAsk, Refused, name
 from idem.outbox.recovery.window import memory_left
 from idem.outbox.states import OutboxStatus, Reason
@@ -178,17 +178,14 @@ def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absents: int) -> 
 def _asked_late_enough(row: Row, contract: Contract) -> bool:
     if row.quiet_left is None or row.claim_age is None:
         return False
-    longest = contract.flight_limit + (contract.pause_allowance if row.sweeps else 0.0)
-    quiet = max(row.quiet_left, longest - row.status_age)
+    quiet = max(row.quiet_left, flight_left(row, contract))
     return quiet + contract.lookup.horizon + row.claim_age < 0
 
 
 def quiet_left(row: Row, change: Change, contract: Contract) -> float:
     """Seconds for which something sent may still act, counting what this change adds; 0 or less: nothing can."""
-    longest = contract.flight_limit + (contract.pause_allowance if row.sweeps else 0.0)
     left = row.quiet_left if row.quiet_left is not None else contract.flight_limit + contract.pause_allowance
-    # What the contract says now counts as well: its flight limit may have been corrected since.
-    return max(left, change.quiet_for or 0.0, longest - row.status_age)
+    return max(left, change.quiet_for or 0.0, flight_left(row, contract))
 
 
 def may_act_late(row: Row, contract: Contract) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from accept.catalogues import changed, without
 from fix_api import client
 from fix_spine import Spine
 from producers.application import Application, synced
@@ -16,18 +17,6 @@ from idem.outbox.accept import Acceptor
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.errors import Unserved
 from idem.sweeper.daemon import Sweeper
-
-NAME = "pay.keyed"
-
-
-def changed(catalogue: Catalogue, **changes: Any) -> Catalogue:
-    known = dataclasses.replace(catalogue.operations[NAME], **changes)
-    return dataclasses.replace(catalogue, operations={**catalogue.operations, NAME: known})
-
-
-def without(catalogue: Catalogue) -> Catalogue:
-    rest = {name: known for name, known in catalogue.operations.items() if name != NAME}
-    return dataclasses.replace(catalogue, operations=rest)
 
 
 def moved(catalogue: Catalogue) -> Catalogue:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
+from accept.catalogues import NAME, changed, without
 from fix_api import client
 from fix_spine import Spine
 from producers.application import Application, synced
@@ -22,7 +22,6 @@ from idem.outbox.decisions import Accepted, InProgress, Mismatch, Replay, Retryi
 from idem.outbox.errors import ConfigError, ParamsInvalid, Unrenderable
 from idem.sweeper.daemon import Sweeper
 
-NAME = "pay.keyed"
 PARAMS = {"amount": 100, "at": "10:00"}
 
 
@@ -32,16 +31,6 @@ def refuse(_: Any) -> None:
 
 def unrenderable(_: Any) -> Any:
     raise Unrenderable("no request can be made of it")
-
-
-def changed(catalogue: Catalogue, **changes: Any) -> Catalogue:
-    known = dataclasses.replace(catalogue.operations[NAME], **changes)
-    return dataclasses.replace(catalogue, operations={**catalogue.operations, NAME: known})
-
-
-def without(catalogue: Catalogue) -> Catalogue:
-    rest = {name: known for name, known in catalogue.operations.items() if name != NAME}
-    return dataclasses.replace(catalogue, operations=rest)
 
 
 CHANGES: dict[str, Callable[[Catalogue], Catalogue]] = {

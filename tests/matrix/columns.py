@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
 
@@ -16,8 +16,12 @@ TIMEOUT = 7200 if EVERY_PAIR else 180
 """Seconds. The first cell of a run waits for the run."""
 
 
-def cells(*replays: Replay) -> Iterable[Any]:
+def cells(*replays: Replay) -> list[Any]:
     """What `@pytest.mark.parametrize(("cell", "webhooks", "turn"), …)` takes."""
+    return list(_cells(replays))
+
+
+def _cells(replays: Iterable[Replay]) -> Iterator[Any]:
     for replay, turn, webhooks in product(replays, range(ROUNDS), (False, True)):
         for cell in plain(replay, webhooks):
             named = f"{cell.name}-{'webhooks' if webhooks else 'polled'}"

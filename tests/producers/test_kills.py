@@ -41,6 +41,9 @@ class Watch:
                 self.committing.add(number)
                 if self.point == "committing":
                     return self.kill()
+            if self.point == "committed" and self.freezing and number not in self.freezing:
+                # A claim on another line could take the row in the moment between the commit and its answer.
+                return "swallow"
         elif number in {"frozen": self.freezing, "committed": self.committing}.get(self.point, set()):
             return self.kill()
         return "pass"

@@ -1,7 +1,8 @@
 """Tables for a terminal of any width: no line is longer, no id and no word is cut.
 
-Columns without a value go first, then the least important ones, until the rest fits; the last text wraps between words.
-On less than `NARROW` columns each item is one line, without columns.
+Columns without a value go first. Of the others each comes in, the most important one first, if there is room beside
+those that are in: so a wide one that has to go takes no narrow one with it. Texts wrap between words. On less than
+`NARROW` columns each item is one line, without columns.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ PROSE: Final = 24
 def lines(
     columns: Sequence[str], rows: Sequence[Sequence[object]], width: int, *, drop: Sequence[str] = ()
 ) -> list[str]:
-    """The lines of a table. `drop`: columns in the order in which they go away; the others go from the right, but never
-    the first."""
+    """The lines of a table. `drop`: columns, the least important one first; the others follow from the right. The first
+    is always there."""
     short = _short(rows)
     cells = [[_cell(cell, short) for cell in row] for row in rows]
     shown = [i for i in range(len(columns)) if i == 0 or any(row[i] != "-" for row in cells)]
@@ -31,12 +32,13 @@ def lines(
     rank += [i for i in reversed(range(1, len(columns))) if i not in rank]
     if width < NARROW:
         return _items(cells, shown, rank, width)
-    for gone in [*rank, None]:
-        if (widths := _fit(columns, cells, shown, width)) is not None:
-            return _grid(columns, cells, shown, widths, width)
-        if gone is not None and gone in shown and len(shown) > 1:
-            shown.remove(gone)
-    return _items(cells, shown, rank, width)
+    left = shown[:1]
+    for wanted in reversed(rank):
+        wider = [i for i in shown if i in left or i == wanted]
+        if _fit(columns, cells, wider, width) is not None:
+            left = wider
+    widths = _fit(columns, cells, left, width)
+    return _items(cells, shown, rank, width) if widths is None else _grid(columns, cells, left, widths, width)
 
 
 def _short(rows: Sequence[Sequence[object]]) -> dict[UUID, str]:
@@ -107,12 +109,11 @@ def _items(cells: list[list[str]], shown: list[int], rank: list[int], width: int
     """One line an item: what fits of it, in the order of the columns. A first text that is too long wraps."""
     made: list[str] = []
     for row in cells:
-        kept = [i for i in shown if i == shown[0] or row[i] != "-"]
-        for gone in rank:
-            if len(GAP.join(row[i] for i in kept)) <= width:
-                break
-            if gone in kept and len(kept) > 1:
-                kept.remove(gone)
+        kept = [shown[0]]
+        for wanted in reversed(rank):
+            wider = [i for i in shown if i in kept or (i == wanted and row[i] != "-")]
+            if len(GAP.join(row[i] for i in wider)) <= width:
+                kept = wider
         line = GAP.join(row[i] for i in kept)
         made += [line] if len(line) <= width else textwrap.wrap(line, max(width, 10), subsequent_indent="  ")
     return made

@@ -48,6 +48,16 @@ def test_columns_go_away_in_their_order_and_empty_ones_first() -> None:
     assert "empty" not in head and "second" not in head and "first" in head and "third" in head
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_column_that_is_too_wide_takes_no_narrow_one_with_it(width: int) -> None:
+    """Each column that would fit beside those that are shown is shown."""
+    columns, wide = ["id", "key", "state", "age", "tenant"], "k" * 70
+    shown = lines(columns, [[UUID(int=1), wide, "unknown", "12m 5s", "acme"]], width, drop=("age", "tenant", "key"))
+    for value in ("unknown", "12m 5s", "acme"):
+        assert value in shown[-1]
+    assert (wide in shown[-1]) == (width == 120)
+
+
 def test_below_80_each_item_is_one_line() -> None:
     rows = [[uuid4(), "reconcile_exhausted", "5m", "keyed", "pay.keyed", "unknown"] for _ in range(3)]
     shown = lines(["id", "reason", "age", "provider", "operation", "state"], rows, NARROW - 20)

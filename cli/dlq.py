@@ -75,11 +75,11 @@ def list_(
         as_json({"dead_letters": found, "next": following})
         return
     table(
-        ["dead letter", "reason", "age", "seen", "provider", "operation", "state", "intent", "resolved as"],
-        [[d["id"], d["reason"], age(d["age"]), d["seen"], d["provider"], d["operation"], d["state"], d["intent_id"],
-          d["resolution"]] for d in found],
+        ["dead letter", "reason", "age", "seen", "provider", "account", "operation", "state", "intent", "resolved as"],
+        [[d["id"], d["reason"], age(d["age"]), d["seen"], d["provider"], d["account"], d["operation"], d["state"],
+          d["intent_id"], d["resolution"]] for d in found],
         empty="no dead letter matches" if all_ else "no open dead letter matches",
-        drop=("seen", "operation", "state", "resolved as", "provider", "intent", "age"),
+        drop=("seen", "operation", "account", "state", "resolved as", "provider", "intent", "age"),
     )  # fmt: skip
     if following is not None:
         say(f"more: --after {following}")
@@ -94,10 +94,7 @@ async def _list(
     start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:
         last = None if after is None else await prefixes.letter(connection, after)
-        times: dict[str, Any] = {
-            "since": await opening.time_of(connection, start),
-            "until": await opening.time_of(connection, end),
-        }
+        times = await opening.times(connection, start, end)
         found = await listing.letters(connection, after=last, **times, **filters)
         if not found:
             await known.note(config, connection, provider=filters["provider"], account=filters["account"])

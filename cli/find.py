@@ -50,16 +50,16 @@ def find(
         as_json({"intents": found})
     else:
         table(
-            ["intent", "found by", "state", "row", "age", "tenant", "operation", "provider", "reference", "label",
-             "dead letters"],
+            ["intent", "found by", "state", "row", "age", "tenant", "operation", "provider", "account",
+             "reference", "label", "dead letters"],
             [
                 [n["id"], ", ".join(n["found_by"]), n["outcome"] or n["state"], n["status"], age(n["age"]),
-                 n["tenant_id"], n["operation"], n["provider"], n["provider_reference"], n["label"],
+                 n["tenant_id"], n["operation"], n["provider"], n["account"], n["provider_reference"], n["label"],
                  len(n["dead_letters"]) or None]
                 for n in found
             ],
             empty=NOTHING.format(text=text(anything)),
-            drop=("provider", "operation", "tenant", "row", "age", "label", "reference"),
+            drop=("account", "provider", "operation", "tenant", "row", "age", "label", "reference"),
         )  # fmt: skip
         if len(found) == 1:
             say(f"more: `idem intents show {found[0]['id']}`")

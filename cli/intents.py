@@ -88,14 +88,14 @@ def list_(
         as_json({"intents": found, "next": following})
         return
     table(
-        ["intent", "tenant", "operation", "key", "state", "row", "age", "reference", "label"],
+        ["intent", "tenant", "operation", "key", "state", "row", "age", "provider", "account", "reference", "label"],
         [
             [n["id"], n["tenant_id"], n["operation"], n["idempotency_key"], n["outcome"] or n["state"], n["status"],
-             age(n["age"]), n["provider_reference"], n["label"]]
+             age(n["age"]), n["provider"], n["account"], n["provider_reference"], n["label"]]
             for n in found
         ],
         empty="no intent matches",
-        drop=("label", "row", "operation", "age", "tenant", "reference", "key"),
+        drop=("account", "provider", "label", "row", "operation", "age", "tenant", "reference", "key"),
     )  # fmt: skip
     if following is not None:
         say(f"more: --before {following}")
@@ -109,10 +109,7 @@ async def _list(
 
     start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:
-        times: dict[str, Any] = {
-            "since": await opening.time_of(connection, start),
-            "until": await opening.time_of(connection, end),
-        }
+        times = await opening.times(connection, start, end)
         last = None if before is None else await prefixes.intent(connection, before)
         found = await listing.intents(connection, before=last, **times, **filters)
         if not found:

@@ -227,6 +227,13 @@ async def time_of(connection: AsyncConnection[Any], moment: datetime | float | N
     return at
 
 
+async def times(
+    connection: AsyncConnection[Any], since: datetime | float | None, until: datetime | float | None
+) -> dict[str, Any]:
+    """The two filters of a list, as times."""
+    return {"since": await time_of(connection, since), "until": await time_of(connection, until)}
+
+
 INSTALLATION = "SELECT i.environment, current_database()::text, current_user::text FROM idem.installation i"
 
 

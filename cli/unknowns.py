@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from idem.cli import known, opening
-from idem.cli.options import Config, Json, Limit, examples
+from idem.cli.options import Account, Config, Json, Label, Limit, Reference, Since, Until, examples, moment
 from idem.cli.output import age, as_json, table, text
 
 app = typer.Typer(
@@ -32,12 +32,21 @@ COLUMNS = (
 def list_(
     config: Config = None,
     provider: Provider = None,
+    account: Account = None,
+    label: Label = None,
+    reference: Reference = None,
+    since: Since = None,
+    until: Until = None,
     awaiting: Awaiting = False,
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:
-    """List them, oldest first: age, attempts, the next look, and what is left of the time in which a replay is safe."""
-    found = asyncio.run(_found(config, provider, awaiting, limit))
+    """List them, oldest first: age, attempts, the next look, and what is left of the time in which a replay is safe.
+
+    --since and --until are about when a call became unknown.
+    """
+    filters = {"provider": provider, "account": account, "label": label, "reference": reference, "awaiting": awaiting}
+    found = asyncio.run(_found(config, since, until, filters, limit))
     if as_data:
         as_json({"unknowns": found})
         return
@@ -49,15 +58,25 @@ def list_(
              age(u["next_look_in"]), age(u["replay_window_left"]), ", ".join(u["dead_letters"]) or None]
             for u in found
         ],
-        empty="nothing is unknown",
+        empty="nothing that is unknown matches" if any((since, until, *filters.values())) else "nothing is unknown",
         drop=("looks", "attempts", "account", "dead letters", "next look in", "provider", "status"),
     )  # fmt: skip
 
 
 @app.command(epilog=examples("idem unknowns export > unknowns.csv"))
-def export(config: Config = None, provider: Provider = None, awaiting: Awaiting = False) -> None:
+def export(
+    config: Config = None,
+    provider: Provider = None,
+    account: Account = None,
+    label: Label = None,
+    reference: Reference = None,
+    since: Since = None,
+    until: Until = None,
+    awaiting: Awaiting = False,
+) -> None:
     """Print all of them as CSV, to be compared with a provider's own list: with the key that each was sent under."""
-    found = asyncio.run(_found(config, provider, awaiting, 1_000_000))
+    filters = {"provider": provider, "account": account, "label": label, "reference": reference, "awaiting": awaiting}
+    found = asyncio.run(_found(config, since, until, filters, 1_000_000))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in found:
@@ -77,11 +96,15 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-async def _found(config: Path | None, provider: str | None, awaiting: bool, limit: int) -> list[dict[str, Any]]:
+async def _found(
+    config: Path | None, since: str | None, until: str | None, filters: dict[str, Any], limit: int
+) -> list[dict[str, Any]]:
     from idem.outbox import listing
 
+    start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:
-        found = await listing.unknowns(connection, provider=provider, awaiting=awaiting, limit=limit)
+        times = await opening.times(connection, start, end)
+        found = await listing.unknowns(connection, **times, **filters, limit=limit)
         if not found:
-            await known.note(config, connection, provider=provider)
+            await known.note(config, connection, provider=filters["provider"], account=filters["account"])
         return found

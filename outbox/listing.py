@@ -31,7 +31,8 @@ async def _one(connection: AsyncConnection[Any], query: str, **parameters: Any) 
 
 LETTERS = """
 SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
-       coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider, n.label, n.version, d.seen,
+       coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,
+       coalesce(n.account, w.account, d.details ->> 'account') AS account, n.label, n.version, d.seen,
        d.webhook_event_id, d.subject, d.details, d.created_at,
        extract(epoch FROM statement_timestamp() - d.created_at)::float8 AS age,
        d.resolved_at, d.resolution, d.resolved_by, d.note
@@ -235,12 +236,31 @@ SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.att
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
  WHERE (o.status = 'unknown' OR (%(awaiting)s AND o.status = 'awaiting'))
    AND (%(provider)s::text IS NULL OR o.provider = %(provider)s)
+   AND (%(account)s::text IS NULL OR o.account = %(account)s)
+   AND (%(label)s::text IS NULL OR n.label = %(label)s)
+   AND (%(reference)s::text IS NULL OR o.provider_reference = %(reference)s)
+   AND (%(since)s::timestamptz IS NULL OR o.status_since >= %(since)s)
+   AND (%(until)s::timestamptz IS NULL OR o.status_since < %(until)s)
  ORDER BY o.status_since, o.id LIMIT %(limit)s
 """
 
 
 async def unknowns(
-    connection: AsyncConnection[Any], *, provider: str | None = None, awaiting: bool = False, limit: int = 100
+    connection: AsyncConnection[Any],
+    *,
+    provider: str | None = None,
+    account: str | None = None,
+    label: str | None = None,
+    reference: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    awaiting: bool = False,
+    limit: int = 100,
 ) -> list[Record]:
-    """Rows of which nobody knows the end, oldest first; `awaiting` shows those that the provider is working on too."""
-    return await _all(connection, UNKNOWNS, provider=provider, awaiting=awaiting, limit=limit)
+    """Rows of which nobody knows the end, oldest first; `awaiting` shows those that the provider is working on too.
+    `since` and `until` are about when a row became so."""
+    return await _all(
+        connection, UNKNOWNS,
+        provider=provider, account=account, label=label, reference=reference, since=since, until=until,
+        awaiting=awaiting, limit=limit,
+    )  # fmt: skip

@@ -180,6 +180,7 @@ def _list(catalogue: Catalogue) -> dict[str, Any]:
         ("state", {"type": "string", "enum": states}, "Only in this state."),
         ("operation", {"type": "string", "enum": sorted(catalogue.operations)}, "Only of this operation."),
         ("key", {"type": "string"}, "Only with this idempotency key; needs `operation`."),
+        ("provider_key", {"type": "string", "format": "uuid"}, "Only of calls under this key of ours at a provider."),
         ("reference", {"type": "string"}, "Only with this reference of the provider's."),
         ("label", {"type": "string"}, "Only with this label."),
         ("since", {"type": "string", "format": "date-time"}, "Only asked for at this time or later."),

@@ -13,7 +13,8 @@ from idem.outbox.http import reading
 from idem.outbox.http.problems import ProblemError
 from idem.outbox.keys import parse_key
 
-LISTED = ("state", "operation", "key", "reference", "label", "since", "until", "before", "limit")
+LISTED = ("state", "operation", "key", "provider_key", "reference", "label", "since", "until", "before", "limit")
+SEARCHED = ("provider_key", "reference", "label", "since", "until")
 LONGEST = 1000
 PAGE = 100
 LARGEST_PAGE = 1000
@@ -59,13 +60,21 @@ def intent(name: str, value: str | None) -> UUID | None:
 
 
 def search(query: dict[str, str]) -> dict[str, Any]:
-    """What is searched for: all four of `reference`, `label`, `since` and `until`, or nothing. Raises ProblemError."""
-    if not {"reference", "label", "since", "until"} & set(query):
+    """What is searched for: all of `SEARCHED`, or nothing. Raises ProblemError."""
+    if not {*SEARCHED} & {*query}:
         return {}
     if "key" in query:
-        raise ProblemError("query_invalid", "key names one intent: leave reference, label, since and until out.")
+        raise ProblemError("query_invalid", f"key names one intent: leave {', '.join(SEARCHED)} out.")
+    key = {"provider_key": _provider_key(query.get("provider_key"))}
     texts = {name: _text(name, query.get(name)) for name in ("reference", "label")}
-    return texts | {name: _moment(name, query.get(name)) for name in ("since", "until")}
+    return key | texts | {name: _moment(name, query.get(name)) for name in ("since", "until")}
+
+
+def _provider_key(value: str | None) -> UUID | None:
+    try:
+        return None if value is None else UUID(value)
+    except ValueError:
+        raise ProblemError("query_invalid", "provider_key is the key of a call to a provider, a UUID.") from None
 
 
 def _text(name: str, value: str | None) -> str | None:

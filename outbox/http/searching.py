@@ -1,4 +1,5 @@
-"""A tenant's intents by the provider's reference, by label, or of a time: each by an index, of this tenant alone.
+"""A tenant's intents by a provider key, by the provider's reference, by label, or of a time: each by an index, of this
+tenant alone.
 
 A reference or a label may belong to very many intents, and no index has what else is asked for. So a page looks at the
 next `LOOKS` of them by the index, and says where it has stopped.
@@ -53,6 +54,22 @@ SELECT ARRAY(SELECT l.id FROM looked l
        CASE WHEN (SELECT count(*) FROM looked) = %(looks)s THEN (SELECT l.id FROM looked l ORDER BY l.id LIMIT 1) END
            AS stopped_at
 """
+# A provider key belongs to one call, earlier generations included; a producer may write the same one again.
+BY_PROVIDER_KEY = """
+WITH looked AS MATERIALIZED (
+    SELECT r.intent_id AS id FROM idem.requests r WHERE r.provider_key = %(key)s LIMIT %(looks)s
+)
+SELECT ARRAY(SELECT m.id FROM idem.intents m
+              WHERE m.id IN (SELECT l.id FROM looked l) AND m.tenant_id = %(tenant)s
+                AND m.id >= %(low)s::uuid AND m.id < %(before)s
+                AND CASE WHEN %(reference)s::text IS NULL THEN true
+                         ELSE coalesce(m.provider_reference = %(reference)s, false) END
+                AND CASE WHEN %(label)s::text IS NULL THEN true ELSE coalesce(m.label = %(label)s, false) END
+                AND CASE WHEN %(state)s::text IS NULL THEN true ELSE m.state = %(state)s END
+                AND CASE WHEN %(operation)s::text IS NULL THEN true ELSE m.operation = %(operation)s END
+              ORDER BY m.id DESC LIMIT %(limit)s) AS ids,
+       NULL::uuid AS stopped_at
+"""
 FOUND = """
 SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
        n.created_at, n.settled_at, k.expires_at
@@ -70,6 +87,7 @@ async def intents(
     connection: AsyncConnection[Any],
     tenant: str,
     *,
+    provider_key: UUID | None,
     reference: str | None,
     label: str | None,
     since: datetime | None,
@@ -85,17 +103,19 @@ async def intents(
     """
     low, high = span(since, until)
     before = min(before or ledger.NEWEST, high)
-    if reference is None and label is None:
+    if provider_key is None and reference is None and label is None:
         page = await ledger.intents(
             connection, tenant, state=state, operation=operation, low=low, before=before, limit=limit
         )
         return page, page[-1]["id"] if len(page) == limit else None
     parameters = {
-        "tenant": tenant, "reference": reference, "label": label, "state": state, "operation": operation,
-        "low": low, "before": before, "looks": LOOKS, "limit": limit,
+        "tenant": tenant, "key": provider_key, "reference": reference, "label": label, "state": state,
+        "operation": operation, "low": low, "before": before, "looks": LOOKS, "limit": limit,
     }  # fmt: skip
     cursor = connection.cursor(row_factory=dict_row)
-    query = BY_REFERENCE if reference is not None else BY_LABEL
+    query = BY_LABEL if reference is None else BY_REFERENCE
+    if provider_key is not None:
+        query = BY_PROVIDER_KEY
     [looked] = await (await cursor.execute(query, parameters)).fetchall()
     ids, stopped_at = looked["ids"], looked["stopped_at"]
     if len(ids) == limit:

@@ -34,6 +34,12 @@ async def test_a_tenant_finds_its_own_and_nobody_elses(api: Client, spine: Spine
     both = [second, first]
     assert await ids(api, reference="pay_1") == both
     assert await ids(api, label="order 1") == both
+    keys = await spine.all("SELECT intent_id, tenant_id, provider_key FROM idem.outbox")
+    for row in keys:
+        here = [str(row["intent_id"])] if row["tenant_id"] == "t" else []
+        assert await ids(api, provider_key=str(row["provider_key"])) == here
+        assert await ids(api, provider_key=str(row["provider_key"]), reference="pay_1", label="order 1") == here
+        assert await ids(api, provider_key=str(row["provider_key"]), reference="pay_2") == []
     assert await ids(api, since=(now - timedelta(minutes=5)).isoformat()) == both
     assert await ids(api, reference="pay_1", label="order 1", state="in_progress", operation="pay.keyed") == both
     assert await ids(api, reference="pay_1", before=second) == [first]
@@ -86,7 +92,7 @@ async def test_a_time_is_that_of_the_id_and_no_two_spans_share_an_intent(api: Cl
 @pytest.mark.parametrize(
     "query",
     [{"since": "yesterday"}, {"since": "2026-01-01T00:00:00"}, {"label": ""}, {"label": "x" * 2000},
-     {"reference": "a\0"}, {"until": "9999-12-31T23:59:59-14:00"},
+     {"reference": "a\0"}, {"provider_key": "pay_1"}, {"until": "9999-12-31T23:59:59-14:00"},
      {"key": "a", "operation": "pay.keyed", "label": "x"}],
 )  # fmt: skip
 async def test_what_cannot_be_searched_for_is_a_400(api: Client, query: dict[str, str]) -> None:

@@ -11,6 +11,8 @@ from fix_desk import Desk
 
 from idem.outbox.operators import finding
 
+LISTS = (("intents", "intents"), ("dlq", "dead_letters"), ("unknowns", "unknowns"))
+
 
 async def one(desk: Desk) -> dict[str, Any]:
     """An intent that has everything, beside another."""
@@ -68,20 +70,24 @@ async def test_what_names_nothing_finds_nothing_and_says_so(desk: Desk, text: st
     assert f"nothing is known by {text}:" in result.out and "idem intents list --since 24h" in result.out
 
 
-async def test_lists_are_filtered(desk: Desk) -> None:
-    known = await one(desk)
-    intent = str(known["intent"])
-    letter = str(await desk.bury(known["intent"], "conflict"))
+@pytest.mark.parametrize(("command", "name"), LISTS)
+async def test_every_list_is_filtered(desk: Desk, command: str, name: str) -> None:
+    """Each list of things that have an intent takes each filter, and says the provider and the account of each."""
+    intent = await desk.unknown("u")
+    await desk.bury(intent, "conflict")
+    async with desk.spine.database.connection() as connection, connection.transaction():
+        await connection.execute("SET LOCAL session_replication_role = replica")
+        for table in ("intents", "outbox"):
+            await connection.execute(f"UPDATE idem.{table} SET provider_reference = 'pi_3QK2'")
+        await connection.execute("UPDATE idem.intents SET label = %(l)s", {"l": LABEL})
     for option, value, other in (
         ("--label", LABEL, "no"), ("--reference", "pi_3QK2", "pi"), ("--account", "keyed", "eu"),
-        ("--since", "1h", "2999-01-01"), ("--until", "2999-01-01", "1h"),
+        ("--provider", "keyed", "lookup"), ("--since", "1h", "2999-01-01"), ("--until", "2999-01-01", "1h"),
     ):  # fmt: skip
-        here = (await desk.cli("intents", "list", option, value, "--json")).data["intents"]
-        assert intent in [each["id"] for each in here], option
-        assert intent not in str((await desk.cli("intents", "list", option, other, "--json")).data["intents"]), option
-        here = (await desk.cli("dlq", "list", option, value, "--json")).data["dead_letters"]
-        assert [each["id"] for each in here] == [letter], option
-        assert (await desk.cli("dlq", "list", option, other, "--json")).data["dead_letters"] == [], option
+        (here,) = (await desk.cli(command, "list", option, value, "--json")).data[name]
+        assert str(intent) in here.values() and (here["provider"], here["account"]) == ("keyed", "keyed"), option
+        assert (await desk.cli(command, "list", option, other, "--json")).data[name] == [], option
+    assert "matches" in (await desk.cli(command, "list", "--label", "no")).out
 
 
 def test_ids_of_a_time_are_a_range() -> None:

@@ -327,8 +327,9 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "ledger.INTENTS_OF_OPERATION": newest | {"operation": "pay", "states": ["completed", "in_progress"]},
         **{
             f"searching.{name}": newest
-            | {"state": None, "operation": None, "label": "label 7", "reference": "pay_110001", "looks": 5000}
-            for name in ("BY_REFERENCE", "BY_LABEL")
+            | {"state": None, "operation": None, "label": "label 7", "reference": "pay_110001", "looks": 5000,
+               "key": intent}
+            for name in ("BY_REFERENCE", "BY_LABEL", "BY_PROVIDER_KEY")
         },
         "searching.FOUND": {"ids": [intent]}, "finding.FOUND": {"ids": [intent]},
         "finding.BY_ID": {"low": intent, "high": intent, "limit": BATCH},

@@ -7,7 +7,7 @@ All durations are seconds. A contract is frozen, compared by value, and made by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 Carrier: TypeAlias = Literal["header", "body", "argument", "none"]
@@ -109,7 +109,9 @@ class Contract:
     `exclusive`: nobody but this deployment uses the account, so that whatever is there is ours. `retention_max`: the
     longest time for which a key is remembered, where it is known. `deployment`: the name that marks every request as
     this installation's, None: there is no mark. `value_at_risk`: what a wrong decision costs; only
-    where it is `none` may `on_unsettleable` be a standing order to decide without proof.
+    where it is `none` may `on_unsettleable` be a standing order to decide without proof. `answers_carry`: the header of
+    every answer that the provider itself gives; an answer without it comes from something in between, and proves
+    nothing.
     """
 
     provider: str
@@ -141,6 +143,14 @@ class Contract:
     event: EventRule = EventRule()
     limits: Limits = Limits()
     verified: str | None = None
+    answers_carry: str | None = None
+
+    def own(self, response: Response) -> Response:
+        """The response as it counts: without the header that the provider's own answers carry it is not complete."""
+        name = self.answers_carry
+        if name is None or any(each.lower() == name.lower() for each in response.headers):
+            return response
+        return replace(response, complete=False, lacks=name)
 
     @property
     def replays(self) -> bool:
@@ -199,12 +209,22 @@ class FrozenRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response that was read to its end (`complete`), or as far as it came."""
+    """A response that was read to its end (`complete`), or as far as it came.
+
+    `lacks`: the header without which it is no answer of the provider's own (`Contract.own`). Such a response is never
+    complete, because all that is read proves as little as what was cut short.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     complete: bool = True
+    lacks: str | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether it shows that the provider answers."""
+        return self.status < 500 and self.lacks is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class Lane:
                 needed = patience + self.margin + self.provider.contract.deadline
                 ended = await self._asking(now + needed)(request)
                 if not isinstance(ended, NotSent) or not ended.given_back:
-                    reached = isinstance(ended, Response) and ended.status < 500
+                    reached = isinstance(ended, Response) and ended.reached
                 return ended
             finally:
                 self._record_look(since, None if questioning.cancelled() else reached)
@@ -268,9 +268,11 @@ class Lane:
                     return NotSent(Seen(note=f"given back: {why}"), given_back=True)
                 if self.provider.contract.traceparent:
                     request = tracing.traced(request)
-                return await self._transport.exchange(
+                ended = await self._transport.exchange(
                     self.account, request, lease_ends=lease_ends, start=start, mark_start=mark_start
                 )
+                # Here, because every call and every question passes: no reader has to think of it.
+                return self.provider.contract.own(ended) if isinstance(ended, Response) else ended
             finally:
                 self._turn.release()
         finally:

@@ -65,13 +65,21 @@ def cancelled() -> bool:
 
 def observed(seen: Seen, response: Response, elapsed: float) -> Seen:
     """What was seen, with what the lane knows of the response. `elapsed` in seconds."""
+    cut = None if response.complete else "the body of the response is not complete"
     return replace(
         seen,
         http_status=response.status,
-        note=seen.note or (None if response.complete else "the body of the response is not complete"),
+        note=not_its_own(response) or seen.note or cut,
         started=True,
         elapsed=elapsed,
     )
+
+
+def not_its_own(response: Response) -> str | None:
+    """Why the response is no answer of the provider's own; None where it is one, as far as the contract can tell."""
+    if response.lacks is None:
+        return None
+    return f"not the provider's own answer: it lacks the header {response.lacks}"
 
 
 async def ask(provider: Provider, question: Question, call: Ask) -> Told:
@@ -102,7 +110,7 @@ async def _walk(provider: Provider, question: Question, first: FrozenRequest, ca
             case Response() as response:
                 look, seen = _read(provider, response, question, request)
                 seen = observed(seen, response, clock.boottime() - began)
-                told = _together(told, Told(look, seen, response.status < 500))
+                told = _together(told, Told(look, seen, response.reached))
                 if isinstance(look, CouldNotAsk):
                     return told
                 request = provider.next_page(response, question, request)
@@ -164,7 +172,7 @@ async def whose(provider: Provider, call: Ask) -> Named:
             account = provider.read_account(response) if response.complete else None
             note = None if account is not None else "the answer names no account"
             seen = observed(Seen(note=note), response, clock.boottime() - began)
-            return Named(account, seen, response.status < 500)
+            return Named(account, seen, response.reached)
         case NotSent(seen=seen, given_back=given_back):
             return Named(None, seen, None if given_back else False)
         case Lost(seen=seen):
@@ -203,7 +211,9 @@ async def _page(provider: Provider, request: FrozenRequest, call: Ask, number: i
                 page = provider.read_listing(response, request)
                 if page is not None:
                     return page
-                why = f"the answer (HTTP {response.status}) shows no list"
+                why = f"the answer (HTTP {response.status}) " + (
+                    "shows no list" if response.lacks is None else f"is {not_its_own(response)}"
+                )
                 if response.complete and response.status != 429 and response.status < 500:
                     break
                 wanted = retry_after(response.headers, provider.contract.retry_after_cap) or 0.0

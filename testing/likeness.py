@@ -59,6 +59,7 @@ def account_like(name: str, provider: Provider, token: str) -> Account:
         key_header=contract.key.name if carrier == "header" else None,
         key_field=contract.key.name if carrier == "body" else None,
         shape=shape,
+        answers_carry=contract.answers_carry,
     )
 
 

@@ -38,6 +38,7 @@ environment = "%(environment)s"
 
 [providers.stripe]
 kind = "stripe"
+answers_carry = "Request-Id"
 headers = { "Stripe-Version" = "2026-10-28.endive" }
 accounts.main = { origin = "%(origin)s", secret_key = { env = "STRIPE_SECRET_KEY" } }
 connect_timeout = "2s"

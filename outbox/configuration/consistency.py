@@ -12,16 +12,14 @@ from idem.outbox.configuration.asking_checks import check_asking, check_segments
 from idem.outbox.configuration.complaints import Complaints
 from idem.outbox.configuration.operation_settings import OperationSettings
 from idem.outbox.configuration.provider_settings import ProviderSettings
+from idem.outbox.configuration.reading_checks import check_reading
 from idem.outbox.contract import Contract
 from idem.outbox.durations import text
 from idem.outbox.nearest import nearest
-from idem.outbox.providers import contracts, rules
+from idem.outbox.providers import contracts
 from idem.outbox.providers.rules import Says
 from idem.outbox.providers.template import KEY
 from idem.outbox.settings import InstallationSettings
-
-UNSAFE_TO_EXCUSE = frozenset({408, 409, 423, 424, 429, *range(500, 600)})
-"""Statuses that also come from whoever stands between us and the provider, after the request went on."""
 
 
 def check_provider(
@@ -63,46 +61,7 @@ def check_provider(
     check_accounts(complaints, name, settings)
     check_mark(complaints, name, settings)
     check_asking(complaints, name, settings)
-    _check_reading(complaints, name, settings)
-
-
-def _check_reading(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
-    loc = ("providers", name)
-    if settings.errors.shape is None:
-        complaints.add(
-            "warning",
-            (*loc, "errors", "shape"),
-            "nothing tells the provider's own errors from a proxy's, so every unlisted 4xx is taken for a mistake in "
-            "the configuration and waits",
-            'Name a member that all its errors have, as shape = "/error/code"',
-        )
-    for by, look in settings.lookup.ways():
-        if by != "id" and look.match is None:
-            complaints.add(
-                "warning",
-                (*loc, "lookup", f"by_{by}", "match"),
-                "nothing in the answer must prove whose the object is: a provider that ignores the query would settle "
-                "this call with another one's object",
-                'Name the member that holds our key, as match = "/reference"',
-            )
-    for index, rule in enumerate(settings.outcome):
-        if rule.says is Says.AMBIGUOUS_CACHED and not (rule.when or rule.headers or settings.errors.shape):
-            complaints.add(
-                "warning",
-                (*loc, "outcome", index),
-                "nothing tells the provider's failure from a proxy's, which is stored nowhere: this rule never holds",
-                "Demand a header or a member of the body, or say errors.shape",
-            )
-        if rule.says in (Says.NOT_EXECUTED_REQUEST, Says.NOT_EXECUTED_CONFIG, Says.NOT_EXECUTED_THROTTLED):
-            doubtful = sorted(rules.statuses(rule.status) & UNSAFE_TO_EXCUSE) if rule.status is not None else []
-            if doubtful and not rule.when:
-                complaints.add(
-                    "warning",
-                    (*loc, "outcome", index, "status"),
-                    f"a {doubtful[0]} may come from a proxy after the provider has acted, and this rule would have "
-                    "the call sent again",
-                    "Demand something of the body with `when`",
-                )
+    check_reading(complaints, name, settings)
 
 
 def check_operation(

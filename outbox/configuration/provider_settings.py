@@ -92,6 +92,13 @@ class ProviderSettings(Section):
         description="Whether nobody but this deployment uses the accounts, so that whatever is there is ours; default "
         "false.",
     )
+    answers_carry: str | None = Field(
+        default=None,
+        description="A header that is on every answer of the provider's own, as Request-Id at Stripe; default none. "
+        "An answer without it comes from something in between (a gateway, a firewall, an egress proxy) and proves "
+        "nothing, whatever its status: a call becomes unknown, and a look, a cancel, the account check and the list "
+        "count as questions that failed.",
+    )
     errors: ErrorSettings = Field(default=ErrorSettings(), description="How the provider's own errors look.")
     object: ObjectSettings = Field(default=ObjectSettings(), description="Where an object's values are.")
     outcome: Rules = Field(
@@ -175,6 +182,13 @@ class ProviderSettings(Section):
         default=None, description="How everything that it made in a time is listed; default not possible."
     )
 
+    @field_validator("answers_carry")
+    @classmethod
+    def _is_header(cls, value: str | None) -> str | None:
+        if value is not None and not HEADER_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is no name of a header: write it as the provider's documentation does")
+        return value
+
     @field_validator("headers")
     @classmethod
     def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
@@ -234,6 +248,7 @@ class ProviderSettings(Section):
             exclusive=self.exclusive,
             limits=self.limits.build(),
             verified=self.verified,
+            answers_carry=self.answers_carry,
         )
         return completed(contract, self.start_mark)
 

@@ -17,8 +17,8 @@ from idem.outbox.providers.send import SendProvider
 
 MAIN: Final = "main"
 HTTP_ONLY: Final = (
-    "account_check", "cancel_by_key", "connect_timeout", "encoding", "errors", "exclusive", "headers", "kinds", "list",
-    "mark", "object", "outcome", "throttles_before_execution", "unlisted_4xx", "webhook",
+    "account_check", "answers_carry", "cancel_by_key", "connect_timeout", "encoding", "errors", "exclusive", "headers",
+    "kinds", "list", "mark", "object", "outcome", "throttles_before_execution", "unlisted_4xx", "webhook",
 )  # fmt: skip
 """What a function says by what it returns, or does itself."""
 

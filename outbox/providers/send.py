@@ -38,7 +38,7 @@ class Returned(Response):
 
 def returned(value: object, *, sure: bool = True) -> Returned:
     """It has no status of HTTP; not `sure`: it decides nothing, which counts against the provider."""
-    return Returned(0, {}, b"", sure, value)
+    return Returned(0, {}, b"", sure, value=value)
 
 
 @dataclass(frozen=True)

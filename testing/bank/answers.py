@@ -9,13 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """What the bank would say, whatever then becomes of it on the wire. `effect`: `made`, `replayed` or None."""
+    """What the bank would say, whatever then becomes of it on the wire. `effect`: `made`, `replayed` or None.
+    `own`: the bank gives it, and not a proxy in front of it."""
 
     status: int
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     effect: str | None = None
     payment: str | None = None
+    own: bool = True
 
 
 def encoded(content: Mapping[str, Any]) -> bytes:
@@ -50,7 +52,7 @@ def by_fault(name: str, seconds: float | None) -> Answer:
             return refusal(500, "internal_error", "Something went wrong.", type="api_error")
         case "html_403":
             page = b"<html><head><title>403 Forbidden</title></head><body><h1>Request blocked</h1></body></html>"
-            return Answer(403, page, {"content-type": "text/html"})
+            return Answer(403, page, {"content-type": "text/html"}, own=False)
         case _:
             raise AssertionError(name)
 

@@ -116,6 +116,8 @@ class Account:
     `webhook_secret`: what events are signed with, and while it is being changed also with the `old_webhook_secrets`.
     `api`: what the API looks like; `stripe` has the settings of a Stripe-like one. There `key_field` is not read.
     `shape`: how the bank's own API looks to this account; None: payments, strict about what it is sent.
+    `answers_carry`: a header that is on every answer of the bank's own API or of the `shape`, and not on a proxy's
+    page; in Stripe's API it is always Request-Id.
     `cancel`: the way to call a payment off by its key, in the bank's own API or a `shape`; None: there is none.
     """
 
@@ -135,6 +137,7 @@ class Account:
     shape: Shape | None = None
     api: Api = Api.OWN
     stripe: StripeSettings = field(default_factory=StripeSettings)
+    answers_carry: str | None = None
     cancel: CancelByKey | None = field(default_factory=CancelByKey)
     old_webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
 

@@ -91,11 +91,7 @@ class Teller:
         await self._happened("received", request, step)
         await asyncio.sleep(self._settings.latency)
         answer = refused or await self._answer(order, request, step)
-        if self._speaks_stripe(order):
-            answer = self._stripe.dressed(answer, request, order)
-        elif order.account is not None and order.account.shape is not None:
-            answer = order.account.shape.dressed(answer)
-        return await self._reply(request, step, answer)
+        return await self._reply(request, step, self._dressed(answer, request, order) if answer.own else answer)
 
     async def cut(self, incoming: Incoming) -> None:
         """A request that did not come in whole: noted, and nothing done."""
@@ -118,6 +114,16 @@ class Teller:
             asks=order.asks,
         )
         return replace(request, nth=self._sent[_identity(request)] + 1)
+
+    def _dressed(self, answer: Answer, request: Received, order: Order) -> Answer:
+        """As the API of the account has it."""
+        if self._speaks_stripe(order):
+            return self._stripe.dressed(answer, request, order)
+        if order.account is not None and order.account.shape is not None:
+            answer = order.account.shape.dressed(answer)
+        asked = self._settings.accounts if order.account is None else (order.account,)
+        carried = next((each.answers_carry for each in asked if each.answers_carry is not None), None)
+        return answer if carried is None else replace(answer, headers={**answer.headers, carried: f"req_{request.id}"})
 
     def _speaks_stripe(self, order: Order) -> bool:
         """Where no account has the token, the path tells whose API it was."""

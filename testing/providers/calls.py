@@ -65,7 +65,7 @@ class Sent:
 
 
 class Calls:
-    """The calls of one test in its world."""
+    """The calls of one test in its world. `heard`: every answer so far, as the lane has passed it on."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -74,6 +74,7 @@ class Calls:
         account = self.provider.accounts[world.account]
         self.account = self._through_the_line(account)
         self.passed = 0.0
+        self.heard: list[Response] = []
 
     def over_http(self) -> None:
         """NotSupported for a provider that a function sends to: its answers are values."""
@@ -196,6 +197,7 @@ class Calls:
             try:
                 return await work(lane)
             finally:
+                self.heard += provider.heard
                 await lane.close()
 
         return asyncio.run(run())

@@ -15,7 +15,8 @@ from idem.outbox.webhook import Event, Webhook
 
 
 class Observed:
-    """Hands everything on to the provider. `answers` are those to writes, `looks` those to questions.
+    """Hands everything on to the provider. `answers` are those to writes, `looks` those to questions,
+    `heard` both, and those to cancels and lists.
 
     `deadline`: seconds for a call, instead of the contract's. `way`: the only one of its questions that is asked.
     """
@@ -27,6 +28,7 @@ class Observed:
         self._contract = own if deadline is None else replace(own, deadline=min(deadline, own.deadline))
         self.answers: list[Response] = []
         self.looks: list[Response] = []
+        self.heard: list[Response] = []
         self.pages = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -52,6 +54,7 @@ class Observed:
 
     def classify(self, response: Response) -> tuple[Outcome, Seen]:
         self.answers.append(response)
+        self.heard.append(response)
         return self._provider.classify(response)
 
     def questions(self, question: Question) -> tuple[FrozenRequest, ...]:
@@ -61,6 +64,7 @@ class Observed:
         self, response: Response, question: Question, request: FrozenRequest | None = None
     ) -> tuple[Look, Seen]:
         self.looks.append(response)
+        self.heard.append(response)
         return self._provider.read_look(response, question, request)
 
     def next_page(self, response: Response, question: Question, request: FrozenRequest) -> FrozenRequest | None:
@@ -70,6 +74,7 @@ class Observed:
         return self._provider.cancel(question)
 
     def read_cancel(self, response: Response, question: Question) -> tuple[Look, Seen]:
+        self.heard.append(response)
         return self._provider.read_cancel(response, question)
 
     def listing(self, since: float, until: float) -> FrozenRequest | None:
@@ -77,6 +82,7 @@ class Observed:
 
     def read_listing(self, response: Response, request: FrozenRequest) -> Page | None:
         self.pages += 1
+        self.heard.append(response)
         return self._provider.read_listing(response, request)
 
     def account_check(self) -> FrozenRequest | None:

@@ -11,6 +11,7 @@ from idem.testing.providers.hearing import Hearing
 from idem.testing.providers.listing import Listing
 from idem.testing.providers.looking import Looking
 from idem.testing.providers.losing import Losing
+from idem.testing.providers.owning import Owning
 from idem.testing.providers.reading import Reading
 from idem.testing.providers.refusing import Refusing
 from idem.testing.providers.sanity import Sanity
@@ -19,7 +20,9 @@ from idem.testing.providers.voiding import Voiding
 from idem.testing.providers.world import World
 
 
-class ProviderConformance(Sanity, Freezing, Reading, Sending, Losing, Looking, Refusing, Voiding, Listing, Hearing):
+class ProviderConformance(
+    Sanity, Freezing, Reading, Owning, Sending, Losing, Looking, Refusing, Voiding, Listing, Hearing
+):
     """Each test states one rule, over a real socket, and without a database.
 
     A failure names the setting of the contract that promises too much. What this world cannot show, or this contract

@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from idem.testing.bank import Fault, FaultName, SettingsError, read_log
+from idem.testing.bank import Account, Fault, FaultName, SettingsError, read_log
 
 
 def test_without_a_fault_the_payment_is_made(open_bank, pay, log_path):
@@ -94,6 +94,25 @@ def test_html_403_is_not_in_the_banks_shape(open_bank, pay):
     assert response.status_code == 403
     assert response.headers["content-type"] == "text/html"
     assert bank.log.payments() == []
+
+
+@pytest.mark.parametrize("api", ["own", "stripe"])
+def test_the_banks_own_answers_carry_a_header_and_a_proxys_page_does_not(open_bank, api):
+    accounts = (Account("main", "main-token", api=api, answers_carry=None if api == "stripe" else "Request-Id"),)
+    bank = open_bank(accounts=accounts, require_auth=True)
+    path = "/v1/payment_intents" if api == "stripe" else "/payments"
+    form = {"amount": "1", "currency": "eur"}
+    headers = {"authorization": "Bearer main-token"}
+
+    def carried(fault=None, headers=headers, method="POST"):
+        if fault is not None:
+            bank.script(None, [fault])
+        body = {"data" if api == "stripe" else "json": form} if method == "POST" else {}
+        return "request-id" in httpx.request(method, bank.url + path, headers=headers, **body).headers
+
+    assert all(carried(fault) for fault in (None, "401", "409_in_flight", "429", "503", "act_then_500", "decline"))
+    assert carried(headers={"authorization": "Bearer wrong"}) and carried(method="GET")
+    assert not carried("html_403")
 
 
 def test_act_then_500_acts(open_bank, pay):

@@ -37,6 +37,8 @@ def found(path: Path, text: str) -> dict[str, str]:
 
 def test_the_sound_one(tmp_path: Path) -> None:
     assert found(tmp_path / "idem.toml", SOUND) == {}
+    carried = SOUND.replace("[providers.bank]", '[providers.bank]\nanswers_carry = "Request-Id"', 1)
+    assert found(tmp_path / "idem.toml", carried) == {}
 
 
 MISTAKES = [
@@ -47,6 +49,15 @@ MISTAKES = [
         "'some' or 'none'",
     ),
     ("[providers.bank]", '[providers.bank]\nencoding = "xml"', "providers.bank.encoding", "'json' or 'form'"),
+    *(
+        ("[providers.bank]", f'[providers.bank]\nanswers_carry = "{header}"', "providers.bank.answers_carry", word)
+        for header, word in [
+            ("Content-Type", "error: any HTTP server sends the header Content-Type"),
+            ("Via", "error: any HTTP server"),
+            ("X-Request-ID", "warning: many gateways set X-Request-ID themselves"),
+            ("Request Id", "no name of a header"),
+        ]
+    ),
     ("[providers.bank]", '[providers.bank]\nretention_max = "1h"', "providers.bank.retention_max", "less than key.ret"),
     ("[providers.bank]", '[providers.bank]\nretention_max = "60d"', "operations.pay.key_ttl", "memory of 60d"),
     ("[providers.bank]", '[providers.bank]\nmark = { at = "deployment" }', "providers.bank.mark.at", "no JSON pointer"),

@@ -102,6 +102,14 @@ def test_an_order_succeeds_and_is_found(played: Played):
     assert set(map(type, played.looks(str(uuid4())))) == {Absent}
 
 
+def test_its_answers_carry_the_header_of_the_providers_own():
+    carrying = replace(NESTED.contract, answers_carry="Acme-Request-Id")
+    with ScriptedBank().in_thread() as bank:
+        played = Played(replace(NESTED, contract=carrying), bank)
+        asked = played.ask(played.provider.freeze(ProviderRequest("PUT", "/v1/things", json={"amount": "1"}), "k1"))
+        assert carrying.own(asked).complete
+
+
 def test_a_decline_is_a_refusal(played: Played):
     played.bank.decline()
     assert isinstance(played.order(str(uuid4())), Refused)

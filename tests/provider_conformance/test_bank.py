@@ -19,8 +19,8 @@ KEY = {"carrier": "header", "name": "Idempotency-Key", "retention": "24h"}
 class TestStored(ProviderConformance):
     @pytest.fixture
     def world(self) -> Iterator[BankWorld]:
-        cancel = CancelByKey(tombstones=True)
-        with bank_world(ledger(), PAYMENT, another=ANOTHER, line=True, webhooks=True, cancel=cancel) as world:
+        more = {"line": True, "webhooks": True, "cancel": CancelByKey(tombstones=True), "answers_carry": "Bank-Request"}
+        with bank_world(ledger(answers_carry="bank-request"), PAYMENT, another=ANOTHER, **more) as world:
             yield world
 
 

@@ -21,6 +21,7 @@ environment = "conformance"
 
 [providers.stripe]
 kind = "stripe"
+answers_carry = "Request-Id"
 deadline = "5s"
 flight_limit = "10s"
 accounts.main = { authorization = { env = "STRIPE_KEY", prefix = "Bearer " } }

@@ -1,0 +1,78 @@
+"""Whose an answer is: where the contract names a header of the provider's own answers, each of them has to carry it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+from uuid import uuid4
+
+import pytest
+
+from idem.outbox.outcomes import Ambiguous, CouldNotAsk
+from idem.outbox.questioning import ListFailed
+from idem.testing.providers.calls import Calls, around, shown
+from idem.testing.providers.errors import NotSupported, applies, must
+from idem.testing.providers.world import Fault, World
+
+ITS_OWN: Final = (
+    Fault.DECLINE, Fault.REFUSED_REQUEST, Fault.PENDING, Fault.REQUIRES_ACTION, Fault.TOO_MANY_REQUESTS,
+    Fault.UNAVAILABLE, Fault.IN_FLIGHT, Fault.ERROR_AFTER_ACTING, Fault.ERROR_CACHED,
+)  # fmt: skip
+"""Faults that the provider answers itself."""
+
+
+class Owning:
+    """Rules about `answers_carry`; a contract without it is not asked."""
+
+    def test_every_answer_to_a_call_carries_the_header(self, world: World) -> None:
+        """A success, a repeated send, wrong credentials, and each answer that the world can show: one that lacks the
+        header would count as nobody's."""
+        calls = _calls(world)
+        first = calls.send()
+        calls.send(again=first)
+        for fault in ITS_OWN:
+            with suppress(NotSupported):
+                calls.send(fault)
+        with suppress(NotSupported):
+            calls.send(account=world.stranger())
+        calls.cancel(first)
+        _carried(calls)
+
+    def test_every_answer_to_a_question_carries_the_header(self, world: World) -> None:
+        """Each look-up, about a call that was made and about one that was not; and the list."""
+        calls = _calls(world)
+        sent = calls.send()
+        nothing = replace(sent, key=str(uuid4()))
+        for asked in (calls.question(sent, sent.reference), calls.question(nothing)):
+            for way in calls.provider.questions(asked):
+                calls.look(asked, way)
+        if calls.contract.listed:
+            with suppress(ListFailed):
+                calls.listed(*around([time.time(), sent.at]))
+        applies(len(calls.heard) > len(sent.answers), "this contract asks nothing")
+        _carried(calls)
+
+    @pytest.mark.parametrize("fault", [Fault.PROXY_PAGE, Fault.GATEWAY_PAGE])
+    def test_an_answer_without_the_header_proves_nothing(self, world: World, fault: Fault) -> None:
+        """What something in between says of a call and of a question, whatever its status."""
+        calls = _calls(world)
+        sent = calls.send(fault)
+        must(isinstance(sent.outcome, Ambiguous), "answers_carry", f"{fault} is read as {sent.word}")
+        for way in calls.ways(sent):
+            world.next_look("proxy_page")
+            look, _ = calls.look(calls.question(sent), way)
+            must(isinstance(look, CouldNotAsk), "answers_carry", f"a proxy's page is read as {shown(look)}")
+
+
+def _calls(world: World) -> Calls:
+    calls = Calls(world)
+    applies(calls.contract.answers_carry is not None, "answers_carry names no header")
+    return calls
+
+
+def _carried(calls: Calls) -> None:
+    lacking = sorted({each.status for each in calls.heard if each.lacks is not None})
+    statuses = ", ".join(map(str, lacking))
+    must(not lacking, "answers_carry", f"its own answers with HTTP {statuses} lack the header, and would prove nothing")

@@ -1,0 +1,205 @@
+"""A gateway that answers in the provider's place, after the provider has acted or not: `answers_carry` tells whose an
+answer is.
+
+The gateway is a real one between idem and the bank. It lets every request through and keeps the bank's answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+from fix_spine import KEYED, Spine, lookup
+from settling import shop
+
+from idem.outbox import clock
+from idem.outbox.contract import CancelRule
+from idem.outbox.lane import Lane
+from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk
+from idem.outbox.provider import Question
+from idem.outbox.providers.account_question import AccountQuestion
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.listing import Listing
+from idem.outbox.providers.template import compile_text
+from idem.outbox.questioning import ListFailed
+from idem.outbox.settings import WorkerSettings
+from idem.testing.bank import Account as BankAccount
+from idem.testing.providers import Line
+
+HEADER = "Bank-Request"
+PAGE = b"<html><head><title>Request blocked</title></head></html>"
+ITS_SHAPE = json.dumps({"error": {"code": "not_found", "message": "no route"}}).encode()
+NOTHING = b'{"data":[]}'
+DOUBTED = (403, 404, 407, 421, 431, 501, 505, 511)
+"""Statuses that the table of outcomes takes for a mistake of the configuration."""
+
+
+@dataclass
+class Gateway:
+    """What it answers instead of the bank: to writes and to questions; nothing: the bank's own answer passes."""
+
+    url: str = ""
+    writes: list[tuple[int, bytes]] = field(default_factory=list)
+    questions: tuple[int, bytes] | None = None
+    asked: int = 0
+
+    def rewrite(self, method: str, _target: str, answer: tuple[int, list[tuple[str, str]], bytes]) -> object:
+        if method == "GET":
+            self.asked += 1
+            instead = self.questions
+        else:
+            instead = self.writes.pop(0) if self.writes else None
+        return answer if instead is None else (instead[0], [("content-type", "application/json")], instead[1])
+
+
+@pytest.fixture
+def gateway(spine: Spine) -> Iterator[Gateway]:
+    """In front of an account whose every answer has the header."""
+    spine.bank.add_account(BankAccount("own", "own-token", answers_carry=HEADER))
+    found = Gateway()
+    with Line(spine.bank.url, found.rewrite) as line:  # type: ignore[arg-type]
+        found.url = line.url
+        yield found
+
+
+def through(spine: Spine, gateway: Gateway, *, carried: bool, **contract: object) -> HttpProvider:
+    """The provider behind the gateway; it is asked, and nothing is sent to it again without need."""
+    provider = spine.catalogue.providers["keyed"]
+    account = replace(provider.accounts["keyed"], origin=gateway.url, credentials={"authorization": "Bearer own-token"})
+    promised = replace(KEYED, key=replace(KEYED.key, replay="none"), answers_carry=HEADER if carried else None)
+    changed = replace(
+        provider,  # type: ignore[type-var]
+        contract=replace(promised, **contract),  # type: ignore[arg-type]
+        accounts={"keyed": account},
+        lookups=(lookup("key"),),
+    )
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+    spine.acceptor._providers = spine.catalogue.providers
+    assert isinstance(changed, HttpProvider)
+    return changed
+
+
+async def test_what_a_gateway_says_after_the_provider_has_acted_is_settled_by_a_look(
+    spine: Spine, gateway: Gateway
+) -> None:
+    through(spine, gateway, carried=True)
+    gateway.writes = [(status, PAGE if status % 2 else ITS_SHAPE) for status in (*DOUBTED, 200)]
+    intents = [spine.accepted(f"k{status}") for status in (*DOUBTED, 200)]
+    spine.settings = WorkerSettings(lease=30, margin=1, slots=3)  # the gateway's own queue is short
+    for _ in intents:
+        await spine.work()
+    rows = [await shop.row_of(spine, intent) for intent in intents]
+    assert [row["status"] for row in rows] == ["unknown"] * len(intents)
+    notes = {
+        row["details"]["note"] for row in await spine.all("SELECT details FROM idem.evidence WHERE source = 'worker'")
+    }
+    assert notes == {f"not the provider's own answer: it lacks the header {HEADER}"}
+    await spine.advance(200)
+    await spine.reconcile()
+    assert [(await spine.key(intent))["state"] for intent in intents] == ["completed"] * len(intents)
+    assert spine.effects() == len(intents)
+
+
+@pytest.mark.parametrize("status", [403, 501])
+async def test_without_the_setting_the_table_of_outcomes_decides(spine: Spine, gateway: Gateway, status: int) -> None:
+    """The call goes back to the queue: behind such a gateway a provider without keys would act twice."""
+    through(spine, gateway, carried=False)
+    gateway.writes = [(status, PAGE)]
+    intent = spine.accepted()
+    await spine.work()
+    assert (await shop.row_of(spine, intent))["status"] == "pending"
+
+
+LOOKS: dict[str, tuple[int, bytes]] = {
+    "an empty list": (200, NOTHING),
+    "not found, in the provider's shape": (404, ITS_SHAPE),
+    "a page": (403, PAGE),
+}
+
+
+@pytest.mark.parametrize("carried", [True, False])
+async def test_what_a_gateway_says_of_a_question_is_no_absence(spine: Spine, gateway: Gateway, carried: bool) -> None:
+    """Without the setting two empty lists prove that nothing was executed, and the call is made again."""
+    through(spine, gateway, carried=carried)
+    gateway.writes, gateway.questions = [(403, PAGE) if carried else (500, PAGE)], LOOKS["an empty list"]
+    intent = spine.accepted()
+    await spine.work()
+    for _ in range(4):
+        await spine.advance(200)
+        await spine.reconcile(hasten=True)
+    assert gateway.asked >= 2
+    gateway.questions = None
+    if carried:
+        row = await shop.row_of(spine, intent)
+        assert (row["status"], row["looks"]) == ("unknown", 0)
+        await spine.advance(4000)
+        await spine.reconcile(hasten=True)
+    await spine.work()
+    assert (await spine.key(intent))["state"] == "completed"
+    assert len(shop.sends(spine)) == (1 if carried else 2)
+
+
+@pytest.mark.parametrize("shape", LOOKS)
+async def test_every_kind_of_question_counts_as_failed(spine: Spine, gateway: Gateway, shape: str) -> None:
+    """A look, a cancel, the account check and the list; and the lane takes it for a provider that is not reached."""
+    provider = through(spine, gateway, carried=True, listed=True, cancel=CancelRule())
+    path = compile_text("/payments?since={idem.since}", frozenset({"since"}))
+    provider = replace(
+        provider, cancels=shop.CANCEL, whose=AccountQuestion("/payments", ("error", "code")),
+        ledger=Listing(path, items=("data",)),
+    )  # fmt: skip
+    lane = Lane(provider, provider.accounts["keyed"], slots=2, margin=0.5)
+    question = Question("0b5f9b7e-2f3a-8c1d-9e4f-112233445566", None, awaiting=False)
+    gateway.questions, gateway.writes = LOOKS[shape], [LOOKS[shape]]
+    ends = clock.boottime() + 60
+
+    async def look() -> object:
+        return (await lane.ask(question, lease_ends=ends))[0]
+
+    try:
+        assert await look() == CouldNotAsk()
+        assert (await lane.cancel(question, lease_ends=ends))[0] == CouldNotAsk()
+        named, seen = await lane.whose()
+        assert named is None and HEADER in (seen.note or "")
+        with pytest.raises(ListFailed, match=HEADER):
+            async for _ in lane.list(0, 100):
+                pass
+        for _ in range(5):
+            await look()
+        assert lane.breaker.openings == 1, "questions that reach nobody open the breaker"
+        gateway.questions = None
+    finally:
+        await lane.close()
+    free = Lane(provider, provider.accounts["keyed"], slots=2, margin=0.5)
+    try:
+        assert (await free.ask(question, lease_ends=ends))[0] == Absent(), "the provider's own word counts as before"
+        assert (await free.cancel(question, lease_ends=ends))[0] == Absent()
+    finally:
+        await free.close()
+
+
+async def test_a_gateway_that_keeps_every_answer_stops_the_lane(spine: Spine, gateway: Gateway) -> None:
+    """Each such call becomes an unknown, so it must end somewhere."""
+    provider = through(spine, gateway, carried=True)
+    gateway.writes = [(403, PAGE)] * 30
+    lane = Lane(provider, provider.accounts["keyed"], slots=1, margin=0.5)
+    freeze: Callable[[int], object] = lambda number: provider.freeze(  # noqa: E731
+        spine.catalogue.operations["pay.keyed"].request({"amount": 1}), f"key-{number}"
+    )
+    said = []
+    try:
+        for number in range(12):
+            outcome, _ = await lane.send(
+                number,
+                freeze(number),
+                lease_ends=clock.boottime() + 60,
+                start=lambda: True,  # type: ignore[arg-type]
+            )
+            said.append(outcome)
+    finally:
+        await lane.close()
+    assert said[:10] == [Ambiguous()] * 10
+    assert Ambiguous() not in said[10:], "the breaker is open, and nothing more is sent"
+    assert spine.effects() == 10

@@ -47,6 +47,21 @@ $(LOWEST_STAMP): requirements-lowest.txt pyproject.toml
 test-lowest: $(LOWEST_STAMP) ## the core of the suite with the lowest versions that pyproject.toml allows
 	@exec $(LOWEST)/bin/python -m pytest -q -k "plain or not core" $(CORE) $(ARGS)
 
+# The same with the newest versions that pyproject.toml allows, without a lock: each run takes what has come out since.
+NEWEST     := .venv-newest
+NEWEST_PIP := $(NEWEST)/bin/python -m pip --disable-pip-version-check install --quiet --upgrade --upgrade-strategy eager
+
+$(NEWEST)/.made:
+	@rm -rf $(NEWEST)
+	@$(PYTHON) -m venv $(NEWEST)
+	@touch $(NEWEST)/.made
+
+test-newest: $(NEWEST)/.made ## the core of the suite with the newest versions that pyproject.toml allows
+	@$(NEWEST_PIP) --only-binary :all: -r requirements-lowest.in
+	@$(NEWEST_PIP) --only-binary :all: --no-build-isolation --editable '.[daemon,fastapi,embedded]'
+	@$(NEWEST)/bin/python .ci/newest.py
+	@exec $(NEWEST)/bin/python -m pytest -q -k "plain or not core" $(CORE) $(ARGS)
+
 check: $(STAMP) ## ruff, mypy strict, import-linter, docs and help up to date
 	@$(PY) .ci/check.py
 
@@ -60,4 +75,4 @@ lock-lowest: ## write requirements-lowest.txt anew, after a change of a lower bo
 	    --resolution lowest-direct --extra daemon --extra fastapi --extra embedded pyproject.toml requirements-lowest.in -o requirements-lowest.txt
 	@! grep -n '://' requirements-lowest.txt
 
-.PHONY: help setup demo test test-lowest check lock lock-lowest
+.PHONY: help setup demo test test-lowest test-newest check lock lock-lowest

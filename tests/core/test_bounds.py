@@ -1,4 +1,4 @@
-"""Every lower bound of pyproject.toml is one that `make test-lowest` runs with."""
+"""Every lower bound of pyproject.toml is one that `make test-lowest` runs with, and CI runs each leg of the tests."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ def test_each_lower_bound_is_the_version_that_is_tried() -> None:
         assert found is not None, f"{each} has no lower bound"
         name, bound = found.groups()
         assert _numbers(tried[name]) == _numbers(bound), f"{each}: {tried[name]} is what is tried (make lock-lowest)"
+
+
+def test_ci_runs_every_leg_of_the_tests() -> None:
+    legs = re.findall(r"^(test[a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    run = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert {"test", "test-lowest", "test-newest"} <= set(legs)
+    assert [leg for leg in legs if f"make {leg}" not in run] == []
 
 
 def _numbers(version: str) -> list[int]:

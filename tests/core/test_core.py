@@ -1,6 +1,6 @@
-"""The whole path, small: on databases that idem did not choose, and with the lowest versions that it allows.
+"""The whole path, small: on databases that idem did not choose, and with the lowest and newest versions that it allows.
 
-`make test-lowest` runs this folder in an environment of its own.
+`make test-lowest` and `make test-newest` run this folder, each in an environment of its own.
 """
 
 from __future__ import annotations

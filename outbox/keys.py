@@ -15,6 +15,9 @@ from idem.outbox.errors import KeyInvalid
 MAX_LENGTH: Final = 255
 """Characters, which are bytes: the key is ASCII. The column has the same limit."""
 
+MAX_TENANT: Final = 255
+"""Bytes of a tenant in UTF-8: what is unique is tenant, operation and key, and an index row has a limit."""
+
 QUOTED: Final = re.compile(r'"([!#-\[\]-~]*)"')
 BARE: Final = re.compile(r"[!#-+\--:<-\[\]-~]+")
 """Visible ASCII without quote, backslash, comma and semicolon."""
@@ -51,6 +54,15 @@ def parse_key(text: str | None, strict: bool = False) -> str:
     if len(key) > MAX_LENGTH:
         raise KeyInvalid(f"the idempotency key has {len(key)} characters; at most {MAX_LENGTH} are allowed")
     return key
+
+
+def tenant_fault(tenant: str) -> str | None:
+    """Why this text cannot name a tenant; None: it can."""
+    if not tenant:
+        return "it is empty"
+    if (size := len(tenant.encode("utf-8", "surrogatepass"))) > MAX_TENANT:
+        return f"it has {size} bytes; at most {MAX_TENANT} are allowed"
+    return None
 
 
 def fingerprint(

@@ -89,6 +89,7 @@ CREATE TABLE idem.idempotency_keys (
     expires_at               timestamptz NOT NULL,
     PRIMARY KEY (tenant_id, operation, idempotency_key),
     CONSTRAINT key_length CHECK (length(idempotency_key) BETWEEN 1 AND 255),
+    CONSTRAINT tenant_length CHECK (octet_length(tenant_id) <= 255),
     CONSTRAINT key_state_is_known
         CHECK (state IN ('in_progress', 'completed', 'failed_retryable', 'unknown', 'expired')),
     CONSTRAINT final_key_has_time CHECK ((state IN ('completed', 'expired')) = (completed_at IS NOT NULL)),

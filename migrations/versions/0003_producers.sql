@@ -318,6 +318,11 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = 'idem.accept needs a tenant and params; nothing was written',
             HINT = 'idem.accept(tenant, operation, key, params): an operation without params takes the JSON object {}.';
+    ELSIF octet_length(p_tenant) > 255 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('a tenant has at most 255 bytes, and this one has %s; nothing was written',
+                             octet_length(p_tenant)),
+            HINT = 'Name the caller''s account by its id, the same at every retry.';
     ELSIF NOT idem.may_produce(p_tenant) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('role %s may not accept for tenant %L', session_user, p_tenant),

@@ -58,6 +58,8 @@ def check_words(*, key: object, tenant: object) -> None:
             raise Misuse(
                 f"{name} is a {type(given).__name__}: give it as text (str), written the same way at every retry"
             )
+    if (fault := keys.tenant_fault(str(tenant))) is not None:
+        raise Misuse(f"tenant: {fault}. Name the caller's account by its id, the same at every retry")
 
 
 def wish(

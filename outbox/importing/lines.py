@@ -11,15 +11,19 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from idem.outbox import canonical, keys
+from idem.outbox import canonical, keys, storable
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.contract import FrozenRequest, ProviderRequest
 from idem.outbox.errors import BodyInvalid, ConfigError, IdemError, ParamsInvalid
 from idem.outbox.operation import Answer, check_answer
 from idem.outbox.prepare import Prepared, prepare
+from idem.outbox.providers import document
 
 LINE_LIMIT = 16 * 2**20
 """Bytes of a line: an answer may have 8 MiB, and more in base64."""
+
+WHY_LIMIT = 600
+"""Characters of what is said about a wrong line: it may quote the line."""
 
 State: TypeAlias = Literal["queued", "in_flight", "failed", "completed", "refused"]
 """queued: never sent. in_flight: it may have been sent, and how it ended is not known. failed: proven not executed, at
@@ -83,6 +87,7 @@ class LineError(IdemError):
     """What is wrong with a line, and which one it is."""
 
     def __init__(self, number: int, why: str) -> None:
+        why = storable.text(why, WHY_LIMIT)
         super().__init__(f"line {number}: {why}")
         self.number, self.why = number, why
 
@@ -106,6 +111,8 @@ class Item:
 def read(number: int, text: bytes, catalogue: Catalogue, secret: bytes) -> Item:
     """Check one line against its shape and its operation. `secret` is the installation's. Raises LineError."""
     try:
+        if len(text) > LINE_LIMIT:
+            raise ValueError(f"it has more than {LINE_LIMIT} bytes, which no line of an export has")
         parsed = canonical.parse(text, limit=LINE_LIMIT)
         shape = Shape.model_validate(parsed)
         answer = _answer(shape)
@@ -159,8 +166,13 @@ def _prepared(shape: Shape, catalogue: Catalogue, secret: bytes) -> Prepared:
         raise ConfigError(
             f"operation: {shape.operation} is {operation.operation.kind}: only calls that idem makes can be taken over"
         )
-    if not shape.tenant:
-        raise ValueError("tenant: it is empty")
+    if (fault := keys.tenant_fault(shape.tenant)) is not None:
+        raise ValueError(f"tenant: {fault}")
+    if shape.reference is not None and document.reference(shape.reference) is None:
+        raise ValueError(
+            f"reference: it has {len(shape.reference)} characters; a provider's reference has 1 to "
+            f"{document.MAX_REFERENCE} visible ones"
+        )
     prepared = prepare(
         catalogue.operations,
         catalogue.providers,

@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, BinaryIO
 from uuid import UUID
 
@@ -25,14 +24,16 @@ from idem.outbox.database import records
 from idem.outbox.decisions import Accepted
 from idem.outbox.endings import unknown
 from idem.outbox.errors import Refusal
-from idem.outbox.importing.lines import Item, LineError, read
+from idem.outbox.importing.lines import LINE_LIMIT, Item, LineError, read
 from idem.outbox.rows import read_locked
 from idem.outbox.settle import write
 from idem.outbox.states import KeyState
 from idem.outbox.terms import Terms
 
 BATCH = 200
-"""Lines of one transaction."""
+"""Lines of one transaction at most."""
+BATCH_BYTES = LINE_LIMIT
+"""Bytes of these lines, one line more than the last that fits: what is read at once stays in memory."""
 OPEN = ("queued", "in_flight")
 OVER = "To have idem make or settle this call, write a later expires_at or none; if its end is known, write that state"
 FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
@@ -129,10 +130,27 @@ def _digest(batch: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def _batches(file: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
-    lines: Iterable[tuple[int, bytes]] = ((n, text) for n, text in enumerate(file, 1) if text.strip())
-    numbered = iter(lines)
-    while batch := list(islice(numbered, BATCH)):
+    batch: list[tuple[int, bytes]] = []
+    size = 0
+    for number, text in enumerate(_lines(file), 1):
+        if not text.strip():
+            continue
+        batch.append((number, text))
+        size += len(text)
+        if len(batch) == BATCH or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
         yield batch
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines, of one that is too long its beginning alone, which is too long too."""
+    while text := file.readline(LINE_LIMIT + 2):
+        whole = text.endswith(b"\n")
+        yield text
+        while not whole and (rest := file.readline(2**20)):
+            whole = rest.endswith(b"\n")
 
 
 def _only_once(item: Item, seen: dict[tuple[str, str, str], int], sent: dict[tuple[str, str, UUID], int]) -> None:

@@ -323,6 +323,14 @@ async def test_a_tenant_that_is_nobody(idem_toml: Path) -> None:
                 await client.post("/n", headers={"Idempotency-Key": "k1"})
 
 
+def test_a_tenant_that_no_index_could_hold_is_refused_before_anything_is_written(desk: Desk) -> None:
+    with desk.session() as db, db.begin():
+        for tenant, words in (("t" * 256, "it has 256 bytes"), ("", "it is empty")):
+            with pytest.raises(Misuse, match=f"tenant: {words}"):
+                desk.charge.accept(db, CHARGE, key="k1", tenant=tenant)
+    assert desk.count("idem.intents") == 0
+
+
 def test_install_says_which_frameworks_it_is_for(idem_toml: Path) -> None:
     with pytest.raises(Misuse, match="FastAPI, Starlette and Flask, and this is object"):
         Idem(idem_toml).install(object())

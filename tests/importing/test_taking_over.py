@@ -270,6 +270,8 @@ WRONG: tuple[tuple[dict[str, Any] | str, str], ...] = (
     (line(params=[1]), "params: the operation refuses them"),
     (line(key="with space"), "the idempotency key is not usable"),
     (line(tenant=""), "tenant: it is empty"),
+    (line(tenant="ü" * 128), "tenant: it has 256 bytes; at most 255 are allowed"),
+    (line(reference="r" * 256), "reference: it has 256 characters"),
     (line(answer=None), "answer: a line that is completed has one"),
     (line(state="queued", answer={"status": 201}), "answer: a line that is queued has none"),
     (line(answer={"status": 500}), "status 500; 2xx to 4xx are stored"),

@@ -85,6 +85,7 @@ REFUSED = [
     ({"key": "k" * 256}, "22023", "256 characters", "255"),
     ({"tenant": None}, "22023", "a tenant and params", "idem.accept("),
     ({"tenant": ""}, "22023", "a tenant and params", "idem.accept("),
+    ({"tenant": "ü" * 128}, "22023", "this one has 256", "by its id"),
     ({"params": '{"a": 1, "a": 2}'}, "22023", "appears twice (at /a)", "Nothing was written"),
     ({"params": '{"a": 1e400}'}, "22023", "2^53-1", "as a string"),
     ({"params": json.dumps({"a": "x" * 2000})}, "22023", "more than 1000", "Nothing was written"),

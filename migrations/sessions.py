@@ -8,6 +8,8 @@ import psycopg
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 
+from idem.migrations.silence import Session
+
 TURN: Final = 60.0
 """Seconds for which a starter waits for the upgrade before it."""
 
@@ -60,7 +62,7 @@ def engine(url: str) -> Engine:
 
 def _opened(url: str) -> psycopg.Connection[Any]:
     # libpq reads the URL, several hosts too.
-    return psycopg.connect(
+    return Session.connect(
         url, autocommit=True, client_encoding="UTF8", application_name="idem db", prepare_threshold=None
     )
 

@@ -64,7 +64,7 @@ KEY_TRANSITIONS: tuple[Transition, ...] = (
     Transition(K.IN_PROGRESS, K.COMPLETED, ("cancel",), "never sent, or every attempt proven not executed"),
     Transition(K.IN_PROGRESS, K.FAILED_RETRYABLE, ("worker", "sweeper", "settle"), "proven not executed, and at rest"),
     Transition(K.IN_PROGRESS, K.UNKNOWN, ("worker",), "ambiguous, or outcome and stored proof disagree"),
-    Transition(K.IN_PROGRESS, K.UNKNOWN, ("sweeper", "api"), "claimed, and the lease has passed"),
+    Transition(K.IN_PROGRESS, K.UNKNOWN, ("sweeper", "api", "reconcile"), "claimed, and the lease has passed"),
     Transition(K.IN_PROGRESS, K.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
     Transition(
         K.FAILED_RETRYABLE, K.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"
@@ -94,9 +94,10 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.PENDING, S.CLAIMED, ("worker",), "due, young enough, no unapplied proof, lane open"),
     Transition(S.PENDING, S.HELD, ("sweeper",), "too old"),
     Transition(S.CLAIMED, S.PENDING, ("worker",), "not executed (transport, throttled, config), or given back"),
-    Transition(S.CLAIMED, S.PENDING, ("sweeper",), "start mark in use and absent: proven not sent"),
+    Transition(S.CLAIMED, S.PENDING, ("sweeper", "api", "reconcile"), "start mark in use and absent: proven not sent"),
     Transition(S.CLAIMED, S.HELD, ("worker",), "not executed (request), or too old"),
-    Transition(S.CLAIMED, S.UNKNOWN, ("worker", "sweeper"), "ambiguous; lease over"),
+    Transition(S.CLAIMED, S.UNKNOWN, ("worker",), "ambiguous"),
+    Transition(S.CLAIMED, S.UNKNOWN, ("sweeper", "api", "reconcile"), "lease over"),
     Transition(S.CLAIMED, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.UNKNOWN, S.AWAITING, ("settle",), "pending at the provider"),
     Transition(S.PENDING, S.AWAITING, ("settle",), "pending at the provider"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -47,6 +48,8 @@ class Examination:
     configuration: Configuration | None = None
     limits: DoctorSettings = field(default_factory=DoctorSettings)
     connection: AsyncConnection[Any] | None = field(default=None, repr=False)
+    silent: int = 0
+    """How often the database took a connection and then said nothing within the time of a check."""
 
     @property
     def catalogue(self) -> Catalogue:
@@ -120,6 +123,7 @@ async def make(examination: Examination, check: Check) -> list[Finding]:
             return list(await check.make(examination))
     except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, TimeoutError) as late:
         if isinstance(late, TimeoutError):
+            examination.silent += check.needs in ("database", "schema")
             await _drop(examination)
         return [
             error(
@@ -163,7 +167,8 @@ async def make(examination: Examination, check: Check) -> list[Finding]:
 
 def _rights(examination: Examination, said: str) -> str:
     role = "ROLE" if examination.connection is None else examination.connection.info.user
-    return granting(role) if "idem" in said else monitor(role)
+    # PostgreSQL names the object without its schema. What is PostgreSQL's own begins with pg_, in every language.
+    return monitor(role) if re.search(r"\bpg_", said) else granting(role)
 
 
 async def _drop(examination: Examination) -> None:

@@ -30,7 +30,7 @@ from idem.cli.doctor import (
     way,
     webhooks,
 )
-from idem.cli.doctor.examination import CONNECT_TIMEOUT, Check, Examination, make
+from idem.cli.doctor.examination import CHECK_TIMEOUT, CONNECT_TIMEOUT, Check, Examination, make
 from idem.cli.doctor.findings import Finding, error, warning
 from idem.cli.failures import explain
 from idem.outbox.doctor_settings import DoctorSettings
@@ -117,6 +117,14 @@ async def round_of(config: Path | None, replicas: int) -> AsyncIterator[Finding]
 
 
 async def _reach(examination: Examination) -> Finding | None:
+    if examination.silent > 1:
+        return error(
+            "database",
+            f"the database takes connections, and twice it did not answer in {CHECK_TIMEOUT:g} s (what is "
+            "in it was not checked further)",
+            "Look at what stands between: a pooler that is paused or waits for its server, a balancer, a firewall. If "
+            "it is the server itself, see its log and its disks",
+        )
     try:
         examination.connection = await examination.connect()
     except (psycopg.Error, OSError, TimeoutError) as failed:

@@ -130,7 +130,9 @@ def test_no_connection_is_opened_elsewhere() -> None:
         ("outbox/handlers/seat.py", "create_engine"),
         ("outbox/handlers/seat.py", "create_async_engine"),
         # It imports nothing of idem.outbox, and has settings of its own.
-        ("migrations/sessions.py", "psycopg.connect"),
+        ("migrations/sessions.py", "Session.connect"),
+        # It asks PostgreSQL's own view alone, beside a session that has these settings.
+        ("migrations/silence.py", "psycopg.connect"),
         ("migrations/sessions.py", "create_engine"),
         # A client of the demo is an application.
         ("cli/demo/clients.py", "create_async_engine"),
@@ -181,7 +183,7 @@ def test_every_setting_of_a_session_is_asked_for_or_left_on_purpose(db_url: str)
     assert known - planner - set(SETTINGS) - {each.lower() for each in LEFT} == set()
 
 
-OPENS = re.compile(r"(\bpsycopg|Connection|Line|\basyncpg|\bsuper\(\))\.connect$|create_(async_)?engine$")
+OPENS = re.compile(r"(\bpsycopg|Connection|Session|Line|\basyncpg|\bsuper\(\))\.connect$|create_(async_)?engine$")
 
 
 def test_the_page_names_every_setting_with_its_value() -> None:

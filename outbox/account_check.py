@@ -19,10 +19,13 @@ from idem.outbox.daemon import HEARTBEAT, Trouble, wait
 from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
+from idem.outbox.providers import sender
 from idem.outbox.questioning import cancelled
 
 AGAIN: Final = 60.0
 """Seconds until it is asked again, while nobody could tell or another account answers."""
+WATCH: Final = 1.0
+"""Seconds between two looks at the file of a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class AccountCheck:
         self._careful = careful
         self._told: str | None = None
         self._refused = False
+        self._confirmed: tuple[str, str] | None = None
         self._trouble = Trouble(f"account check {name.provider}/{name.account}")
         self.again: float | None = 0.0
         """Seconds until it should be asked again; None: whose account it is, is known."""
@@ -87,9 +91,27 @@ class AccountCheck:
         else:
             lane.served = False
 
+    @property
+    def identity(self) -> str | None:
+        """Whose account today's credentials are, where the provider has confirmed it of these very credentials."""
+        if self._confirmed is None or self._confirmed[1] != sender.credentials(self._lane.account):
+            return None
+        return self._confirmed[0]
+
+    @property
+    def stale(self) -> bool:
+        """Whether it was known of other credentials than today's: a token that was renewed may be another account's."""
+        return self.again is None and self._confirmed is not None and self.identity is None
+
+    async def holds(self) -> bool:
+        """Whether the lane is served; asks anew first, where a token has been renewed. Raises as `once`."""
+        if self.stale:
+            await self.once()
+        return self._lane.served
+
     async def once(self, *, store: bool = True) -> None:
         """Ask, unless it is known. `store`: False only compares. Raises what an unreachable database raises."""
-        if self.again is None:
+        if self.again is None and not self.stale:
             return
         async with self._database.connection() as connection:
             paused = await pausing.read(connection, self._name.provider, self._name.account)
@@ -97,6 +119,7 @@ class AccountCheck:
             # Nothing goes there, and nothing may be asked; what follows the pause is asked first.
             self.again = HEARTBEAT
             return
+        asked_as = sender.credentials(self._lane.account)
         found, seen = await self._lane.whose()
         if cancelled():
             raise asyncio.CancelledError
@@ -111,6 +134,8 @@ class AccountCheck:
             )
         if stored is None or stored.name == found:
             self.again = None
+            if asked_as is not None and asked_as == sender.credentials(self._lane.account):
+                self._confirmed = (found, asked_as)
             daemon_events.account_known(
                 self._name.provider, self._name.account, found, first=stored is not None and stored.first
             )
@@ -124,8 +149,13 @@ class AccountCheck:
         )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask until it is known or `stop` is set: at once, and then again and again."""
-        while not stop.is_set() and self.again is not None:
+        """Ask until it is known or `stop` is set: at once, and then again and again; anew when a token is renewed."""
+        while not stop.is_set():
+            if self.again is None and not self.stale:
+                if self._confirmed is None or not sender.renewed(self._lane.account):
+                    return
+                await wait(stop, WATCH)
+                continue
             try:
                 await self.once()
                 self._trouble.over()

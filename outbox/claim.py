@@ -18,7 +18,7 @@ from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
 from idem.outbox.recovery.doubts import C_IS_LISTED, O_IS_LISTED
 from idem.outbox.recovery.memory import WENT_BACK
-from idem.outbox.recovery.window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT
+from idem.outbox.recovery.window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
 from idem.outbox.states import KeyState, OutboxStatus
 from idem.outbox.turns import WIDTH, Turns
 
@@ -31,7 +31,8 @@ class Claimed:
     """A claimed row with its frozen request.
 
     `lease_ends` and `send_by` are on the boot-time clock of this machine. `send_by`: until when a row that lost commits
-    may have sent may leave; without such a doubt at any time.
+    may have sent may leave; without such a doubt at any time. `sent_as`: as whom it is sent; `kept`: as whom it was
+    sent before, which may count still.
     """
 
     row: Row
@@ -40,6 +41,8 @@ class Claimed:
     send_by: float
     marks_start: bool
     traceparent: str | None
+    sent_as: int | None = None
+    kept: bool = False
 
 
 # The subquery on proofs gives one value, so that no plan joins the queue with all proofs and sorts it again. Of a bare
@@ -128,10 +131,11 @@ WITH RECURSIVE room AS MATERIALIZED (
            claimed_at    = statement_timestamp(),
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
            first_sent_at = {MEMORY_BEGINS},
+           sent_as       = {SENT_AS},
            started_at    = NULL
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
-              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since,
+              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since, o.sent_as,
               {MEMORY_LEFT} AS memory_left
 )
 SELECT a.room,
@@ -139,14 +143,14 @@ SELECT a.room,
          WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
                     THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
        c.id, c.intent_id, c.operation, c.attempt, c.provider_key, c.step, c.redrives, c.sweeps,
-       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for, c.memory_left,
+       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for, c.memory_left, c.sent_as,
        c.method, c.path, c.headers, c.body
   FROM round a LEFT JOIN (
        SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
               c.sweeps, c.misses, c.marks_start, c.traceparent, c.tenant_id,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
               idem.memory_age(NULL, c.doubted_since) AS doubted_for,
-              c.memory_left, r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
+              c.memory_left, c.sent_as, r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
               CASE WHEN NOT %(exact)s THEN r.body END AS body
          FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
 """  # noqa: S608
@@ -165,6 +169,7 @@ async def claim(
     keep: int = 0,
     spare: bool = False,
     beats: int = 0,
+    sent_as: int | None = None,
 ) -> list[Claimed]:
     """Claim up to `limit` due rows of a lane for `lease` seconds.
 
@@ -173,7 +178,7 @@ async def claim(
     `now` is the boot-time clock read before the statement was sent, so that this process never believes in its
     lease for longer than the database does. `turns` is moved on; without it, what has waited longest comes first.
     `beats`: signs of life of this `holder` that the database has committed: where it has forgotten one it went back to
-    an earlier moment, and nothing is claimed until that is noticed.
+    an earlier moment, and nothing is claimed until that is noticed. `sent_as`: as whom this process sends.
     """
     turns = turns or Turns()
     parameters = {
@@ -196,6 +201,7 @@ async def claim(
         "spare": spare,
         "after": turns.after,
         "exact": takes_turns(lane),
+        "sent_as": sent_as,
     }
     cursor = records(connection)
     await cursor.execute(CLAIM, parameters, prepare=True)
@@ -217,6 +223,8 @@ async def claim(
             send_by=math.inf if record.memory_left is None else now + record.memory_left,
             marks_start=record.marks_start,
             traceparent=record.traceparent,
+            sent_as=record.sent_as,
+            kept=record.sent_as != sent_as,
         )
         for record in found
         if record.id is not None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import records
 from idem.outbox.provider import Question
 
@@ -42,3 +44,57 @@ async def newest(connection: AsyncConnection[Any], provider: str, account: str, 
         asked_at=found.asked_at,
         headers=found.headers,
     )
+
+
+NEAR = 200
+"""Intents on each side of a row's own among which payments like it are looked for."""
+
+# `near` walks one index from the row's own intent, and reads no more than it needs.
+ALIKE = """
+WITH near AS MATERIALIZED (
+    (SELECT c.id, c.operation, c.sent_as, c.settled_at, c.provider_reference FROM idem.intents c
+      WHERE c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
+        AND c.state = 'completed' AND c.outcome = 'succeeded' AND c.id < %(intent)s
+      ORDER BY c.id DESC LIMIT %(near)s)
+    UNION ALL
+    (SELECT c.id, c.operation, c.sent_as, c.settled_at, c.provider_reference FROM idem.intents c
+      WHERE c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
+        AND c.state = 'completed' AND c.outcome = 'succeeded' AND c.id > %(intent)s AND %(later)s
+      ORDER BY c.id LIMIT %(near)s)
+)
+SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, r.method, r.path, r.headers, r.body,
+       extract(epoch FROM r.created_at)::float8 AS sent_at,
+       extract(epoch FROM statement_timestamp())::float8 AS asked_at
+  FROM near n CROSS JOIN LATERAL (
+       SELECT q.provider_key, q.method, q.path, q.headers, q.body, q.created_at FROM idem.requests q
+        WHERE q.intent_id = n.id ORDER BY q.generation DESC LIMIT 1) r
+ WHERE n.sent_as >> 31 = %(sender)s AND n.operation = coalesce(%(operation)s, n.operation)
+   AND n.settled_at < statement_timestamp() - make_interval(secs => %(horizon)s)
+ ORDER BY n.id < %(intent)s DESC, n.id DESC LIMIT %(limit)s
+"""
+
+
+async def alike(
+    connection: AsyncConnection[Any], provider: str, account: str, horizon: float, *,
+    sender: int, intent: UUID, operation: str | None, later: bool, limit: int,
+) -> list[tuple[FrozenRequest, Question]]:  # fmt: skip
+    """Succeeded intents of this account that the provider must show by now, sent as this `sender` (`sent_as.who`).
+
+    Each with its frozen request and its question, those before `intent` first. `operation`: of this
+    one only; `later`: those after it too. `horizon` as in `newest`.
+    """
+    parameters = {
+        "provider": provider, "account": account, "horizon": horizon, "sender": sender, "intent": intent,
+        "operation": operation, "later": later, "near": NEAR, "limit": limit,
+    }  # fmt: skip
+    found = await (await records(connection).execute(ALIKE, parameters)).fetchall()
+    return [
+        (
+            FrozenRequest(r.method, r.path, r.headers, bytes(r.body)),
+            Question(
+                r.provider_key, r.reference, awaiting=False, sent_at=r.sent_at, method=r.method, path=r.path,
+                asked_at=r.asked_at, headers=r.headers,
+            ),
+        )
+        for r in found
+    ]  # fmt: skip

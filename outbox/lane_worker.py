@@ -23,6 +23,7 @@ from idem.outbox.providers import tracing
 from idem.outbox.recovery import window
 from idem.outbox.reports import Report
 from idem.outbox.sending import StillSending
+from idem.outbox.sent_as import CREDENTIALS, Sender
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
 from idem.outbox.terms import Terms
@@ -30,6 +31,8 @@ from idem.outbox.turns import Turns
 
 SOON = 0.03
 """Seconds until the next look after a hint, which may come just before its commit can be seen."""
+OTHERS_WAIT = 60.0
+"""Seconds until a row is claimed again that other credentials may have sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,16 @@ class Desk:
 class InFlight:
     """A claim in this process. "Started" and "given back" are one compare-and-set: only one of them acts."""
 
-    def __init__(self, claimed: Claimed, terms: Terms) -> None:
-        self.claimed = claimed
-        self.terms = terms
+    def __init__(self, claimed: Claimed, terms: Terms, sender: Sender) -> None:
+        self.claimed, self.terms, self._sender = claimed, terms, sender
         self.state: Literal["held", "started", "given_back"] = "held"
         self.calling = True
         """The call has not ended, as far as the lane knows."""
 
     def start(self) -> bool:
-        """Taken by the last check before the first byte; False if the claim was given back."""
-        if self.state == "held":
+        """Taken by the last check before the first byte; False if the claim was given back, or if what would leave has
+        another sender than the claim has put on record: a token that was renewed since."""
+        if self.state == "held" and self._sender.is_now(self.claimed.sent_as):
             self.state = "started"
         return self.state == "started"
 
@@ -77,6 +80,7 @@ class LaneWorker:
         self._terms = terms
         self._turns = Turns()
         self.account = AccountCheck(desk.database, name, lane, desk.life.id)
+        self._sender = Sender(lane.provider, lane.account, self.account)
         self._probe = Probe(desk.database, name, lane)
         self._tasks: dict[asyncio.Task[None], InFlight] = {}
         self._recovering: set[asyncio.Task[None]] = set()
@@ -206,11 +210,14 @@ class LaneWorker:
 
     async def _claim(self, limit: int, *, keep: int = 0, spare: bool = False) -> list[Claimed]:
         desk = self._desk
+        if not await self.account.holds():
+            return []
         token = claims.new_token()
         backend: int | None = None
         desk.settler.hold(token)
         try:
             async with desk.database.connection() as connection:
+                sent_as = await self._sender.ready(connection)
                 backend = connection.info.backend_pid
                 now = clock.boottime()
                 rows = await claims.claim(
@@ -225,6 +232,7 @@ class LaneWorker:
                     turns=self._turns,
                     keep=keep,
                     spare=spare,
+                    sent_as=sent_as,
                 )
         except AWAY:
             if backend is not None:
@@ -248,7 +256,7 @@ class LaneWorker:
         return rows
 
     def _start(self, claimed: Claimed) -> None:
-        flight = InFlight(claimed, self._terms[claimed.row.operation])
+        flight = InFlight(claimed, self._terms[claimed.row.operation], self._sender)
         task = asyncio.create_task(self._traced(flight))
         self._tasks[task] = flight
         task.add_done_callback(self._done)
@@ -272,6 +280,11 @@ class LaneWorker:
             async with self._desk.database.connection() as connection:
                 return await claims.mark_start(connection, row, needed=needed)
 
+        if claimed.kept and not self._sender.is_now(claimed.sent_as):
+            # An earlier send may count, of which this account's provider need not know.
+            seen = Seen(note=f"not sent again: {CREDENTIALS} have changed")
+            self._desk.settler.put(Report(row, NotExecuted("given_back", OTHERS_WAIT), seen, flight.terms))
+            return
         try:
             outcome, seen = await self.lane.send(
                 row.id,

@@ -72,7 +72,7 @@ WITH input AS MATERIALIZED (
     SELECT p.id FROM idem.proofs p WHERE p.id = ANY (%(folds)s) AND p.id <> ALL (ARRAY(SELECT f.id FROM proofs f))
 ), matched AS MATERIALIZED (
     SELECT i.*, o.intent_id, o.step, o.status AS from_status, o.claimed_by, o.claimed_at, o.claimed_until,
-           o.provider, o.account, o.traceparent,
+           o.provider, o.account, o.traceparent, o.sent_as,
            extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS waited,
            least(o.imported_sent_at, n.created_at) AS wanted_first,
            n.state AS from_state, n.tenant_id, n.operation, n.idempotency_key, n.label,
@@ -127,6 +127,7 @@ WITH input AS MATERIALIZED (
            version    = n.version + 1,
            outcome    = m.ended,
            settled_at = CASE WHEN m.to_state = 'completed' THEN m.at END,
+           sent_as    = CASE WHEN m.to_state = 'completed' THEN m.sent_as END,
            provider_reference = coalesce(m.reference, n.provider_reference),
            result     = coalesce(m.result, n.result),
            interim    = CASE m.to_status WHEN 'awaiting' THEN coalesce(m.interim, n.interim) END,

@@ -24,8 +24,9 @@ from idem.outbox.outcomes import (
     name,
 )
 from idem.outbox.providers.defaults import REQUEST
+from idem.outbox.sent_as import Sender
 from idem.reconciler import attempts, strategies, verdict
-from idem.reconciler.control import ControlQuestion
+from idem.reconciler.control import ControlQuestion, Doubt, told
 from idem.reconciler.taken import Taken
 
 How: TypeAlias = Literal["replay", "look", "cancel"]
@@ -51,16 +52,18 @@ class Answered:
     attempt: int | None = None
     burned: bool = False
     server_error: bool = False
+    why: str | None = None
     tried: tuple[dict[str, Any], ...] = ()
 
 
 class Asker:
     """Asks about the rows of one lane."""
 
-    def __init__(self, database: Database, lane: Lane, control: ControlQuestion) -> None:
+    def __init__(self, database: Database, lane: Lane, control: ControlQuestion, sender: Sender) -> None:
         self._database = database
         self._lane = lane
         self._control = control
+        self._sender = sender
 
     @property
     def _contract(self) -> Contract:
@@ -116,15 +119,18 @@ class Asker:
 
     async def _replay(self, taken: Taken) -> Answered | None:
         assert taken.request is not None  # `strategies` asks for it
-        attempt = taken.attempt
+        attempt, sent_as = taken.attempt, self._sender.now()
         if not taken.begun:
+            if (doubt := await self._control.vouch(taken, lease_ends=taken.lease_ends)) is not None:
+                return _withheld("replay", doubt)
             async with self._database.connection() as connection:
                 begun = await attempts.begin_replay(connection, taken, self._contract)
             if begun is None:
                 return None
             attempt = begun
         outcome, seen = await self._lane.send(
-            taken.id, taken.request, lease_ends=taken.lease_ends, start=lambda: True, send_by=taken.send_by
+            taken.id, taken.request, lease_ends=taken.lease_ends, send_by=taken.send_by,
+            start=lambda: self._sender.now() == sent_as and (not taken.begun or self._sender.is_now(taken.sent_as)),
         )  # fmt: skip
         telemetry.called(
             self._contract.provider, self._lane.account.name, taken.intent_id, attempt, name(outcome), seen.elapsed,
@@ -144,7 +150,7 @@ class Asker:
         )
 
     async def _look(self, taken: Taken) -> Answered:
-        question = taken.question
+        question, asked_as = taken.question, self._sender.now()
         look, seen = await self._lane.ask(
             dataclasses.replace(question, earlier_keys=()), lease_ends=taken.lease_ends
         )  # fmt: skip
@@ -168,7 +174,10 @@ class Asker:
                 elif not isinstance(look, Succeeded | Pending):
                     # What was sent under this key may act all the same, and nobody would ask about it again.
                     look, seen = other, dataclasses.replace(why, copies=max(why.copies, 1) + 1)
-        look, seen = await self._control.confirm(look, seen, lease_ends=taken.lease_ends)
+        doubt = await self._control.confirm(look, taken, asked_as=asked_as, lease_ends=taken.lease_ends)
+        if doubt is not None:
+            look, seen = told(doubt, seen)
+            return Answered("look", look, seen, sent=False, counts=doubt.counts, why=_why(doubt))
         return Answered("look", look, seen, sent=False)
 
     async def _cancel(self, taken: Taken) -> Answered | None:
@@ -177,16 +186,31 @@ class Asker:
         if self._lane.provider.cancel(taken.question) is None or self._lane.breaker.room(clock.boottime()) == 0:
             # It would burn the key and not be sent.
             return None
+        if (doubt := await self._control.vouch(taken, lease_ends=taken.lease_ends)) is not None:
+            return _withheld("cancel", doubt)
+        asked_as = self._sender.now()
         async with self._database.connection() as connection:
             attempt = await attempts.begin_cancel(connection, taken, rule)
         if attempt is None:
             return None
         look, seen = await self._lane.cancel(taken.question, lease_ends=taken.lease_ends)
         # The credentials of another account cancel nothing there either, and say so (hazard 8).
-        look, seen = await self._control.confirm(look, seen, lease_ends=taken.lease_ends)
+        doubt = await self._control.confirm(look, taken, asked_as=asked_as, lease_ends=taken.lease_ends)
+        if doubt is not None:
+            look, seen = told(doubt, seen)
         undecided = isinstance(look, CouldNotAsk)
-        counts = undecided and seen.http_status in ANSWERS_THAT_DECIDE_NOTHING
-        return Answered("cancel", look, seen, sent=undecided, counts=counts, attempt=attempt)
+        counts = undecided and (seen.http_status in ANSWERS_THAT_DECIDE_NOTHING or (doubt is not None and doubt.counts))
+        return Answered("cancel", look, seen, sent=undecided, counts=counts, attempt=attempt, why=_why(doubt))
+
+
+def _withheld(how: How, doubt: Doubt) -> Answered:
+    look, seen = told(doubt, Seen())
+    return Answered(how, look, dataclasses.replace(seen, started=False), sent=False, counts=doubt.counts,
+                    why=_why(doubt))  # fmt: skip
+
+
+def _why(doubt: Doubt | None) -> str | None:
+    return doubt.note if doubt is not None and doubt.counts else None
 
 
 def _all_of(steps: list[Answered]) -> Answered:
@@ -198,6 +222,7 @@ def _all_of(steps: list[Answered]) -> Answered:
         attempt=max((step.attempt for step in steps if step.attempt is not None), default=None),
         burned=any(step.burned for step in steps),
         server_error=any(step.server_error for step in steps),
+        why=next((step.why for step in reversed(steps) if step.why is not None), None),
         tried=tuple(
             {"how": step.how, "outcome": name(step.look), "http_status": step.seen.http_status, "note": step.seen.note}
             for n, step in enumerate(steps)

@@ -22,6 +22,7 @@ from idem.outbox.outcomes import name
 from idem.outbox.passes import Passes
 from idem.outbox.providers import tracing
 from idem.outbox.sending import StillSending
+from idem.outbox.sent_as import Sender
 from idem.outbox.settings import ReconcilerSettings
 from idem.outbox.sweeping.expired import sweep_expired
 from idem.outbox.sweeping.pages import Place
@@ -75,7 +76,9 @@ class LaneReconciler:
         self.lane = lane
         self._terms = terms
         self.account = AccountCheck(desk.database, lane_name, lane, desk.life.id, careful=True)
-        self._asker = Asker(desk.database, lane, ControlQuestion(desk.database, lane_name, lane))
+        self._sender = Sender(lane.provider, lane.account, self.account)
+        self._control = ControlQuestion(desk.database, lane_name, lane, self._sender)
+        self._asker = Asker(desk.database, lane, self._control, self._sender)
         self._slots = Slots(lane)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closings = 0
@@ -86,10 +89,13 @@ class LaneReconciler:
         limit = min(desk.settings.batch, self._slots.room(len(self._tasks)))
         if limit <= 0:
             return 0
+        if not await self.account.holds():
+            return 0
         token = new_token()
         desk.held.hold(token)
         try:
             async with desk.database.connection() as connection:
+                sent_as = await self._sender.ready(connection)
                 if self.lane.breaker.closings > self._closings:
                     # The provider is back: what waited for it is due, at the pace of this lane's few slots.
                     await due.hasten_lane(connection, self.name)
@@ -105,6 +111,8 @@ class LaneReconciler:
                     limit=limit,
                     now=clock.boottime(),
                     replay_first=strategies.replay_first(self.lane.provider.contract),
+                    sent_as=sent_as,
+                    senders=self._sender.same(),
                 )
         finally:
             desk.held.let_go(token)
@@ -142,6 +150,7 @@ class LaneReconciler:
     async def _settle(self, taken: Taken) -> None:
         desk, terms = self._desk, self._terms[taken.operation]
         try:
+            taken = self._control.judged(taken)
             found = await self._asker.ask(taken)
             how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
             telemetry.looked(self.name.provider, self.name.account, taken.intent_id, how, look)

@@ -7,6 +7,7 @@ cancel, the quiet time raised: it may have been a replay or a cancel.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -77,9 +78,11 @@ WITH pause AS MATERIALIZED (
            claimed_by    = %(holder)s,
            claimed_at    = statement_timestamp(),
            claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
+           sent_as       = coalesce(o.sent_as, %(sent_as)s::bigint),
            attempt       = o.attempt + CASE
                WHEN o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s AND %(first)s
                 AND NOT (SELECT calls FROM pause)
+                AND (o.sent_as IS NULL OR o.sent_as >> 31 = ANY (%(senders)s::bigint[]))
                 AND (SELECT r.step FROM idem.requests r
                       WHERE r.outbox_id = o.id AND r.generation = o.generation) IS NOT NULL
                 AND idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) > 0
@@ -91,7 +94,7 @@ WITH pause AS MATERIALIZED (
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
               o.inline, o.looks, o.absents, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
               o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
-              o.doubted_since, o.step, o.traceparent, o.imported_as,
+              o.doubted_since, o.step, o.traceparent, o.imported_as, o.sent_as,
               idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
               AND NOT (SELECT calls FROM pause) AS may_replay
@@ -100,8 +103,9 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        t.provider_reference AS reference, coalesce(t.may_replay AND t.memory_left > 0, false)
                                         AND r.outbox_id IS NOT NULL AS replay, t.memory_left,
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
-       t.inline, t.traceparent, t.imported_as, t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent,
-       t.server_error,
+       t.inline, t.traceparent, t.imported_as, t.sent_as,
+       t.sent_as IS NULL OR t.sent_as >> 31 = ANY (%(senders)s::bigint[]) AS as_before,
+       t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
        extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
@@ -135,13 +139,17 @@ async def take(
     now: float,
     replay_first: bool = True,
     beats: int = 0,
+    sent_as: int | None = None,
+    senders: Collection[int] = (),
 ) -> list[Taken]:
     """Take up to `limit` due rows of a lane for `lease` seconds, the longest due first.
 
     The retention guard stands in the statement: a replay is allowed only while the provider is sure to remember the
     key, by what it promised at accept and by what it promises now, less the margin (hazard 7), and never under a key
     that is burned (hazard 10). `replay_first`: the contract begins with it, so that the take is its attempt. `now` is
-    the boot-time clock read before the statement was sent. `beats` as in `claim`.
+    the boot-time clock read before the statement was sent. `beats` as in `claim`. `sent_as`: as whom this process
+    calls, which counts as the sender of a row of which none is known; `senders`: all that are this one. A take does not
+    begin with the replay of what others have sent.
     """
     parameters = {
         "provider": lane.provider,
@@ -164,6 +172,8 @@ async def take(
         "asking": lane.asking,
         "later": LATER_KEYS,
         "exact": takes_turns(lane),
+        "sent_as": sent_as,
+        "senders": list(senders),
     }
     found = await (await records(connection).execute(TAKE, parameters)).fetchall()
     if takes_turns(lane):

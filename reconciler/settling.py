@@ -29,7 +29,8 @@ async def settle(
     """
     how = found.how if found else "look"
     look = found.look if found else CouldNotAsk()
-    seen = found.seen if found else Seen(note="there is nothing that could be asked")
+    seen = found.seen if found else Seen(note=taken.withheld or "there is nothing that could be asked")
+    why = found.why if found else taken.withheld
     attempt = found.attempt if found and found.attempt is not None else taken.attempt
     evidence = Evidence("reconciler", how, name(look), seen)
     if found and found.tried:
@@ -68,9 +69,10 @@ async def settle(
             )
         if found is None:
             change = verdict.not_askable(row, evidence, terms)
+            change = verdict.explained(change, why)
         elif isinstance(look, CouldNotAsk) and found.counts:
             change = verdict.undecided(row, CouldNotAsk(), evidence, terms, sent=found.sent)
-            change = verdict.answered(change, row, terms)
+            change = verdict.explained(verdict.answered(change, row, terms), why)
         elif isinstance(look, Absent) and how == "cancel":
             change = verdict.cancelled(row, evidence, terms)
             if any(verdict.outlasts(p) for p in held.stored):

@@ -94,6 +94,7 @@ def may_ever_cancel(contract: Contract, taken: Taken) -> bool:
         and taken.status is OutboxStatus.UNKNOWN
         and not taken.inline
         and taken.carried
+        and taken.withheld is None
         and not taken.contradicted
         # Without tombstones nothing stops what the provider itself takes up later.
         and (contract.cancel.tombstones or not may_act_late(contract, taken))

@@ -24,8 +24,9 @@ class Taken:
     `send_by`: until when a replay may leave, on the boot clock; later the provider may have forgotten the first send.
     `carried`: the request carries the key as the contract of now says; `named`: it names it in its path or body.
     `quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`: provider
-    keys under which commits that the database has forgotten may have sent it. The rest is as in `Row`
-    (`idem.outbox.change`) and in `Question`.
+    keys under which commits that the database has forgotten may have sent it. `sent_as`: as whom it was sent;
+    `withheld`: why it is neither replayed nor cancelled, where nothing could show that the same account answers. The
+    rest is as in `Row` (`idem.outbox.change`) and in `Question`.
     """
 
     id: UUID
@@ -59,6 +60,8 @@ class Taken:
     traceparent: str | None = None
     carried: bool = True
     named: bool = True
+    sent_as: int | None = None
+    withheld: str | None = None
 
     @property
     def looks_then(self) -> int:
@@ -104,7 +107,8 @@ def read(r: Any, contract: Contract, *, token: UUID, now: float, lease: float, r
         send_by=-math.inf if r.memory_left is None else now + r.memory_left,
         may_send=r.may_send,
         may_look=r.may_look,
-        begun=replay and replay_first,
+        begun=replay and replay_first and r.as_before,
+        sent_as=r.sent_as,
         inline=r.inline,
         traceparent=r.traceparent,
         looks=r.looks,

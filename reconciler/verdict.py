@@ -88,6 +88,14 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
     return dataclasses.replace(change, looks=looks, misses=0, due_in=_inside_the_window(row, due, terms))
 
 
+def explained(change: Change, why: str | None) -> Change:
+    """With the reason in every entry that it opens."""
+    if why is None:
+        return change
+    letters = tuple(dataclasses.replace(each, details={**each.details, "why": why}) for each in change.letters)
+    return dataclasses.replace(change, letters=letters)
+
+
 def _quiet_in(row: Row, change: Change, terms: Terms) -> float | None:
     # When an absence can first be believed, if that is still to come and nothing was sent now: a row whose looks are
     # used up before is asked then, not a day later.

@@ -55,6 +55,9 @@ CREATE TABLE idem.intents (
     wanted_at           timestamptz NOT NULL,
     created_at          timestamptz NOT NULL DEFAULT now(),
     settled_at          timestamptz,
+    -- As whom the call was sent that completed it (outbox.sent_as): what is found of it now shows that the same account
+    -- answers.
+    sent_as             bigint,
     CONSTRAINT intent_state_is_known CHECK (state IN ('in_progress', 'completed', 'failed_retryable', 'unknown')),
     CONSTRAINT intent_outcome_is_known CHECK (outcome IN ('succeeded', 'refused', 'cancelled', 'local')),
     CONSTRAINT completed_intent_says_how CHECK ((state = 'completed') = (outcome IS NOT NULL)),
@@ -127,6 +130,10 @@ CREATE TABLE idem.outbox (
     word_since          timestamptz,
     -- When the schedule's next look is due, while a look that somebody ordered comes before it.
     scheduled_at        timestamptz,
+    -- As whom the call was sent first, and how it could be found then: a digest of the credentials, or of the confirmed
+    -- account, and one of the rules of the look-ups (docs/decisions/0040). NULL: not sent, or by code that is not idem's;
+    -- the first look then stands for it.
+    sent_as             bigint,
     claim_token         uuid,
     provider_key        uuid        NOT NULL,
     attempt             integer     NOT NULL DEFAULT 0,

@@ -31,6 +31,8 @@ BEGIN
            available_at  = statement_timestamp(),
            start_before  = statement_timestamp() + p_patience,
            first_sent_at = statement_timestamp(),
+           -- Its caller sends it, with credentials of its own.
+           sent_as       = CASE WHEN o.word_since IS NOT NULL THEN o.sent_as END,
            attempt       = o.attempt + 1,
            claim_token   = p_token,
            claimed_by    = p_holder,

@@ -78,12 +78,17 @@ class RenewedToken:
     path: Path
     prefix: str = ""
 
-    def headers(self, request: FrozenRequest, origin: str, now: float) -> Mapping[str, str]:
-        """Raises OSError, ValueError: there is no token, and nothing is sent."""
+    @property
+    def token(self) -> str:
+        """The token that is in the file now. Raises OSError, ValueError: there is none."""
         token = self.path.read_text(encoding="ascii").strip()
         if not token:
             raise ValueError("the file of the token is empty")
-        return {"Authorization": self.prefix + token}
+        return token
+
+    def headers(self, request: FrozenRequest, origin: str, now: float) -> Mapping[str, str]:
+        """Raises OSError, ValueError: there is no token, and nothing is sent."""
+        return {"Authorization": self.prefix + self.token}
 
 
 @dataclass(frozen=True, slots=True)

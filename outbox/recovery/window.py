@@ -33,6 +33,11 @@ MEMORY_BEGINS = """coalesce(o.first_sent_at, o.doubted_since,
                                     CASE WHEN idem.memory_left(NULL, o.word_since, o.replay_window, NULL) > 0
                                          THEN o.word_since END, statement_timestamp())"""
 
+# As whom what a claim sends is sent, for a row `o`. All before it is proven not executed, unless a doubt or an
+# operator's word speaks of a send that may count still: that one's sender stays, and no other may send it again.
+SENT_AS = """CASE WHEN o.doubted_since IS NULL AND o.word_since IS NULL THEN %(sent_as)s::bigint
+                                ELSE coalesce(o.sent_as, %(sent_as)s::bigint) END"""
+
 
 def memory_left(promised: float, age: float | None, contract: Contract | None) -> float | None:
     """Seconds for which the provider is still sure to remember what was sent `age` seconds ago under a row's key.

@@ -110,7 +110,7 @@ LANE = {"provider": "p0", "account": "a0", "origin": "https://bank.test", "opera
         "formats": [1], "environment": "test"}  # fmt: skip
 HOLD = {
     "token": uuid4(), "holder": "w", "beats": 0, "lease": 30.0, "limit": BATCH, "turns": 100, "after": "t3",
-    "asking": 1000, "keep": 1, "spare": False, "exact": False, "window": 86200.0,
+    "asking": 1000, "keep": 1, "spare": False, "exact": False, "window": 86200.0, "sent_as": 1, "senders": [0],
 }  # fmt: skip
 LONG_AGO = datetime.now(UTC) - timedelta(days=5)
 
@@ -282,6 +282,8 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "history.DELETE_WEBHOOK_EVENTS": {"batch": BATCH, "age": 86400.0 * 200},
         "history.DELETE_WEBHOOK_BODIES": {"batch": BATCH, "age": 86400.0 * 200},
         "known.NEWEST": {"provider": "p0", "account": "a0", "horizon": 60.0},
+        "known.ALIKE": {"provider": "p0", "account": "a0", "horizon": 60.0, "sender": 1, "intent": old[50],
+                        "operation": None, "later": True, "near": 200, "limit": 50},
         "generations.WANTED": {"id": row}, "generations.FREEZE": {**rekeyed, "id": at_rest},
         "generations.IS_VOID": {"row": row, "key": uuid4()},
         "generations.IS_CANCELLED": {"row": row, "key": uuid4()},

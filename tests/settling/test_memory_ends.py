@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,11 +11,14 @@ from fix_spine import KEYED, Spine
 from settling.shop import row_of, sends, use
 
 from idem.outbox import claim, clock, exact
+from idem.outbox.account_check import AccountCheck
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import lane_names
 from idem.outbox.outcomes import CouldNotAsk, NotExecuted
+from idem.outbox.sent_as import Sender
 from idem.reconciler import due
 from idem.reconciler.asking import Asker
+from idem.reconciler.control import ControlQuestion
 
 LEFT = 0.5
 REMEMBERED = """
@@ -47,16 +49,17 @@ async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
     await spine.work()
     await remembered(spine, intent, "first_sent_at")
     before = len(sends(spine))
-    name, now = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime()
+    name, now, calls = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime(), lane(spine)
+    sender = Sender(calls.provider, calls.account, AccountCheck(spine.database, name, calls, "t"))
     async with spine.database.connection() as connection:
         (taken,) = await due.take(
             connection, name, spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,
-            now=now, replay_first=begun,
+            now=now, replay_first=begun, sent_as=await sender.ready(connection), senders=sender.same(),
         )  # fmt: skip
-    assert taken.replay
-    calls = lane(spine)
+    assert taken.replay and taken.begun is begun
     await asyncio.sleep(stopped)
-    answered = await Asker(spine.database, calls, cast("Any", None)).ask(taken)
+    control = ControlQuestion(spine.database, name, calls, sender)
+    answered = await Asker(spine.database, calls, control, sender).ask(taken)
     await calls.close()
     assert len(sends(spine)) == before + more
     if not more:

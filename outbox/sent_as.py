@@ -1,0 +1,68 @@
+"""As whom this process sends and asks now: a number that a row keeps of its first send (`outbox.sent_as`).
+
+The upper half is the credentials, or the account where the provider has confirmed whose they are (`account_check`); the
+lower half the rules by which a call is found. "Not found" is believed, and a call is sent again, where both are as they
+were, or where a payment that was sent like the row is found now (`idem.reconciler.control`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from idem.outbox import installation
+from idem.outbox.account_check import AccountCheck
+from idem.outbox.contract import Account
+from idem.outbox.provider import Provider
+from idem.outbox.providers import sender
+
+CREDENTIALS: Final = "the credentials or the headers of the account"
+LOOKS: Final = "the rules of its look-ups"
+
+
+def who(sent_as: int) -> int:
+    """The half that says as whom."""
+    return sent_as >> sender.BITS
+
+
+class Sender:
+    """One for each lane of a daemon."""
+
+    def __init__(self, provider: Provider, account: Account, check: AccountCheck) -> None:
+        self._account = account
+        self._check = check
+        self._looks = sender.digest(sender.looks(provider))
+        self._secret: bytes | None = None
+
+    async def ready(self, connection: AsyncConnection[Any]) -> int | None:
+        """As `now`; reads the installation's secret first, once. Raises what an unreachable database raises."""
+        if self._secret is None:
+            self._secret = await installation.secret(connection)
+        return self.now()
+
+    def now(self) -> int | None:
+        """As whom a call leaves now; None where the credentials cannot be read, so that none can leave."""
+        if not (same := self.same()):
+            return None
+        return same[-1] << sender.BITS | self._looks
+
+    def same(self) -> list[int]:
+        """The senders that are this one: by its credentials, and last by its account where that is confirmed."""
+        if self._secret is None or (shown := sender.credentials(self._account)) is None:
+            return []
+        identity = self._check.identity
+        texts = [shown] if identity is None else [shown, f"account {identity}"]
+        return [sender.secret_digest(text, self._secret) for text in texts]
+
+    def is_now(self, sent_as: int | None) -> bool:
+        """Whether what leaves now leaves as this sender."""
+        return self.now() is None if sent_as is None else who(sent_as) in self.same()
+
+    def changed(self, sent_as: int | None) -> tuple[str, ...]:
+        """What is not any more as it was when a row was sent; nothing for one of which that is not known."""
+        if sent_as is None or self._secret is None:
+            return ()
+        sender_is_other = who(sent_as) not in self.same()
+        looks_are_others = sent_as & (1 << sender.BITS) - 1 != self._looks
+        return (CREDENTIALS,) * sender_is_other + (LOOKS,) * looks_are_others

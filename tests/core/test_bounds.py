@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 BOUND = re.compile(r"([a-z0-9-]+)(?:\[[a-z,]+\])?(?:>=|==)([0-9.]+)")
 
 
-def test_each_lower_bound_is_the_version_that_is_tried() -> None:
+def test_ib_192_each_lower_bound_is_the_version_that_is_tried() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = [
         *project["dependencies"],
@@ -26,7 +26,7 @@ def test_each_lower_bound_is_the_version_that_is_tried() -> None:
         assert _numbers(tried[name]) == _numbers(bound), f"{each}: {tried[name]} is what is tried (make lock-lowest)"
 
 
-def test_ci_runs_every_leg_of_the_tests() -> None:
+def test_ib_192_ci_runs_every_leg_of_the_tests() -> None:
     legs = re.findall(r"^(test[a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     run = (ROOT / ".ci" / "run").read_text().splitlines()
     assert {"test", "test-lowest", "test-newest"} <= set(legs)

@@ -239,7 +239,7 @@ left it.
 
 def operators() -> str:
     """What operators may do in each situation of a row."""
-    from idem.outbox.operators.table import COMMANDS, RISKS, SITUATIONS, WHOLE
+    from idem.outbox.operators.table import COMMANDS, LOOKS, RISKS, SITUATIONS, WHOLE
 
     text = "# Operators' commands\n\n" + NOTE + OPERATORS
     text += f"\n| situation | | {' | '.join(f'`{c}`' for c in COMMANDS.values())} |\n"
@@ -248,8 +248,10 @@ def operators() -> str:
         text += f"| {each.name} | {each.text} | {' | '.join(each.cells)} |\n"
     text += "\n## What an override risks\n\n| guard | risk |\n| --- | --- |\n"
     text += "".join(f"| `{name}` | {risk} |\n" for name, risk in RISKS.items())
-    text += "\n## Commands about all rows\n\n| command | what it does to a row |\n| --- | --- |\n"
-    return text + "".join(f"| `{name}` | {does} |\n" for name, does in WHOLE.items())
+    text += "\n## Other commands\n\n| command | what it does to a row |\n| --- | --- |\n"
+    text += "".join(f"| `{name}` | {does} |\n" for name, does in WHOLE.items())
+    text += f"\nThese change no row: {', '.join(f'`{name}`' for name in LOOKS)}. With `--unmask`, `intents show` and "
+    return text + "`dlq show` add to the evidence who looked.\n"
 
 
 def walk(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

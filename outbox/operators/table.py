@@ -120,8 +120,20 @@ WHOLE: Final = {
     "recover --lost": "queued and resting rows become unknown, but for those whose second send is harmless",
     "recover --lossless": "rows that the change of the database made unknown, and that nobody touched since, are again "
     "what they were; every other row stays as it is",
+    "dlq resolve --as closed": "no row changes; closes an entry that asks for no decision about its intent: "
+    "discrepancy, handler_failed, and, where the intent is not unknown, conflict and possible_duplicate",
+    "dlq discard": "no row changes; closes an entry that has no intent",
+    "import": "makes rows for keys that are new here; a key that idem has itself is an error, and then nothing is "
+    "written; what an earlier import has taken over stays as it is",
     "pause, resume": "no row changes; while calls are paused no first send, replay or cancel begins",
+    "token create": "no row changes",
     "token revoke": "no row changes; the token's next request is 401",
-    "unknowns, list, show, find, status": "read only",
+    "db upgrade, db sync, db grant": "no row changes; schema, names of operations and rights alone",
 }
-"""The commands about all rows, and what they do to one."""
+"""The other commands of an operator, and what they do to a row."""
+
+LOOKS: Final = (
+    "status", "doctor", "find", "intents list", "intents show", "unknowns list", "unknowns export", "dlq list",
+    "dlq show", "tenants top", "token list", "config check", "config show", "db check", "db current", "db sql",
+)  # fmt: skip
+"""The commands that change no row. With `--unmask`, the two `show` add who looked to the evidence."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+import typer
 from fix_desk import Desk
 from operators.situations import forced
 from operators.situations_at_rest import ALL as BUILDERS
 
 from idem.cli import bulk
+from idem.cli.main import app
 from idem.outbox import letters
 from idem.outbox.errors import Refusal
-from idem.outbox.operators.table import COMMANDS, SITUATIONS, Cell, Situation
+from idem.outbox.operators.table import COMMANDS, LOOKS, SITUATIONS, WHOLE, Cell, Situation
 from idem.outbox.outcomes import Succeeded
 from idem.outbox.recovery import quarantine, release
 from idem.outbox.states import Reason
@@ -185,13 +188,35 @@ async def test_what_only_looks_and_what_pauses_changes_no_row(desk: Desk) -> Non
         await alone(desk)
         await BUILDERS[name](desk, f"k{number}")
     intent = str((await desk.spine.all("SELECT id FROM idem.intents LIMIT 1"))[0]["id"])
+    letter = str((await desk.spine.all("SELECT id FROM idem.dead_letters LIMIT 1"))[0]["id"])
+    named = {"find": (intent,), "intents show": (intent,), "dlq show": (letter,)}
     token = (await desk.cli("token", "create", "t", "--label", "shop", "--json")).data
     before = await everything(desk)
     for arguments in (
-        ("status",), ("unknowns", "list"), ("unknowns", "export"), ("dlq", "list"), ("intents", "list"),
-        ("intents", "show", intent), ("pause", "keyed", "--reason", "r"), ("resume", "keyed", "--reason", "r"),
+        *((*each.split(), *named.get(each, ())) for each in LOOKS),
+        ("token", "create", "t", "--label", "x"), ("db", "upgrade"), ("db", "sync"),
+        ("pause", "keyed", "--reason", "r"), ("resume", "keyed", "--reason", "r"),
         ("token", "revoke", token["id"], "--reason", "r", "--yes"),
     ):  # fmt: skip
         result = await desk.cli(*arguments)
-        assert result.code == 0, (arguments, result)
+        assert result.code == 0 or arguments == ("doctor",), (arguments, result)
         assert await everything(desk) == before, arguments
+
+
+LONG_RUNNING = ("api", "bank", "webhooks", "worker", "sweeper", "reconciler")
+DAEMONS = {"run", "up", "demo", *(f"{name} run" for name in LONG_RUNNING)}
+
+
+def test_every_command_is_in_the_table() -> None:
+    """A new command needs its place: about one intent, another one, or one that only looks."""
+    told = [*COMMANDS.values(), *(name for names in WHOLE for name in names.split(", ")), *LOOKS]
+    there = {" ".join(path) for path in _paths(typer.main.get_command(app))} - DAEMONS
+    assert {name for name in there if not any(f"{each} ".startswith(f"{name} ") for each in told)} == set()
+
+
+def _paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    below = getattr(command, "commands", {})
+    if not below:
+        yield path
+    for name, each in below.items():
+        yield from _paths(each, (*path, name))

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import httpx
 
 from idem.outbox import clock
+from idem.outbox.answer_heads import Connection
 from idem.outbox.client import decoded, head, is_stock, named, origin, outgoing
 from idem.outbox.contract import Account, Contract, FrozenRequest, Response
 from idem.outbox.errors import LeaseTooShort
@@ -102,6 +103,7 @@ class Recorder:
         self.no_connection = False
         self.status: int | None = None
         self.headers: dict[str, str] = {}
+        self._connection: object = None
 
     @property
     def fits(self) -> bool:
@@ -112,6 +114,8 @@ class Recorder:
         match event.partition(".")[2]:
             case "connect_tcp.failed" | "connect_unix_socket.failed" | "start_tls.failed":
                 self.no_connection = True
+            case "connect_tcp.complete" | "start_tls.complete":
+                self._connection = info["return_value"]
             case "send_request_headers.started" if info["request"].method == b"CONNECT":
                 self.no_connection = True
             case "send_request_headers.started":
@@ -124,6 +128,8 @@ class Recorder:
                 if clock.boottime() > self._lease_ends - self._margin:
                     raise LeaseOver
             case "receive_response_headers.complete" if self.released:
+                if isinstance(self._connection, Connection):
+                    self._connection.head_is_read()
                 # Kept here, so that nothing that the client does with a response can lose its status.
                 _, status, _, headers = info["return_value"]
                 self.status, self.headers = status, named(headers)

@@ -20,6 +20,7 @@ import certifi
 import httpcore
 import httpx
 
+from idem.outbox import answer_heads
 from idem.outbox.contract import Account, Contract, FrozenRequest
 from idem.outbox.errors import ConfigError
 
@@ -101,12 +102,14 @@ def stock_client(context: ssl.SSLContext, contract: Contract) -> httpx.AsyncClie
         limits=httpx.Limits(max_connections=1, max_keepalive_connections=0),
     )
     connect = contract.connect_timeout
-    return httpx.AsyncClient(
+    client = httpx.AsyncClient(
         transport=transport,
         follow_redirects=False,
         trust_env=False,
         timeout=httpx.Timeout(connect=connect, read=contract.deadline, write=contract.deadline, pool=connect),
     )
+    answer_heads.bound(client)
+    return client
 
 
 def is_stock(client: httpx.AsyncClient) -> bool:

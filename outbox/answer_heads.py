@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable
 from typing import Any, Final
 
 import httpcore
@@ -83,15 +82,8 @@ class _Backend(httpcore.AsyncNetworkBackend):
     def __init__(self, inner: httpcore.AsyncNetworkBackend) -> None:
         self._inner = inner
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        return Connection(await self._inner.connect_tcp(host, port, timeout, local_address, socket_options))
+    async def connect_tcp(self, host: str, port: int, *args: Any, **more: Any) -> httpcore.AsyncNetworkStream:
+        return Connection(await self._inner.connect_tcp(host, port, *args, **more))
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)

@@ -12,12 +12,13 @@ import asyncio
 import base64
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
@@ -41,6 +42,12 @@ TIME_LIMIT = 3.0
 """Seconds that an operation's code may take for one row: whoever waits for the row's lock meanwhile still gets it."""
 TURNS = 20
 """Threads of one operation. While all of them hang its rows are left alone, and the others go on."""
+LIGHT = 4096
+"""Characters of params that are rendered beside others. What has more slows all threads down: one at a time."""
+KEPT = 600.0
+"""Seconds for which a result that came late is kept for its row."""
+CHECK_LIMIT = 60.0
+"""Seconds that the check of params may take. It goes on without the lock of its row, which waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,16 @@ Made: TypeAlias = Frozen | Exception
 """What became of one row: its bytes, or why there are none."""
 
 
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """The thread that renders a row. `checked`: the operation's own code has begun."""
+
+    provider_key: str
+    ended: asyncio.Future[Made]
+    began: float = field(default_factory=time.monotonic)
+    checked: bool = False
+
+
 class Freezer:
     """Renders the `unfrozen` rows of the operations that this worker can send."""
 
@@ -63,6 +80,8 @@ class Freezer:
         self._catalogue = catalogue
         self._time_limit = time_limit
         self._running: Counter[str] = Counter()
+        self._turn = asyncio.Lock()
+        self._late: dict[UUID, Attempt] = {}
         self._after = uuid4().hex  # whose turn it was: each worker begins somewhere else
         self._trouble = Trouble("worker rendering")
         self._sources = [
@@ -116,33 +135,50 @@ class Freezer:
         sources = [source for source in self._sources if self._running[source.operation] < TURNS]
         if not sources:
             return 0, 0
+        # Of a row that was cancelled meanwhile nobody takes what was made.
+        kept = time.monotonic() - KEPT
+        self._late = {row: each for row, each in self._late.items() if not each.ended.done() or each.began > kept}
         async with self._database.connection() as connection:
             if not await waits(connection, sources):
                 return 0, 0
             async with moves.transaction(connection):
                 waiting, self._after = await pick(connection, self._catalogue, sources, after=self._after, limit=BATCH)
-                made = await asyncio.gather(*(self._make(one) for one in waiting))
+                # The last to begin has its time limit too, and whoever waits for a lock still gets it.
+                ends = time.monotonic() + self._time_limit / 2
+                made = await asyncio.gather(*(self._make(one, ends) for one in waiting))
                 pairs = [(one, result) for one, result in zip(waiting, made, strict=True) if result is not None]
                 return len(waiting), await _write(connection, pairs)
 
-    async def _make(self, one: Unfrozen) -> Made | None:
-        """What the operation's own code makes of a row; None: no thread was free, and it waits on."""
+    async def _make(self, one: Unfrozen, ends: float) -> Made | None:
+        """What the operation's own code makes of a row; None: it waits on, because no thread is free, it is the turn of
+        other large ones, or the check of its params takes longer than its lock may be held."""
+        late = self._late.get(one.row.id)
+        if late is not None and late.provider_key == one.provider_key:
+            return await self._wait(one, late)
+        if len(one.written) <= LIGHT:
+            return await self._begin(one)
+        async with self._turn:
+            if time.monotonic() > ends or any(not other.ended.done() for other in self._late.values()):
+                return None
+            return await self._begin(one)
+
+    async def _begin(self, one: Unfrozen) -> Made | None:
         name = one.row.operation
         if self._running[name] >= TURNS:
             return None
         self._running[name] += 1
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Made] = loop.create_future()
+        attempt = Attempt(one.provider_key, loop.create_future())
 
         def end(result: Made) -> None:
             self._running[name] -= 1
-            if not ended.done():
-                ended.set_result(result)
+            if not attempt.ended.done():
+                attempt.ended.set_result(result)
 
         def work() -> None:
             result: Made
             try:
-                result = self._render(one)
+                result = self._render(one, attempt)
             except Exception as error:
                 result = error
             except BaseException as error:  # an exit is not this code's to order
@@ -151,20 +187,31 @@ class Freezer:
                 loop.call_soon_threadsafe(end, result)
 
         threading.Thread(target=work, name="idem-rendering", daemon=True).start()
-        try:
-            return await asyncio.wait_for(ended, self._time_limit)
-        except TimeoutError:
-            return TimeoutError(f"it took longer than {self._time_limit:g} s")
+        return await self._wait(one, attempt)
 
-    def _render(self, one: Unfrozen) -> Frozen:
+    async def _wait(self, one: Unfrozen, attempt: Attempt) -> Made | None:
+        await asyncio.wait([attempt.ended], timeout=self._time_limit)
+        if not attempt.ended.done() and not attempt.checked and time.monotonic() - attempt.began < CHECK_LIMIT:
+            # The params are not to blame for a busy machine.
+            self._late[one.row.id] = attempt
+            return None
+        self._late.pop(one.row.id, None)
+        if attempt.ended.done():
+            return attempt.ended.result()
+        what, limit = ("it", self._time_limit) if attempt.checked else ("the check of its params", CHECK_LIMIT)
+        return TimeoutError(f"{what} took longer than {limit:g} s")
+
+    def _render(self, one: Unfrozen, attempt: Attempt) -> Frozen:
         operation, provider = one.terms.operation, self._catalogue.providers[one.row.provider]
-        operation.validate(one.params)
-        if operation.card_data == "refuse" and (found := card_data.find(one.params)):
+        params = json.loads(one.written)
+        operation.validate(params)
+        if operation.card_data == "refuse" and (found := card_data.find(params)):
             raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
-        request = provider.freeze(operation.request(one.params), one.provider_key)
+        attempt.checked = True
+        request = provider.freeze(operation.request(params), one.provider_key)
         if not (isinstance(request, FrozenRequest) and isinstance(request.body, bytes)):
             raise TypeError(f"the request was frozen as {type(request).__name__}")
-        label = operation.label(one.params)
+        label = operation.label(params)
         return Frozen(request, None if label is None else storable.text(label))
 
 

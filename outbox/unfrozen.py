@@ -21,11 +21,14 @@ from idem.outbox.turns import WIDTH
 
 @dataclass(frozen=True, slots=True)
 class Unfrozen:
-    """A locked row that waits to be rendered; with `renewal`, under a new provider key, because its own is burned."""
+    """A locked row that waits to be rendered; with `renewal`, under a new provider key, because its own is burned.
+
+    `written`: the params as JSON text, which may have a megabyte: the loop does not parse it.
+    """
 
     row: Row
     terms: Terms
-    params: Any
+    written: str
     renewal: Renewal | None = None
 
     @property
@@ -125,7 +128,7 @@ SELECT (SELECT v.tenant_id FROM visited v
                     THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
        c.id, c.params
   FROM round a LEFT JOIN (
-       SELECT c.id, n.params
+       SELECT c.id, n.params::text AS params
          FROM (SELECT id, intent_id FROM in_turn UNION ALL SELECT id, intent_id FROM longest) c
               JOIN idem.intents n ON n.id = c.intent_id) c ON true
 """  # noqa: S608

@@ -211,6 +211,7 @@ PARSES = {
     "outbox/providers/document.py": "a provider's answer, an event",
     "outbox/providers/cutting.py": "a batch",
     "outbox/prepare.py": "params that were read and written just before",
+    "outbox/rendering.py": "params that were accepted, in the thread that renders them",
     "outbox/accept.py": "what the database gives back",
     "outbox/fingerprints.py": "how a stored fingerprint was composed, from the configuration of then",
     "outbox/providers/carrying.py": "the body of our own frozen request",

@@ -1,0 +1,129 @@
+"""Params of SQL that take long to check: one row at a time, and no row is blamed for another's time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fix_spine import Spine, operation
+from producers.application import Application
+
+from idem.outbox import rendering
+from idem.outbox.contract import ProviderRequest
+from idem.outbox.rendering import Freezer
+
+MANY = {"amount": 1, "items": [10] * 2000}
+"""More characters than `rendering.LIGHT`."""
+
+
+class Checks:
+    """A check of params that says how many of it run at once, and lasts until it is let go."""
+
+    def __init__(self) -> None:
+        self.running = self.most = self.begun = 0
+        self.last_until: Callable[[], bool] = lambda: True
+        self._lock = threading.Lock()
+
+    def __call__(self, params: Any) -> None:
+        with self._lock:
+            self.running += 1
+            self.begun += 1
+            self.most = max(self.most, self.running)
+        try:
+            time.sleep(0.02)
+            ends = time.monotonic() + 60
+            while not self.last_until() and time.monotonic() < ends:
+                time.sleep(0.01)
+        finally:
+            with self._lock:
+                self.running -= 1
+
+
+def usual(params: Any) -> ProviderRequest:
+    return ProviderRequest("POST", "/payments", json={"amount": params["amount"], "currency": "eur"})
+
+
+@pytest.fixture
+def checks(spine: Spine) -> Checks:
+    made = Checks()
+    known = {"pay.keyed": operation("pay.keyed", "keyed", validate=made, request=usual)}
+    spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
+    return made
+
+
+async def status(spine: Spine, intent: Any) -> str:
+    row = await spine.row(intent)
+    return "gone" if row is None else str(row["status"])
+
+
+async def drained(freezer: Freezer, spine: Spine, intents: list[Any]) -> set[str]:
+    """What became of them when none waits any more."""
+    ends = time.monotonic() + 60
+    while "unfrozen" in (found := {await status(spine, intent) for intent in intents}) and time.monotonic() < ends:
+        await freezer.once()
+    return found
+
+
+async def test_large_params_are_rendered_one_after_the_other(
+    spine: Spine, application: Application, checks: Checks
+) -> None:
+    intents = [application.accepted(f"k{n}", MANY) for n in range(8)]
+    assert await drained(Freezer(spine.database, spine.catalogue), spine, intents) == {"pending"}
+    assert (checks.most, checks.begun) == (1, 8)
+
+
+async def test_small_params_wait_for_no_other(spine: Spine, application: Application, checks: Checks) -> None:
+    checks.last_until = lambda: checks.most >= 3
+    intents = [application.accepted(f"k{n}") for n in range(3)]
+    assert await drained(Freezer(spine.database, spine.catalogue), spine, intents) == {"pending"}
+
+
+async def test_a_check_that_outlasts_the_lock_goes_on_and_its_result_counts(
+    spine: Spine, application: Application, checks: Checks
+) -> None:
+    """On a busy machine good params take longer than a row may be locked: they wait, and are checked once."""
+    free = threading.Event()
+    checks.last_until = free.is_set
+    freezer = Freezer(spine.database, spine.catalogue, time_limit=0.2)
+    intents = [application.accepted(f"k{n}", MANY) for n in range(3)]
+    small = application.accepted("other", operation="pay.keyless")
+    try:
+        for _ in range(3):
+            await freezer.once()
+        assert {await status(spine, intent) for intent in intents} == {"unfrozen"}
+        assert checks.begun == 1, "no other large one begins, and this one is not begun again"
+        assert await status(spine, small) == "pending"
+    finally:
+        free.set()
+    assert await drained(freezer, spine, intents) == {"pending"}
+    assert (checks.most, checks.begun) == (1, 3)
+
+
+async def test_a_check_without_end_is_a_dead_letter(
+    spine: Spine, application: Application, checks: Checks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = threading.Event()
+    checks.last_until = free.is_set
+    monkeypatch.setattr(rendering, "CHECK_LIMIT", 0.5)
+    freezer = Freezer(spine.database, spine.catalogue, time_limit=0.2)
+    intent = application.accepted("k1", MANY)
+    try:
+        assert await drained(freezer, spine, [intent]) == {"held"}
+        assert await spine.letters(intent) == ["unrenderable"]
+    finally:
+        free.set()
+
+
+async def test_params_come_from_the_database_as_text(spine: Spine, application: Application, checks: Checks) -> None:
+    """The loop would parse the megabytes of a whole batch in one step."""
+    application.accepted("k1", MANY)
+    from idem.outbox.unfrozen import pick
+
+    freezer = Freezer(spine.database, spine.catalogue)
+    async with spine.database.connection() as connection, connection.transaction():
+        (one,), _ = await pick(connection, spine.catalogue, freezer._sources, after="", limit=5)
+    assert isinstance(one.written, str)

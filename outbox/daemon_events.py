@@ -167,6 +167,18 @@ def database_clock_jumped(daemon: str, seconds: float) -> None:
     log.warning("database_clock_jumped", daemon=daemon, seconds=round(seconds, 1), do=CLOCK_JUMPED)
 
 
+SENT_AHEAD = (
+    "these rows are not replayed, and no list of the provider's proves their absence; look-ups by key or reference "
+    "still settle them: see `idem doctor`, and make the server's clock right (docs/databases.md)"
+)
+
+
+def sent_ahead(rows: int) -> None:
+    """So many rows have a first send that lies ahead of the database's clock: nobody knows when it was."""
+    if rows:
+        log.warning("sent_ahead", rows=rows, do=SENT_AHEAD)
+
+
 def metrics_unreadable(files: list[str]) -> None:
     """What a process that has ended had counted is lost: it was killed in the middle of a write, or the disk is bad."""
     if files:

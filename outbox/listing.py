@@ -165,8 +165,10 @@ SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.pro
        extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
        extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
        CASE WHEN o.replay_window > 0 AND NOT o.key_burned
-            THEN idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL) END AS replay_window_left,
-       o.doubted_since
+            THEN nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL), '-Infinity')
+            END AS replay_window_left,
+       o.doubted_since,
+       coalesce(idem.is_ahead(greatest(o.first_sent_at, o.doubted_since, o.word_since)), false) AS sent_ahead
   FROM idem.outbox o WHERE o.intent_id = %(intent)s
 """
 REQUESTS = """
@@ -230,7 +232,8 @@ SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.att
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS next_look_in,
        CASE WHEN o.replay_window > 0 AND NOT o.key_burned
-            THEN idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL) END AS replay_window_left,
+            THEN nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL), '-Infinity')
+            END AS replay_window_left,
        ARRAY(SELECT d.reason FROM idem.dead_letters d
               WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL ORDER BY d.reason) AS dead_letters
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id

@@ -106,7 +106,7 @@ WITH input AS MATERIALIZED (
            doubted_since = CASE m.doubt WHEN 'begins' THEN coalesce(o.doubted_since, o.first_sent_at, o.word_since,
                                                                     m.wanted_first)
                                         WHEN 'ends' THEN NULL ELSE o.doubted_since END,
-           word_since    = CASE m.word WHEN 'begins' THEN coalesce(least(o.first_sent_at, o.doubted_since),
+           word_since    = CASE m.word WHEN 'begins' THEN coalesce(idem.earlier(o.first_sent_at, o.doubted_since),
                                                                    m.wanted_first)
                                        WHEN 'ends' THEN NULL ELSE o.word_since END,
            started_at    = NULL,

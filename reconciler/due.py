@@ -107,7 +107,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        t.sent_as IS NULL OR t.sent_as >> 31 = ANY (%(senders)s::bigint[]) AS as_before,
        t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
-       extract(epoch FROM t.first_sent_at)::float8 AS sent_at,
+       idem.known_moment(t.first_sent_at) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        EXISTS (SELECT FROM idem.dead_letters l
                 WHERE l.intent_id = t.intent_id AND l.resolved_at IS NULL

@@ -44,7 +44,7 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
         # The provider had accepted it: that it has nothing now is a contradiction, never a verdict (hazard 68). Before
         # the consistency horizon it says nothing: what was accepted just now need not be visible yet.
         letters = overdue(row, terms)
-        if row.claim_age is not None and row.status_age - row.claim_age > terms.contract.lookup.horizon:
+        if row.claim_age is not None and 0 <= row.claim_age < row.status_age - terms.contract.lookup.horizon:
             gone = {"first": "pending", "second": "absent", "reference": row.reference}
             letters = (*letters, Letter(Reason.CONFLICT, gone))
         if (left := ordered(row)) is not None:
@@ -184,7 +184,8 @@ def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absents: int) -> 
 
 
 def _asked_late_enough(row: Row, contract: Contract) -> bool:
-    if row.quiet_left is None or row.claim_age is None:
+    if row.quiet_left is None or row.claim_age is None or row.claim_age < 0:
+        # A take from the future: the database's clock went back since, and nobody knows when was asked.
         return False
     quiet = max(row.quiet_left, flight_left(row, contract))
     return quiet + contract.lookup.horizon + row.claim_age < 0

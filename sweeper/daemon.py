@@ -17,6 +17,7 @@ from idem.outbox.change import Change
 from idem.outbox.daemon import Life
 from idem.outbox.database import REFUSED, Database
 from idem.outbox.passes import Passes
+from idem.outbox.recovery import ahead
 from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settings import SweeperSettings
 from idem.outbox.states import OutboxStatus
@@ -45,7 +46,8 @@ class SweepResult:
     `swept` claims ended, of which `to_unknown`, `given_back` (proven not sent), `settled` (by a stored proof) and
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
     made in time. `doubted`: rows that lost commits may have sent: listed ones that
-    were doubted now, and those that may not be sent any more. `unattended`:
+    were doubted now, and those that may not be sent any more. `sent_ahead`: rows whose first send lies ahead of the
+    database's clock, marked as sent nobody knows when. `unattended`:
     rows that no daemon serves, told to an operator. `expired`: keys that lost
     their answer. `deleted`: tombstones. `left`: rows at rest whose key has expired. The others are rows of history.
     """
@@ -58,6 +60,7 @@ class SweepResult:
     too_old: int = 0
     unattended: int = 0
     doubted: int = 0
+    sent_ahead: int = 0
     expired: int = 0
     deleted: int = 0
     left: int = 0
@@ -154,6 +157,22 @@ class Sweeper:
         if (found.waiting and found.waiting != self._waiting) or found.unknown + found.left + found.open:
             daemon_events.rows_doubted(found.unknown, found.left, found.left_for, found.open, found.waiting)
         self._waiting = found.waiting
+        # Before the time of a doubt is asked for: one that lies ahead is over.
+        return await self._mark_ahead(done, until) | await self._end_doubted(done, until)
+
+    async def _mark_ahead(self, done: Counter[str], until: float) -> bool:
+        place, before = Place(), done["sent_ahead"]
+
+        async def page(connection: AsyncConnection[Any]) -> bool:
+            done["sent_ahead"] += await ahead.mark(connection, batch=self.settings.batch, place=place)
+            return place.over
+
+        try:
+            return await self._repeat(page, until, place)
+        finally:
+            daemon_events.sent_ahead(done["sent_ahead"] - before)
+
+    async def _end_doubted(self, done: Counter[str], until: float) -> bool:
         place = Place()
 
         async def page(connection: AsyncConnection[Any]) -> bool:

@@ -11,6 +11,7 @@ import psycopg
 from idem.cli.application import VARIABLE
 from idem.cli.doctor import (
     accounts,
+    ahead,
     clocks,
     connections,
     contracts,
@@ -59,6 +60,7 @@ CHECKS = (
     Check("rights", rights.rights),
     Check("clock", clocks.clock_went_back),
     Check("clock", clocks.clock_jumped),
+    Check("clock", ahead.times_ahead),
     Check("vacuum", vacuum.vacuum),
     Check("snapshot", vacuum.snapshots, "database"),
     Check("locks", locks.locks),

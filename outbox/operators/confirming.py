@@ -45,7 +45,7 @@ class Confirmed:
 CALL = """
 SELECT n.operation, o.provider, o.account, o.origin, o.status, o.traceparent, r.method, r.path, r.headers,
        o.provider_reference AS reference,
-       extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at))::float8 AS sent_at,
+       idem.known_moment(coalesce(o.first_sent_at, o.imported_sent_at, r.created_at)) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = o.id
               ORDER BY q.generation DESC) AS keys

@@ -187,7 +187,7 @@ WITH intents AS MATERIALIZED (
      ORDER BY n.id FOR KEY SHARE SKIP LOCKED
 ), doubted AS (
     UPDATE idem.outbox o
-       SET doubted_since = coalesce(o.doubted_since, least(o.first_sent_at, coalesce(o.word_since,
+       SET doubted_since = coalesce(o.doubted_since, idem.earlier(o.first_sent_at, coalesce(o.word_since,
                                least(o.imported_sent_at,
                                      (SELECT n.created_at FROM intents n WHERE n.id = o.intent_id))))),
            quiet_after   = greatest(o.quiet_after, statement_timestamp() + make_interval(secs =>

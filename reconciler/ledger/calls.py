@@ -43,7 +43,7 @@ SELECT n.id AS intent_id, n.operation, n.state, n.outcome, n.provider_reference,
        o.id AS open_row, o.status,
        coalesce(o.status = 'claimed' AND o.claimed_until > statement_timestamp(), false) AS live,
        r.outbox_id, r.method, r.path, r.headers,
-       extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at, n.created_at))::float8 AS sent_at,
+       idem.known_moment(coalesce(o.first_sent_at, o.imported_sent_at, r.created_at, n.created_at)) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = r.outbox_id
               ORDER BY q.generation DESC) AS keys

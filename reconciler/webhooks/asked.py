@@ -84,7 +84,7 @@ SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_
        ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = t.outbox_id
               ORDER BY q.generation DESC) AS keys,
        r.method, r.path, r.headers, o.status, o.traceparent, o.provider_reference AS known,
-       extract(epoch FROM coalesce(o.first_sent_at, o.imported_sent_at, r.created_at))::float8 AS sent_at,
+       idem.known_moment(coalesce(o.first_sent_at, o.imported_sent_at, r.created_at)) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at
   FROM taken t
   LEFT JOIN idem.outbox o ON o.id = t.outbox_id

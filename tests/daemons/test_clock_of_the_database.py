@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
+from fix_clock import stepped
 from fix_spine import Spine
 from structlog.testing import capture_logs
 
 from idem.cli.doctor import clocks
 from idem.outbox.daemon import Life
 from idem.outbox.process.database_clock import DatabaseClock
-
-OWN = """
-CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
-    LANGUAGE internal STABLE STRICT PARALLEL SAFE AS 'statement_timestamp'
-"""
-STEPPED = """
-CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
-    LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT pg_catalog.now() + interval ''{} s'''
-"""
-
-
-@contextmanager
-def stepped(url: str, seconds: int) -> Iterator[None]:
-    """The clock of this database stands so far from what it was."""
-    with psycopg.connect(url, autocommit=True) as own:
-        own.execute("SET allow_system_table_mods = on")
-        own.execute(STEPPED.format(seconds))  # type: ignore[arg-type]
-        try:
-            yield
-        finally:
-            own.execute(OWN)
 
 
 async def beats(spine: Spine, life: Life, times: int = 1) -> list[float]:

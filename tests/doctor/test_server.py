@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from uuid import uuid4
 
 import psycopg
 import pytest
 from doctor.conftest import Doctor
+from fix_clock import with_clock
 from fix_desk import Desk
 from psycopg import sql
 
 from idem.cli.doctor import clocks
+from idem.outbox import claim, clock
+from idem.outbox.lane_names import lane_names
+from idem.sweeper.daemon import Sweeper
 
 
 def alter(url: str, what: str) -> None:
@@ -122,6 +127,32 @@ async def test_a_jump_of_the_database_clock_is_shown(desk: Desk, doctor: Doctor)
     await desk.spine.all(f"{run} WHERE kind = 'worker' RETURNING id")
     (found,) = [each for each in await doctor("clock") if each["level"] == "warning"]
     assert "back by 40 s" in found["what"] and "worker-1" in found["what"] and "--lost" in found["do"]
+
+
+async def test_rows_written_by_a_clock_that_was_ahead_are_shown(desk: Desk, doctor: Doctor) -> None:
+    """A claim and a row that is asked about; then what nobody knows the time of, when the waits are over."""
+    spine = desk.spine
+    spine.accepted("asked")
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    assert [each["level"] for each in await doctor("clock")] == ["ok"]
+    async with with_clock(spine, 86400):
+        spine.accepted("claimed")
+        async with spine.database.connection() as connection:
+            lane = lane_names(spine.catalogue)["keyed", "keyed"][0]
+            assert await claim.claim(
+                connection, lane, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime()
+            )
+    # As a look by that clock would have left it.
+    await spine.all("UPDATE idem.outbox SET available_at = available_at + interval '90 d'"
+                    " WHERE status = 'unknown' RETURNING id")  # fmt: skip
+    (waits, unknown) = [each for each in await doctor("clock") if each["level"] != "ok"]
+    assert waits["level"] == "error" and waits["what"].startswith("2 open rows") and "1 of them is" in waits["what"]
+    assert unknown["level"] == "warning" and "1 open row was sent first" in unknown["what"]
+    await Sweeper(spine.database, spine.catalogue).run_once()
+    await spine.advance(100 * 86400)
+    (unknown,) = [each for each in await doctor("clock") if each["level"] != "ok"]
+    assert "1 open row was sent first" in unknown["what"]
 
 
 async def test_a_database_clock_that_went_back_is_found(desk: Desk, doctor: Doctor) -> None:

@@ -266,6 +266,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "discrepancies.KNOWN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "reference": "pay_1"},
         "discrepancies.STATE": {"intent": old[0]},
         "discrepancies.OPEN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "details": "{}"},
+        "ahead.SENT_AHEAD": page, "ahead.MARK": {"ids": claimed},
         "expired.EXPIRED": page, "too_old.TOO_OLD": page, "doubted.DOUBTED": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
         "expired.EXPIRED_OF_INTENT": {"intent": intent},

@@ -1,0 +1,46 @@
+"""The clock of a test's database, stepped for real: `statement_timestamp()` stands so far from what it was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import psycopg
+from fix_spine import Spine
+
+from idem.outbox.database import Database, Timeouts
+
+OWN = """
+CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
+    LANGUAGE internal STABLE STRICT PARALLEL SAFE AS 'statement_timestamp'
+"""
+STEPPED = """
+CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT pg_catalog.now() + interval ''{} s'''
+"""
+
+
+@contextmanager
+def stepped(url: str, seconds: int) -> Iterator[None]:
+    """The clock of this database stands so far from what it was, for statements that are planned now."""
+    with psycopg.connect(url, autocommit=True) as own:
+        own.execute("SET allow_system_table_mods = on")
+        own.execute(STEPPED.format(seconds))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            own.execute(OWN)
+
+
+@asynccontextmanager
+async def with_clock(spine: Spine, seconds: int) -> AsyncIterator[None]:
+    """The daemons of this test work by a clock that stands so far from the right one, on sessions of their own."""
+    right = spine.database
+    with stepped(spine.url, seconds):
+        spine.database = Database(spine.url, name="idem-test", size=4, timeouts=Timeouts(lock=10, connect=10))
+        await spine.database.open()
+        try:
+            yield
+        finally:
+            await spine.database.close()
+            spine.database = right

@@ -1,0 +1,209 @@
+"""Nobody knows the moment of a send that lies ahead of the database's clock, not even when the clock has passed it: no
+replay, no list of a window, and no redrive believes in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from fix_clock import with_clock
+from fix_spine import KEYED, Spine
+from settling.shop import asked, row_of, sends, serve, use
+
+from idem.outbox import clock, operator
+from idem.outbox.answers import Renderer
+from idem.outbox.contract import LookupRule
+from idem.outbox.errors import Refusal
+from idem.outbox.lane import Lane
+from idem.outbox.lane_names import lane_names
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.template import compile_text
+from idem.outbox.recovery import ahead
+from idem.reconciler import due, settling
+from idem.reconciler.asking import Asker
+from idem.reconciler.control import ControlQuestion
+from idem.sweeper.daemon import Sweeper
+from idem.testing.bank import Account as BankAccount
+
+HOUR, DAY = 3600, 86400
+FAR = 2 * DAY
+"""The clock is ahead by more than the provider remembers a key."""
+
+
+async def sent(spine: Spine, *, by: int = FAR, acted: bool = True) -> UUID:
+    """A call whose answer was lost, made by a real worker while the database's clock was so far ahead."""
+    async with with_clock(spine, by):
+        intent = spine.accepted()
+        spine.bank.script(None, ["act_then_drop" if acted else "drop_before_acting"])
+        await spine.work()
+    assert (await row_of(spine, intent))["status"] == "unknown"
+    return intent
+
+
+async def pass_time(spine: Spine, seconds: float) -> None:
+    """Time passes for the rows and for the provider; then every look is ordered."""
+    await spine.advance(seconds)
+    spine.bank.shift_clock(seconds)
+    async with spine.database.connection() as connection:
+        await due.hasten(connection, since=None)
+
+
+async def mark(spine: Spine) -> int:
+    """What a sweeper's pass marks."""
+    return (await Sweeper(spine.database, spine.catalogue).run_once()).sent_ahead
+
+
+def forgetful(spine: Spine) -> None:
+    """A provider that can be asked by a replay alone, and that forgets a key after a day."""
+    serve(spine, BankAccount("kept", "kept-token", retention=DAY))
+    use(spine, lookups=False, operation={"give_up_after": 30.0 * DAY})
+
+
+@pytest.mark.parametrize("passed", [DAY + HOUR, FAR + HOUR], ids=["while it lies ahead", "when its moment has passed"])
+async def test_it_is_not_replayed(spine: Spine, passed: int) -> None:
+    forgetful(spine)
+    intent = await sent(spine)
+    assert await mark(spine) == 1
+    await pass_time(spine, passed)
+    for _ in range(3):
+        await spine.reconcile()
+    assert len(sends(spine)) == spine.effects() == 1
+    assert await spine.letters(intent) == ["not_settleable"]
+
+
+async def test_what_was_sent_by_a_right_clock_is_replayed(spine: Spine) -> None:
+    """And by one that was behind: its memory seems older than it is."""
+    forgetful(spine)
+    for by, replays in ((0, 1), (-HOUR, 1), (-2 * DAY, 0)):
+        before = len(sends(spine))
+        intent = spine.accepted(f"key{by}")
+        spine.bank.script(None, ["act_then_drop"])
+        async with with_clock(spine, by):
+            # Accepted by the right clock, so that it is not too old for a worker.
+            await spine.all("UPDATE idem.outbox SET available_at = statement_timestamp(),"
+                            " start_before = statement_timestamp() + interval '30 d' RETURNING id")  # fmt: skip
+            await spine.work()
+        assert await mark(spine) == 0
+        await pass_time(spine, HOUR)
+        await spine.reconcile()
+        assert len(sends(spine)) - before == 1 + replays
+        assert ((await spine.key(intent))["state"] == "completed") == bool(replays)
+    assert spine.effects() == 3
+
+
+def listing(spine: Spine) -> None:
+    """A provider that can be asked for a list of what was made since a time, and for nothing else."""
+    use(spine, key=replace(KEYED.key, replay="success_only"))
+    provider = spine.catalogue.providers["keyed"]
+    assert isinstance(provider, HttpProvider)
+    path = compile_text("/payments?key={idem.key}&since={idem.sent_at}", frozenset({"key", "sent_at"}))
+    look = replace(provider.lookups[1], path=path)
+    rule = LookupRule(by_key=True, horizon=10, agree=2)
+    changed = replace(provider, lookups=(look,), contract=replace(provider.contract, lookup=rule))
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+
+
+@pytest.mark.parametrize(("by", "looked"), [(FAR, False), (0, True)])
+async def test_no_list_since_then_proves_an_absence(spine: Spine, by: int, looked: bool) -> None:
+    listing(spine)
+    intent = await sent(spine, by=by, acted=bool(by))
+    assert await mark(spine) == bool(by)
+    await pass_time(spine, FAR + HOUR)
+    for _ in range(4):
+        await spine.reconcile()
+        await pass_time(spine, 60)
+    assert (asked(spine, "/payments", "GET") > 0) == looked
+    assert (await spine.key(intent))["state"] == ("unknown" if by else "failed_retryable")
+    assert await spine.letters(intent) == (["not_settleable"] if by else ["too_late"])
+
+
+async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine: Spine) -> None:
+    forgetful(spine)
+    intent = await sent(spine, acted=False)
+    await mark(spine)
+    await pass_time(spine, FAR + HOUR)
+
+    async def redrive(**options: Any) -> None:
+        version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
+        async with spine.database.connection() as connection:
+            await operator.redrive(
+                connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
+            )
+
+    with pytest.raises(Refusal, match="time in which the provider remembers its key"):
+        await redrive()
+    await redrive(know_it_did_not_happen=True)
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    await pass_time(spine, HOUR)
+    await spine.reconcile()
+    assert len(sends(spine)) == 2 and (await row_of(spine, intent))["status"] == "unknown"
+
+
+async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine: Spine) -> None:
+    """The clock goes back between a take and what its look came to."""
+    intent = spine.accepted()
+    spine.bank.script(None, ["drop_before_acting"])
+    await spine.work()
+    await spine.all("UPDATE idem.outbox SET absents = 5 RETURNING id")
+    provider = spine.catalogue.providers["keyed"]
+    async with with_clock(spine, HOUR), spine.database.connection() as connection:
+        (taken,) = await due.take(
+            connection, lane_names(spine.catalogue)["keyed", "keyed"][0], provider.contract, token=uuid4(), holder="t",
+            lease=30, limit=1, now=clock.boottime(), replay_first=False,
+        )  # fmt: skip
+    calls = Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
+    control = ControlQuestion(spine.database, lane_names(spine.catalogue)["keyed", "keyed"][0], calls)
+    asker = Asker(spine.database, calls, control)
+    answered = await asker.ask(replace(taken, replay=False))
+    await calls.close()
+    terms = spine.catalogue.cautious("pay.keyed", "keyed")
+    await settling.settle(spine.database, Renderer(), taken, answered, terms)
+    assert (await row_of(spine, intent))["status"] == "unknown"
+
+
+async def test_a_pass_marks_a_row_once_and_leaves_its_claim(spine: Spine) -> None:
+    intent = await sent(spine)
+    async with with_clock(spine, FAR):
+        held = spine.accepted("held")
+        await spine.all("UPDATE idem.outbox SET available_at = statement_timestamp() RETURNING id")
+        async with spine.database.connection() as connection:
+            taken = await due.take(
+                connection, lane_names(spine.catalogue)["keyed", "keyed"][0],
+                spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,
+                now=clock.boottime(),
+            )  # fmt: skip
+        assert len(taken) == 1
+        spine.bank.script(None, ["act_then_drop"])
+        await spine.work()
+    before, other = await row_of(spine, intent), await row_of(spine, held)
+    assert before["claim_token"] is not None and other["first_sent_at"] is not None
+    with psycopg.connect(spine.url) as session:
+        session.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", [other["id"]])
+        assert await mark(spine) == 1, "and it waits for nobody"
+        session.rollback()
+    assert await mark(spine) == 1
+    assert await mark(spine) == 0
+    after = await row_of(spine, intent)
+    assert {name for name in after if after[name] != before[name]} == {"first_sent_at"}
+    (seen,) = await spine.all(
+        "SELECT details FROM idem.evidence WHERE intent_id = %(i)s AND kind = 'sent_ahead'", i=intent
+    )
+    assert seen["details"]["first_sent_at"][:10] == before["first_sent_at"].isoformat()[:10]
+
+
+async def test_a_word_about_it_keeps_its_moment_unknown(spine: Spine) -> None:
+    """At rest on a word, the row has no first send any more; the word's own moment is marked."""
+    intent = await sent(spine)
+    version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
+    async with spine.database.connection() as connection:
+        await operator.resolve_failed(
+            connection, spine.catalogue, intent, by="ann", reason="seen", version=version, know_it_did_not_happen=True
+        )
+    assert (await row_of(spine, intent))["status"] == "held"
+    assert await mark(spine) == 1
+    (row,) = await spine.all(f"SELECT word_since = {ahead.NEVER} AS never, first_sent_at FROM idem.outbox")
+    assert row == {"never": True, "first_sent_at": None}

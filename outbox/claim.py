@@ -169,6 +169,7 @@ async def claim(
     keep: int = 0,
     spare: bool = False,
     beats: int = 0,
+    table: int = 0,
     sent_as: int | None = None,
 ) -> list[Claimed]:
     """Claim up to `limit` due rows of a lane for `lease` seconds.
@@ -178,13 +179,15 @@ async def claim(
     `now` is the boot-time clock read before the statement was sent, so that this process never believes in its
     lease for longer than the database does. `turns` is moved on; without it, what has waited longest comes first.
     `beats`: signs of life of this `holder` that the database has committed: where it has forgotten one it went back to
-    an earlier moment, and nothing is claimed until that is noticed. `sent_as`: as whom this process sends.
+    an earlier moment, and nothing is claimed until that is noticed. `table`: the outbox as
+    of the last of them (`Beat.table`). `sent_as`: as whom this process sends.
     """
     turns = turns or Turns()
     parameters = {
         "token": token,
         "holder": holder,
         "beats": beats,
+        "table": table,
         "lease": lease,
         "limit": limit,
         "provider": lane.provider,

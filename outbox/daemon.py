@@ -50,7 +50,8 @@ VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s,
                         ELSE d.passed_at END
 RETURNING d.id AS daemon, d.beats AS number, d.seen_at AS at,
           (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS moved,
-          (SELECT greatest(i.recovered_at, i.doubted_at) FROM idem.installation i) AS word
+          (SELECT greatest(i.recovered_at, i.doubted_at) FROM idem.installation i) AS word,
+          to_regclass('idem.outbox')::oid::bigint AS table
 """
 END = """
 UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = %(how)s, tokens = '{}'
@@ -90,6 +91,8 @@ class Life:
         self._clock = DatabaseClock()
         self.beats = 0
         """Signs of life that the database is known to have committed. Nothing is claimed from one that has fewer."""
+        self.table = 0
+        """The server's number of the outbox then. Nothing is claimed from another table."""
         self._misses = 0
         self._told = False
 
@@ -131,7 +134,7 @@ class Life:
                     beat = await self.beat(connection)
                     await database.beaten(connection, beat)
                     # Only now: a database that went back has its doubts listed first.
-                    self.beats = beat.number
+                    self.beats, self.table = beat.number, beat.table
                     self._beaten()
                     await self.census.take(connection)
             except (*AWAY, *REFUSED) as error:

@@ -226,6 +226,7 @@ class LaneWorker:
                     token=token,
                     holder=desk.life.id,
                     beats=desk.life.beats,
+                    table=desk.life.table,
                     lease=desk.settings.lease,
                     limit=limit,
                     now=now,

@@ -107,6 +107,7 @@ class LaneReconciler:
                     token=token,
                     holder=desk.life.id,
                     beats=desk.life.beats,
+                    table=desk.life.table,
                     lease=desk.settings.lease,
                     limit=limit,
                     now=clock.boottime(),

@@ -139,6 +139,7 @@ async def take(
     now: float,
     replay_first: bool = True,
     beats: int = 0,
+    table: int = 0,
     sent_as: int | None = None,
     senders: Collection[int] = (),
 ) -> list[Taken]:
@@ -147,8 +148,8 @@ async def take(
     The retention guard stands in the statement: a replay is allowed only while the provider is sure to remember the
     key, by what it promised at accept and by what it promises now, less the margin (hazard 7), and never under a key
     that is burned (hazard 10). `replay_first`: the contract begins with it, so that the take is its attempt. `now` is
-    the boot-time clock read before the statement was sent. `beats` as in `claim`. `sent_as`: as whom this process
-    calls, which counts as the sender of a row of which none is known; `senders`: all that are this one. A take does not
+    the boot-time clock read before the statement was sent. `beats` and `table` as in `claim`. `sent_as`: as
+    whom this process calls, which counts as the sender of a row of which none is known; `senders`: all that are this one. A take does not
     begin with the replay of what others have sent.
     """
     parameters = {
@@ -162,6 +163,7 @@ async def take(
         "token": token,
         "holder": holder,
         "beats": beats,
+        "table": table,
         "lease": lease,
         "replays": contract.replays,
         "first": replay_first,

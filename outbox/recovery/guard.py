@@ -64,14 +64,13 @@ class Guard:
     async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
         """Remember a sign of life that this connection has committed.
 
-        A database that went back under a connection that stays (tables emptied and filled from a dump) shows here.
+        A database that went back under a connection that stays (tables emptied and filled from a dump, or made anew by
+        one) shows here.
         """
         async with self._one:
             memory = self._memory
             before = memory.beats.get(beat.daemon)
-            # The first of a row that was not there any more, or no more than there had been.
-            number = None if beat.number == 1 else beat.number - 1
-            if before is not None and before.forgotten(number, beat.at):
+            if before is not None and before.undone_by(beat):
                 await self._changed(connection, memory, went_back=True)
                 memory = self._memory
             self._memory = memory.beaten(beat)

@@ -2,7 +2,8 @@
 
 Three things stand for a moment: how far the write-ahead log had come, how many signs of life of this process the
 database had kept, and the newest word about lost commits. The log tells a server that was put back, as long as it has
-not come as far again; a sign of life that is missing tells every other way of going back too.
+not come as far again; a sign of life that is missing tells every other way of going back too. A dump that is put back
+between two signs of life may have them all: it makes the tables anew, and the server gives them other numbers.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-# Part of a condition: the database has forgotten a sign of life of the daemon that asks, or all of them.
-WENT_BACK = """%(beats)s > 0 AND NOT EXISTS (SELECT FROM idem.daemons d
-                                                WHERE d.id = %(holder)s AND d.beats >= %(beats)s)"""
+# Part of a condition: the database has forgotten a sign of life of the daemon that asks, or all of them, or its outbox
+# is another table than at the last one.
+WENT_BACK = """%(beats)s > 0 AND (to_regclass('idem.outbox')::oid::bigint <> %(table)s
+                                  OR NOT EXISTS (SELECT FROM idem.daemons d
+                                                  WHERE d.id = %(holder)s AND d.beats >= %(beats)s))"""
 
 SHORTEST: Final = timedelta(hours=1)
 """A daemon's row is kept for at least so long after its last sign of life: an absence says nothing later."""
@@ -26,6 +29,7 @@ class Beat:
 
     `number`: how many there have been of this `daemon`, the last at `at` by the database's clock. `moved`: how far the
     write-ahead log had come, in bytes. `word`: the newest word about lost commits, of a daemon or of `idem recover`.
+    `table`: the server's number of the outbox.
     """
 
     daemon: str
@@ -33,6 +37,13 @@ class Beat:
     at: datetime
     moved: int
     word: datetime | None
+    table: int
+
+    def undone_by(self, later: Beat) -> bool:
+        """Whether the database went back behind this sign of life of a daemon before its `later` one."""
+        # The first of a row that was not there any more, or no more than there had been.
+        number = None if later.number == 1 else later.number - 1
+        return self.table != later.table or self.forgotten(number, later.at)
 
     def forgotten(self, number: int | None, now: datetime) -> bool:
         """Whether a database that has so many signs of life (None: no row) at `now` has lost this one."""

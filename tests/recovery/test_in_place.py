@@ -16,18 +16,26 @@ from idem.outbox.worker import Worker
 from idem.reconciler import due
 
 
-async def held(spine: Spine, kind: str, beats: int, holder: str) -> list[Any]:
-    """What a worker or a reconciler takes that knows of so many signs of life."""
+async def held(spine: Spine, kind: str, beats: int, holder: str, table: int) -> list[Any]:
+    """What a worker or a reconciler takes that knows of so many signs of life, and of this outbox."""
     name, _ = lane_names(spine.catalogue)["keyed", "keyed"]
     contract = spine.catalogue.providers["keyed"].contract
     async with spine.database.connection() as connection:
         if kind == "worker":
             return await claim.claim(
-                connection, name, token=uuid4(), holder=holder, lease=30, limit=5, now=clock.boottime(), beats=beats
+                connection,
+                name,
+                token=uuid4(),
+                holder=holder,
+                lease=30,
+                limit=5,
+                now=clock.boottime(),
+                beats=beats,
+                table=table,
             )
         return await due.take(
             connection, name, contract, token=uuid4(), holder=holder, lease=30, limit=5, now=clock.boottime(),
-            beats=beats,
+            beats=beats, table=table,
         )  # fmt: skip
 
 
@@ -48,8 +56,10 @@ async def test_nothing_is_taken_where_a_sign_of_life_is_missing(spine: Spine, ki
         else:
             await connection.execute("UPDATE idem.daemons SET beats = 2 WHERE id = %s", [life.id])
     assert beat.number == 3
-    assert await held(spine, kind, 3, life.id) == []
-    assert len(await held(spine, kind, 0 if went_back == "no row" else 2, life.id)) == 1
+    assert await held(spine, kind, 3, life.id, beat.table) == []
+    if went_back == "fewer signs of life":
+        assert await held(spine, kind, 2, life.id, beat.table + 1) == [], "another outbox"
+    assert len(await held(spine, kind, 0 if went_back == "no row" else 2, life.id, beat.table)) == 1
 
 
 async def test_a_worker_asks_with_the_signs_of_life_that_it_knows(spine: Spine) -> None:
@@ -57,7 +67,7 @@ async def test_a_worker_asks_with_the_signs_of_life_that_it_knows(spine: Spine) 
     one = Worker(spine.database, spine.catalogue, spine.settings)
     async with spine.database.connection() as connection:
         beat = await one.life.beat(connection)
-        one.life.beats = beat.number
+        one.life.beats, one.life.table = beat.number, beat.table
         await connection.execute("DELETE FROM idem.daemons")
     try:
         assert (await one.run_once()).claimed == 0

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,9 +18,11 @@ from fix_restore import opened
 from fix_spine import Spine, catalogue
 
 from idem.migrations import runner
+from idem.outbox import claim, clock
 from idem.outbox.accept import Acceptor
 from idem.outbox.daemon import Life
 from idem.outbox.database import AWAY, Database, Timeouts
+from idem.outbox.lane_names import lane_names
 from idem.outbox.recovery import release
 from idem.outbox.recovery.guard import Durability, Guard
 from idem.testing.embedded import find_binaries
@@ -136,7 +139,9 @@ class Daemon:
         while True:
             try:
                 async with self.database.connection() as connection:
-                    await self.database.beaten(connection, await self.life.beat(connection))
+                    beat = await self.life.beat(connection)
+                    await self.database.beaten(connection, beat)
+                    self.life.beats, self.life.table = beat.number, beat.table
                 return
             except AWAY:
                 assert asyncio.get_running_loop().time() < until
@@ -242,3 +247,46 @@ async def test_tables_that_were_put_back_under_a_connection_that_stays_are_notic
             other.commit()
         await daemon.beat()
         assert await status(spine) == "unknown"
+
+
+KEPT = ("installation", "intents", "idempotency_keys", "outbox", "requests", "daemons")
+
+
+def reload(made: Server) -> None:
+    """The schema is dropped, made anew and filled, as `pg_restore --clean` does it, from tables of `public`."""
+    with psycopg.connect(made.url, autocommit=True) as own:
+        own.execute("DROP SCHEMA idem CASCADE")
+    runner.upgrade(made.url, environment="test")
+    with psycopg.connect(made.url, autocommit=True) as own:
+        own.execute("SET session_replication_role = replica")
+        for table in KEPT:
+            own.execute(f"DELETE FROM idem.{table}")  # type: ignore[arg-type]
+            own.execute(f"INSERT INTO idem.{table} SELECT * FROM public.kept_{table}")  # type: ignore[arg-type]
+
+
+async def test_tables_that_were_made_anew_between_two_signs_of_life_are_noticed(made: Server, spine: Spine) -> None:
+    """The backup is younger than the last sign of life, and older than a send: nothing is sent before it is doubted."""
+    name, _ = lane_names(spine.catalogue)["keyless", "keyless"]
+    async with Daemon(spine) as daemon:
+        await daemon.beat()
+
+        async def sends() -> int:
+            async with daemon.database.connection() as connection:
+                rows = await claim.claim(
+                    connection, name, token=uuid4(), holder=daemon.life.id, lease=30, limit=5, now=clock.boottime(),
+                    beats=daemon.life.beats, table=daemon.life.table,
+                )  # fmt: skip
+            return len(rows)
+
+        spine.accepted("a", operation="pay.keyless")
+        with psycopg.connect(made.url, autocommit=True) as own:
+            for table in KEPT:
+                own.execute(f"CREATE TABLE public.kept_{table} AS SELECT * FROM idem.{table}")  # type: ignore[arg-type]
+        assert await sends() == 1
+        reload(made)
+        assert await status(spine) == "pending"
+        assert await sends() == 0
+        await daemon.beat()
+        assert await status(spine) == "unknown"
+        spine.accepted("b", operation="pay.keyless")
+        assert await sends() == 1, "and it goes on with the tables that are there now"

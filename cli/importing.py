@@ -14,7 +14,7 @@ from idem.cli.options import By, Config, Json, Yes, confirm, examples, who
 from idem.cli.output import as_json, say
 
 if TYPE_CHECKING:
-    from idem.outbox.importing.taking import Found
+    from idem.outbox.importing.found import Found
 
 EXAMPLES = examples(
     "idem import outbox.jsonl --dry-run",
@@ -41,6 +41,14 @@ def take_over(
     config: Config = None,
     app: App = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every line, and write nothing.")] = False,
+    not_sent_before: Annotated[
+        bool,
+        typer.Option(
+            "--not-sent-before",
+            help="The queued and failed lines were never sent by idem, or the provider still remembers their keys. "
+            "Needed after a restore that lost commits.",
+        ),
+    ] = False,
     by: By = None,
     yes: Yes = False,
     as_data: Json = False,
@@ -48,7 +56,8 @@ def take_over(
     """Take over a live outbox: one JSON object per line, one per request, as docs/adopt/live-system.md says.
 
     Every line is checked first; if one is wrong, nothing is written and the exit code is 1. Run again, it writes what
-    is new and leaves alone what it has taken over before.
+    is new and leaves alone what it has taken over before. After a restore that lost commits it does not know what it
+    has taken over and sent before, so new queued and failed lines need --not-sent-before.
     """
     if not file.is_file():
         raise typer.BadParameter(
@@ -57,7 +66,10 @@ def take_over(
         )
     if not dry_run and not reason.strip():
         raise typer.BadParameter("say why with --reason, or look first with --dry-run")
-    found = asyncio.run(_import(file, config, reason=reason, by=who(by), yes=yes, dry_run=dry_run))
+    found = asyncio.run(
+        _import(file, config, reason=reason, by=who(by), yes=yes, dry_run=dry_run, not_sent_before=not_sent_before)
+    )
+    against = None if not_sent_before or found.wrong else found.against
     if as_data:
         as_json(
             {
@@ -67,16 +79,19 @@ def take_over(
                 "expired": found.expired,
                 "wrong": found.wrong,
                 "errors": [{"line": error.number, "error": error.why} for error in found.errors],
-                "written": not dry_run and not found.wrong,
+                "refused": against,
+                "written": not dry_run and not found.wrong and against is None,
             }
         )
     else:
-        _tell(found, dry_run)
-    if found.wrong:
+        _tell(found, dry_run, against)
+    if found.wrong or against:
         raise typer.Exit(1)
 
 
-async def _import(file: Path, config: Path | None, *, reason: str, by: str, yes: bool, dry_run: bool) -> Found:
+async def _import(
+    file: Path, config: Path | None, *, reason: str, by: str, yes: bool, dry_run: bool, not_sent_before: bool
+) -> Found:
     from idem.outbox.importing import taking
 
     known = opening.configuration(config)
@@ -84,18 +99,21 @@ async def _import(file: Path, config: Path | None, *, reason: str, by: str, yes:
     async with opening.deciding(config, known) as connection:
         with file.open("rb") as lines:
             found = await taking.check(connection, catalogue, lines)
-        if dry_run or found.wrong or not found.new:
+        if dry_run or found.wrong or not found.new or (found.against and not not_sent_before):
             return found
         confirm(f"Take over {sum(found.new.values())} of {found.lines} lines?", yes=yes)
         with file.open("rb") as lines:
             return await taking.take(connection, catalogue, lines, checked=found, by=by, reason=reason)
 
 
-def _tell(found: Found, dry_run: bool) -> None:
+def _tell(found: Found, dry_run: bool, against: str | None) -> None:
     for error in found.errors[:SHOWN]:
         say(str(error))
     if found.wrong:
         say(f"nothing was written: {found.wrong} of {found.lines} lines are wrong")
+        return
+    if against:
+        say(against)
         return
     new = ", ".join(f"{count} {state}" for state, count in sorted(found.new.items())) or "nothing new"
     more = [f"{found.already} taken over before"] if found.already else []

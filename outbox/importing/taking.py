@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from uuid import UUID
@@ -24,6 +22,7 @@ from idem.outbox.database import records
 from idem.outbox.decisions import Accepted
 from idem.outbox.endings import unknown
 from idem.outbox.errors import Refusal
+from idem.outbox.importing.found import Found
 from idem.outbox.importing.lines import LINE_LIMIT, Item, LineError, read
 from idem.outbox.rows import read_locked
 from idem.outbox.settle import write
@@ -38,37 +37,12 @@ OPEN = ("queued", "in_flight")
 OVER = "To have idem make or settle this call, write a later expires_at or none; if its end is known, write that state"
 FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """What the database stores of a time."""
-ERRORS = 100
-"""How many wrong lines are told; the others are counted."""
-
-
-@dataclass
-class Found:
-    """What a file came to.
-
-    `new`: lines by their state; `already`: taken over before; `expired`: their calls have ended and their keys are past
-    `expires_at`, so nothing of them is kept; `wrong`: how many lines cannot be taken over, of which `errors` tells;
-    `digests`: one of the lines of each batch, by which `take` knows that it reads what was checked.
-    """
-
-    lines: int = 0
-    new: Counter[str] = field(default_factory=Counter)
-    already: int = 0
-    expired: int = 0
-    wrong: int = 0
-    errors: list[LineError] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
-
-    def err(self, error: LineError) -> None:
-        self.wrong += 1
-        if len(self.errors) < ERRORS:
-            self.errors.append(error)
 
 
 async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO) -> Found:
     """Read every line and compare it with the database; nothing is written."""
     secret = await installation.secret(connection)
-    found = Found()
+    found = Found(lost_at=await _lost_at(connection))
     seen: dict[tuple[str, str, str], int] = {}
     sent: dict[tuple[str, str, UUID], int] = {}
     for batch in _batches(file):
@@ -87,6 +61,18 @@ async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: Bi
     return found
 
 
+# What `--lost` has said stands. What a daemon has noticed stands until an operator says otherwise.
+LOST_AT = """
+SELECT greatest(i.lost_at, CASE WHEN i.doubted_at > coalesce(i.recovered_at, '-infinity') THEN i.doubted_at END) AS at
+  FROM idem.installation i
+"""
+
+
+async def _lost_at(connection: AsyncConnection[Any]) -> datetime | None:
+    record = await (await records(connection).execute(LOST_AT)).fetchone()
+    return None if record is None or record.at is None else record.at.astimezone(UTC)
+
+
 async def take(
     connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO, *, checked: Found, by: str, reason: str
 ) -> Found:
@@ -103,6 +89,8 @@ async def take(
         if found.digests != checked.digests[: len(found.digests)]:
             raise Refusal(OTHER_LINES)
         async with moves.transaction(connection):
+            if await _lost_at(connection) != checked.lost_at:
+                raise Refusal(LOST_MEANWHILE)
             items = []
             for number, text in batch:
                 found.lines += 1
@@ -116,6 +104,10 @@ async def take(
     return found
 
 
+LOST_MEANWHILE = (
+    "this database has lost commits since the lines were checked (a restore, or `idem recover --lost`): see "
+    "docs/on-call.md, then run the import again; what is there of it is left alone"
+)
 OTHER_LINES = (
     "the file has other lines than a moment ago, when they were checked: something is still writing it. Write the "
     "export to its end, then run the import again; what was taken over before is left alone"

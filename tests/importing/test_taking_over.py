@@ -237,7 +237,8 @@ async def test_run_again_it_writes_what_is_new_and_nothing_twice(desk: Desk, tmp
     before = await rows(desk)
     again = await taken(desk, tmp_path, first, second, options=(*WHY, "--json"))
     assert again.code == 0 and again.data == {
-        "lines": 2, "new": {}, "already": 2, "expired": 0, "wrong": 0, "errors": [], "written": True,
+        "lines": 2, "new": {}, "already": 2, "expired": 0, "wrong": 0, "errors": [], "refused": None,
+        "written": True,
     }  # fmt: skip
     assert await rows(desk) == before
     other = await taken(desk, tmp_path, line("k1", params={"amount": 5}))

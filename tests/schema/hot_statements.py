@@ -44,6 +44,7 @@ SMALL = frozenset(
         "KNOWN_LOCKED",
         "ADOPT",
         "SPOKEN",
+        "LOST_AT",
         "BEAT",
         "BEATS",
         "END",

@@ -148,9 +148,9 @@ async def take(
     The retention guard stands in the statement: a replay is allowed only while the provider is sure to remember the
     key, by what it promised at accept and by what it promises now, less the margin (hazard 7), and never under a key
     that is burned (hazard 10). `replay_first`: the contract begins with it, so that the take is its attempt. `now` is
-    the boot-time clock read before the statement was sent. `beats` and `table` as in `claim`. `sent_as`: as
-    whom this process calls, which counts as the sender of a row of which none is known; `senders`: all that are this one. A take does not
-    begin with the replay of what others have sent.
+    the boot-time clock read before the statement was sent. `beats` and `table` as in `claim`. `sent_as`: as whom
+    this process calls, which counts as the sender of a row of which none is known; `senders`: all that are this one. A
+    take does not begin with the replay of what others have sent.
     """
     parameters = {
         "provider": lane.provider,

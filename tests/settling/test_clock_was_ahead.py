@@ -14,6 +14,7 @@ from fix_spine import KEYED, Spine
 from settling.shop import asked, row_of, sends, serve, use
 
 from idem.outbox import clock, operator
+from idem.outbox.account_check import AccountCheck
 from idem.outbox.answers import Renderer
 from idem.outbox.contract import LookupRule
 from idem.outbox.errors import Refusal
@@ -22,6 +23,7 @@ from idem.outbox.lane_names import lane_names
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import compile_text
 from idem.outbox.recovery import ahead
+from idem.outbox.sent_as import Sender
 from idem.reconciler import due, settling
 from idem.reconciler.asking import Asker
 from idem.reconciler.control import ControlQuestion
@@ -150,14 +152,15 @@ async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine
     await spine.work()
     await spine.all("UPDATE idem.outbox SET absents = 5 RETURNING id")
     provider = spine.catalogue.providers["keyed"]
+    name = lane_names(spine.catalogue)["keyed", "keyed"][0]
+    calls = Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
+    sender = Sender(calls.provider, calls.account, AccountCheck(spine.database, name, calls, "t"))
     async with with_clock(spine, HOUR), spine.database.connection() as connection:
         (taken,) = await due.take(
-            connection, lane_names(spine.catalogue)["keyed", "keyed"][0], provider.contract, token=uuid4(), holder="t",
-            lease=30, limit=1, now=clock.boottime(), replay_first=False,
+            connection, name, provider.contract, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime(),
+            replay_first=False, sent_as=await sender.ready(connection), senders=sender.same(),
         )  # fmt: skip
-    calls = Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
-    control = ControlQuestion(spine.database, lane_names(spine.catalogue)["keyed", "keyed"][0], calls)
-    asker = Asker(spine.database, calls, control)
+    asker = Asker(spine.database, calls, ControlQuestion(spine.database, name, calls, sender), sender)
     answered = await asker.ask(replace(taken, replay=False))
     await calls.close()
     terms = spine.catalogue.cautious("pay.keyed", "keyed")

@@ -219,7 +219,6 @@ class LaneWorker:
             async with desk.database.connection() as connection:
                 sent_as = await self._sender.ready(connection)
                 backend = connection.info.backend_pid
-                now = clock.boottime()
                 rows = await claims.claim(
                     connection,
                     self.name,
@@ -229,7 +228,7 @@ class LaneWorker:
                     table=desk.life.table,
                     lease=desk.settings.lease,
                     limit=limit,
-                    now=now,
+                    now=clock.boottime(),
                     turns=self._turns,
                     keep=keep,
                     spare=spare,

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TypeAlias
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
@@ -22,6 +23,15 @@ from idem.outbox.process.pass_times import PassTime
 
 # It writes a line whenever a pass takes longer than its interval, which is nothing that a person must see.
 logging.getLogger("apscheduler").setLevel(logging.ERROR)
+
+Over: TypeAlias = Callable[[], bool]
+"""Whether a pass that goes through many rows is to end before its next one: the daemon has been told to stop."""
+
+
+def never() -> bool:
+    """For a pass that goes on until nothing is left."""
+    return False
+
 
 PASS_AGAIN = 0.05
 """Seconds after a pass that overran its interval until the next one starts (IB-155)."""

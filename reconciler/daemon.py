@@ -19,7 +19,7 @@ from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName, lane_names
 from idem.outbox.outcomes import name
-from idem.outbox.passes import Passes
+from idem.outbox.passes import Over, Passes, never
 from idem.outbox.providers import tracing
 from idem.outbox.sending import StillSending
 from idem.outbox.sent_as import Sender
@@ -239,10 +239,10 @@ class Reconciler:
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop`; questions that run are finished."""
         passes = Passes(self.desk.life, self.desk.settings.interval, stop)
-        passes.add("stored proofs", self._apply)
-        passes.add("waiting events", self._look_again)
+        passes.add("stored proofs", partial(self._apply, stop.is_set))
+        passes.add("waiting events", partial(self._look_again, stop.is_set))
         passes.add("redrives", self._redrive)
-        passes.add("schedules", self._open_entries, SCHEDULES_INTERVAL)
+        passes.add("schedules", partial(self._open_entries, stop.is_set), SCHEDULES_INTERVAL)
         for lane in self.lanes:
             passes.add("take", partial(lane.start_all, stop), provider=lane.name.provider, account=lane.name.account)
         for hints in self.hints:
@@ -272,24 +272,26 @@ class Reconciler:
             await lane.lane.close()
         self.desk.renderer.close()
 
-    async def _apply(self) -> int:
+    async def _apply(self, over: Over = never) -> int:
         async with self.desk.database.connection() as connection:
-            return await stored.apply_stored(connection, self.catalogue, limit=self.desk.settings.batch)
+            return await stored.apply_stored(connection, self.catalogue, limit=self.desk.settings.batch, over=over)
 
-    async def _open_entries(self) -> None:
+    async def _open_entries(self, over: Over = never) -> None:
         for lane in self.lanes:
             place = Place()
             async with self.desk.database.connection() as connection:
-                while not place.over:
+                while not (place.over or over()):
                     await schedules.open_entries(
                         connection, self.catalogue, lane.name, batch=self.desk.settings.batch, place=place
                     )
             if place.refused is not None:
                 raise place.refused
 
-    async def _look_again(self) -> int:
+    async def _look_again(self, over: Over = never) -> int:
         desk = self.desk
-        return await again.look_again(desk.database, self.catalogue, desk.renderer, limit=desk.settings.batch)
+        return await again.look_again(
+            desk.database, self.catalogue, desk.renderer, limit=desk.settings.batch, over=over
+        )
 
     async def _fetch(self) -> int:
         before = sum(hints.settled for hints in self.hints)

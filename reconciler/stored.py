@@ -15,6 +15,7 @@ from idem.outbox.change import Change, Evidence, StoredProof
 from idem.outbox.database import AWAY, REFUSED
 from idem.outbox.generations import is_undone
 from idem.outbox.outcomes import name, proof
+from idem.outbox.passes import Over, never
 from idem.outbox.proofs import compare, drop
 from idem.outbox.rows import FIRST_ID, is_gone, lock, read_locked
 from idem.outbox.settle import write
@@ -28,15 +29,20 @@ SELECT DISTINCT p.outbox_id
 """
 
 
-async def apply_stored(connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int) -> int:
+async def apply_stored(
+    connection: AsyncConnection[Any], catalogue: Catalogue, *, limit: int, over: Over = never
+) -> int:
     """Apply stored proofs of rows that no live claim holds; how many rows. Locked rows are left to the next pass.
 
-    All of them are walked, `limit` at a time, so that rows which cannot be applied now hide no later ones.
+    All of them are walked, `limit` at a time, so that rows which cannot be applied now hide no later ones. `over` ends
+    the walk between two rows.
     """
     applied, after = 0, FIRST_ID
     while True:
         rows = await (await connection.execute(WAITING, {"limit": limit, "after": after})).fetchall()
         for (row_id,) in rows:
+            if over():
+                return applied
             try:
                 applied += await _apply_row(connection, catalogue, row_id)
             except AWAY:

@@ -23,13 +23,16 @@ NOT_CAUGHT: Final = 4
 """A sabotage that took place, and the proof did not see it: the proof is worth nothing."""
 INTERRUPTED: Final = 130
 
+LARGEST_FACTOR: Final = 10.0
+"""Beyond it a demo takes hours."""
+
 
 def perform(settings: DemoSettings) -> int:
     """Play the demo and say what came of it, as an exit code.
 
     Raises ConfigError for settings that cannot work, EmbeddedError where no server can be had.
     """
-    if not math.isfinite(settings.factor):
+    if not math.isfinite(settings.factor) or settings.factor > LARGEST_FACTOR:
         raise ConfigError(f"--factor: {settings.factor:g} is no number to multiply times by; leave it out, or use 0.05")
     if settings.factor < SMALLEST_FACTOR:
         raise ConfigError(

@@ -62,6 +62,8 @@ class Pattern:
                 ) from None
             except re.error as error:
                 raise ValueError(f"the pattern {text!r} is no regular expression: {error}") from None
+            except RecursionError:
+                raise ValueError(f"the pattern {text[:60]!r}… has too many groups inside each other") from None
         try:
             self._validator = SchemaValidator(core_schema.str_schema(pattern=text, regex_engine="rust-regex"))
         except SchemaError as error:

@@ -21,7 +21,7 @@ async def keep_expanding(database: Database, stop: asyncio.Event, passes: PassTi
     while not stop.is_set():
         try:
             async with database.connection() as connection:
-                while await work.expand(connection):
+                while not stop.is_set() and await work.expand(connection):
                     pass
             expanding.made()
         except (*AWAY, *REFUSED):

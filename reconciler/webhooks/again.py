@@ -9,6 +9,7 @@ from idem.outbox import daemon_events, moves, telemetry
 from idem.outbox.answers import Renderer
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.database import AWAY, REFUSED, Database, records
+from idem.outbox.passes import Over, never
 from idem.outbox.webhook import Event
 from idem.reconciler.webhooks import applying, unmatched, waiting
 from idem.reconciler.webhooks.delivery import Delivery
@@ -40,11 +41,22 @@ SELECT t.id, t.provider, t.account, t.event_id, t.verdict, t.tries, t.intent_id,
 """
 
 
-async def look_again(database: Database, catalogue: Catalogue, renderer: Renderer, *, limit: int) -> int:
-    """Try every event that is due, `limit` at a time; how many found their end. Raises AWAY."""
+async def look_again(
+    database: Database,
+    catalogue: Catalogue,
+    renderer: Renderer,
+    *,
+    limit: int,
+    over: Over = never,
+) -> int:
+    """Try every event that is due, `limit` at a time; how many found their end. Raises AWAY.
+
+    Young events become due again meanwhile, and there may be thousands. `over` ends it between two takes: what is taken
+    is tried, because a take counts as a failure.
+    """
     providers = [name for name, provider in catalogue.providers.items() if provider.webhook is not None]
     done = 0
-    while providers:
+    while providers and not over():
         async with database.connection() as connection:
             wanted = {"providers": providers, "limit": limit, "lease": LEASE}
             rows = await (await records(connection).execute(TAKE, wanted)).fetchall()

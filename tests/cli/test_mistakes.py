@@ -226,3 +226,15 @@ async def test_a_fault_of_our_own_keeps_its_traceback(desk: Desk, monkeypatch: p
     monkeypatch.setattr(listing, "letters", broken)
     with pytest.raises(AssertionError, match="a fault"):
         await desk.cli("dlq", "list")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [("db", "upgrade", "--lock-timeout", "inf"), ("db", "upgrade", "--lock-timeout", "1e300"),
+     ("demo", "--factor", "1e308"), ("demo", "--factor", "inf"), ("status", "--watch", "--every", "1e300")],
+    ids=str,
+)  # fmt: skip
+def test_a_number_that_nothing_can_hold_is_refused(order: Order, variables: dict[str, str]) -> None:
+    result = call(order, variables)
+    assert result.code == 2
+    assert order[-2] in result.err

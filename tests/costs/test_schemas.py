@@ -236,6 +236,13 @@ def test_a_pattern_that_cannot_be_run_so_is_refused_at_the_start(text: str, said
             check_schema(schema)
 
 
+@pytest.mark.parametrize("depth", [2_000, 20_000])
+def test_a_pattern_that_is_nested_too_deeply_is_refused_at_the_start(depth: int) -> None:
+    with pytest.raises(ValueError, match="groups inside each other") as refused:
+        check_schema({"pattern": "(" * depth + "a" + ")" * depth})
+    assert len(str(refused.value)) < 1000
+
+
 @pytest.mark.parametrize(
     ("text", "most"),
     [("^a$", 1), ("^[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}$", 34), ("a{3,}", 4), ("(ab){3}c", 7), (r"\d{4}-\d{2}", 7),

@@ -1,0 +1,43 @@
+"""A reconciler that is told to stop ends between two takes of events, however many wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fix_webhooks import Hooks, event
+
+from idem.outbox.settings import ReconcilerSettings
+from idem.reconciler.daemon import Reconciler
+from idem.reconciler.webhooks import again
+
+BATCH = 5
+DUE = "UPDATE idem.webhook_events SET retry_at = statement_timestamp()"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [12, 36])
+async def test_it_ends_after_the_events_that_it_has_taken(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Young events become due again while thousands are looked at: without this the pass may never end."""
+    for n in range(number):
+        assert await hooks.verdict(event(None), f"evt_{n}") == "unmatched"
+    async with hooks.spine.database.connection() as connection:
+        await connection.execute(DUE)
+    stop, tried = asyncio.Event(), 0
+    real = again._try
+
+    async def counted(*given: Any) -> int:
+        nonlocal tried
+        tried += 1
+        stop.set()
+        return await real(*given)
+
+    monkeypatch.setattr(again, "_try", counted)
+    one = Reconciler(
+        hooks.spine.database, hooks.spine.catalogue, ReconcilerSettings(lease=30, batch=BATCH), slots=4, margin=1
+    )
+    await one.run(stop)
+    assert tried == BATCH

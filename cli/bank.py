@@ -44,7 +44,15 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Which ones go wrong: the same seed, the same faults.")] = None,
 ) -> None:
-    """Run the bank until SIGTERM; its URL is the first line of the output."""
+    """Run the bank until SIGTERM; its URL is the first line of the output.
+
+    `POST /_bank/script` with {"faults": ["act_then_drop"]} says what goes wrong with the next payments. Faults:
+    act_then_drop, act_then_reset, act_then_stall, act_then_500, drop_before_acting, reset_before_acting,
+    stall_before_acting, 429, 503, 500_before_acting, 500_cached, 500_rolled_forward, 409_in_flight, 429_lock_timeout,
+    drip, broken_body, cut_body, decline, pending, pending_then_declined, html_403, 401, 422_before_acting,
+    requires_action, requires_action_then_declined. `name:seconds` gives a fault its time. The bank keeps what it did
+    in memory alone: started again, it knows nothing.
+    """
     from dataclasses import replace
 
     from idem.testing import bank

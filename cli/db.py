@@ -11,7 +11,7 @@ import typer
 
 from idem.cli import opening
 from idem.cli.application import App
-from idem.cli.failures import FINDINGS
+from idem.cli.failures import AFTER_A_RESTORE, FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, fields, say
 from idem.outbox.errors import ConfigError, Refusal
@@ -84,7 +84,10 @@ def check(config: Config = None, as_data: Json = False) -> None:
     found = _found(opening.address(config))
     _show(found, as_data=as_data)
     if not found["up_to_date"]:
-        say("idem: the schema is not the one that this program wants: run `idem db upgrade`, or use the other version")
+        say(
+            "idem: the schema is not the one that this program wants: run `idem db upgrade`, or use the other version"
+            + _restored(found)
+        )
         raise typer.Exit(FINDINGS)
 
 
@@ -244,6 +247,10 @@ def _up_to_date(address: Address, *, owner: bool = False) -> dict[str, Any]:
     if not found["up_to_date"]:
         raise Refusal(
             f"the schema of this database is at {found['revision'] or 'nothing'}, this program wants {found['head']}: "
-            "run `idem db upgrade` first"
+            f"run `idem db upgrade` first{_restored(found)}"
         )
     return found
+
+
+def _restored(found: dict[str, Any]) -> str:
+    return "" if found["revision"] else f". {AFTER_A_RESTORE}"

@@ -135,11 +135,10 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
     say(f"{chosen.command}: {chosen.text}")
     if wish.answer is not None:
         say(f"the stored answer will be {wish.answer.status}, {len(wish.answer.body)} bytes")
-    if case.held is not None and wish.outcome is not None and case.held.row.reference not in (
-        None, wish.outcome.reference,
-    ):  # fmt: skip
+    so_far, given = (case.held and case.held.row.reference), (wish.outcome and wish.outcome.reference)
+    if so_far is not None and given is not None and so_far != given:
         say(
-            f"WARNING: the provider's reference so far is {case.held.row.reference}, yours {wish.outcome.reference}: "
+            f"WARNING: the provider's reference so far is {so_far}, yours {given}: "
             "both may exist, and a dead letter `possible_duplicate` will say so"
         )
 
@@ -159,10 +158,11 @@ async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, cas
             say(f"  {text(field)}: {text(value)}")
     else:
         say(f"the provider says: {text(confirming.said(confirmed))}")
-    if wish.unchecked:
-        say("WARNING: UNCHECKED: your word is stored for ever, whatever the provider says")
     operation = catalogue.cautious(case.held.row.operation, case.held.row.provider).operation
     other = await confirming.of_another(connection, intent, reference)
+    if wish.unchecked:
+        doubt = confirming.against(confirmed, wish.outcome, operation, other)
+        say(f"WARNING: UNCHECKED: {doubt or 'you ask for no check'}. Your word is stored for ever")
     outcome = confirming.end(confirmed, wish.outcome, operation, unchecked=wish.unchecked, other=other)
     return replace(wish, outcome=outcome, confirmed=confirmed)
 

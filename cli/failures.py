@@ -22,7 +22,13 @@ Exit codes of every command:
   3  done, and there is something that a person should look at (discrepancies, findings)
   4  begun and not completed, so that what was not seen proves nothing (a ledger check)"""
 
-NO_SCHEMA: Final = "this database has no idem schema, or an older one than this program: run `idem db upgrade`"
+AFTER_A_RESTORE: Final = (
+    "After a restore do not: the backup has not come back whole, so restore it again. A schema that is made anew has "
+    "another secret, and retries would pay twice"
+)
+NO_SCHEMA: Final = (
+    f"this database has no idem schema, or an older one than this program: run `idem db upgrade`. {AFTER_A_RESTORE}"
+)
 
 SQLSTATES: Final = {
     "42P01": NO_SCHEMA,

@@ -146,6 +146,6 @@ def confirm(question: str, *, yes: bool) -> None:
         with contextlib.suppress(OSError, ValueError):
             answer = sys.stdin.readline()
     if not answer:
-        raise Refusal("nothing was changed: nobody answered. Use --yes where nobody can")
+        raise Refusal("nothing was changed: the question got no answer. Give --yes where no person can answer it")
     if answer.strip().lower() not in ("y", "yes"):
         raise Refusal("nothing was changed")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from idem.outbox import holding, letters, standing
 from idem.outbox.catalogue import Catalogue
-from idem.outbox.states import KeyState, Reason
+from idem.outbox.states import KeyState, OutboxStatus, Reason
 
 if TYPE_CHECKING:
     from idem.outbox.standing import Standing
@@ -71,8 +71,15 @@ def prospects(
         found.append(Prospect(COMPLETED, False, holding.why_ended(KeyState(intent["state"]))))
     if letter is not None and letter["reason"] in letters.CLOSED_ALONE:
         why = letters.against_closing(Reason(letter["reason"]), KeyState(intent["state"]))
-        found.append(_prospect(CLOSED, why, "closes this entry and keeps your reason; the intent stays what it is"))
+        found.append(_prospect(CLOSED, why, _closing(Reason(letter["reason"]), held)))
     return found
+
+
+def _closing(reason: Reason, held: Standing | None) -> str:
+    text = "closes this entry and keeps your reason; the intent stays what it is"
+    if reason is Reason.CONFLICT and held is not None and held.row.status is OutboxStatus.AWAITING:
+        text += f", so the reconciler asks on, and the next contradiction opens another entry. To end it: {COMPLETED}"
+    return text
 
 
 def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None, *, sure: bool) -> list[Prospect]:

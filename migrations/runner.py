@@ -215,7 +215,9 @@ def grant(url: str, role: str, kind: grants.Kind, tenants: Sequence[str] = ()) -
         with engine(url).begin() as connection:
             found = connection.execute(OWNER).one_or_none()
             if found is None:
-                raise MigrationError("this database has no idem schema: run `idem db upgrade` first")
+                raise MigrationError(
+                    "this database has no idem schema: run `idem db upgrade` first, or restore its backup"
+                )
             if not found.may:
                 # PostgreSQL itself would only warn, and grant nothing.
                 raise MigrationError(

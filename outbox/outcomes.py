@@ -115,6 +115,12 @@ class Seen:
     message: str | None = None
     body: str | None = None
 
+    @property
+    def why(self) -> str:
+        """One line for a log: the note (else the error's class), and the status."""
+        said = self.note or self.error or "no reason is known"
+        return said if self.http_status is None else f"{said} (HTTP {self.http_status})"
+
 
 def name(outcome: Outcome | Look) -> str:
     """The word for an outcome in evidence, logs and metrics."""

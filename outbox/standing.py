@@ -236,7 +236,9 @@ def against_failed(standing: Standing, terms: Terms, *, sure: bool) -> str | Non
         case OutboxStatus.PENDING | OutboxStatus.WAITING | OutboxStatus.UNFROZEN:
             return f"it is queued ({row.status}) and nothing of it was sent: cancel it if it must not happen"
         case OutboxStatus.AWAITING:
-            return "the provider has accepted it: it can only end there. Resolve it as completed, succeeded or refused"
+            return (
+                "the provider has accepted it: say how it ended there, with --as completed --outcome succeeded|refused"
+            )
         case OutboxStatus.CLAIMED:
             return LEASE_OVER
         case OutboxStatus.UNKNOWN:

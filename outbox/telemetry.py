@@ -208,11 +208,12 @@ def pruned(what: str, rows: int) -> None:
         log.info("pruned", what=what, rows=rows)
 
 
-def looked(provider: str, account: str, intent: UUID, how: str, look: str) -> None:
+def looked(provider: str, account: str, intent: UUID, how: str, look: str, why: str | None = None) -> None:
     metrics.LOOKS.labels(provider, account, look).inc()
     if look in ("could_not_ask", "not_askable"):
         metrics.RECONCILE.labels(provider, account, "failed").inc()
-    log.info("look", intent=str(intent), provider=provider, account=account, how=how, look=look)
+    said = {"why": why} if why and look in ("could_not_ask", "ambiguous") else {}
+    log.info("look", intent=str(intent), provider=provider, account=account, how=how, look=look, **said)
 
 
 def look_failed(provider: str, account: str) -> None:

@@ -154,7 +154,8 @@ class LaneReconciler:
             taken = self._control.judged(taken)
             found = await self._asker.ask(taken)
             how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
-            telemetry.looked(self.name.provider, self.name.account, taken.intent_id, how, look)
+            why = found.seen.why if found else None
+            telemetry.looked(self.name.provider, self.name.account, taken.intent_id, how, look, why)
             became, change = await settling.settle(desk.database, desk.renderer, taken, found, terms)
             desk.asked[became] += 1
             if change is not None and change.status is not taken.status:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, warning
+from idem.cli.doctor.findings import Finding, error, ok, several, warning
 
 DAEMON_POOL = 4
 """Connections of a daemon's pool (`idem.outbox.database.Database`)."""
@@ -36,7 +36,7 @@ async def connections(examination: Examination) -> list[Finding]:
     one = {"worker": DAEMON_POOL + BESIDE, "sweeper": DAEMON_POOL, "reconciler": DAEMON_POOL, "api": api}
     wanted = examination.replicas * sum(one.values())
     sums = (
-        f"{examination.replicas} of each process may open {wanted} connections "
+        f"{several(examination.replicas, 'process', 'processes')} of each kind may open {wanted} connections "
         f"({', '.join(f'{name} {examination.replicas * n}' for name, n in one.items())})"
     )
     findings = []

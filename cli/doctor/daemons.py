@@ -29,6 +29,7 @@ async def daemons(examination: Examination) -> list[Finding]:
     found = await examination.all(DAEMONS, {"silent": SILENT})
     work = (await examination.one(OPEN))["any"]
     findings: list[Finding] = []
+    named: list[Record] = []
     for kind, otherwise in KINDS.items():
         same = [each for each in found if each["kind"] == kind]
         alive = [each for each in same if each["life"] == "alive"]
@@ -38,7 +39,8 @@ async def daemons(examination: Examination) -> list[Finding]:
             do = f"Start it: idem {kind} run, or all of them: idem run"
             if same and same[0]["life"] == "silent":
                 do = f"{END.format(**same[0])}. {do}"
-            what = f"{what}: {otherwise}" + ("" if work else ", if there were anything")
+                named.append(same[0])
+            what = f"{what}: {otherwise}" if work else f"{what}. No row is open yet; without a {kind} {otherwise}"
             findings.append((error if work else warning)("daemons", what, do))
             continue
         limit = examination.limits.last_pass
@@ -56,12 +58,13 @@ async def daemons(examination: Examination) -> list[Finding]:
                 )
             )
     for each in found:
-        if each["life"] == "silent" and each["seen"] < 3600:
+        article = "an" if each["kind"] == "api" else "a"
+        if each["life"] == "silent" and each["seen"] < 3600 and each not in named:
             findings.append(
                 warning(
                     "daemons",
-                    f"a {each['kind']} on {each['host']} (process {each['pid']}) fell silent {age(each['seen'])} ago "
-                    "without a word",
+                    f"{article} {each['kind']} on {each['host']} (process {each['pid']}) fell silent"
+                    f" {age(each['seen'])} ago without a word",
                     f"{END.format(**each)}. Its claims run out by themselves",
                 )
             )

@@ -151,11 +151,11 @@ async def paused(examination: Examination) -> list[Finding]:
         behind = sum(e["rows"] for e in (asked if lane["what"] == "looks" else [e for e in mine if e not in asked]))
         waits = {
             "accept": "new intents are refused",
-            "calls": f"{several(behind, 'row waits', 'rows wait')} there, and replay windows run on",
+            "calls": f"{several(behind, 'row waits', 'rows wait')} there; `start_within` and replay windows run on",
             "looks": f"{several(behind, 'row is', 'rows are')} not asked about",
         }[lane["what"]]
         what = (
-            f"{lane['provider']}/{lane['account'] or '(all accounts)'}: {named([lane['what']])} paused since "
+            f"{lane['provider']}/{lane['account'] or '(all accounts)'}: {named([lane['what']])} paused for "
             f"{age(lane['age'])} by {lane['paused_by'] or 'somebody'} ({lane['reason'] or 'no reason given'}); {waits}"
         )
         level = error if lane["age"] > examination.limits.paused else warning
@@ -177,7 +177,7 @@ async def unserved(examination: Examination) -> list[Finding]:
     findings = [
         error(
             "unserved",
-            f"{several(rows, 'open row')}, the oldest since {age(oldest)}: {why}",
+            f"{several(rows, 'open row')}, the oldest {age(oldest)} old: {why}",
             "Nothing is sent or asked for them. Bring back the setting that they were accepted with (a second "
             "account or operation may stand beside the new one), or run idem doctor with the idem.toml of the daemons "
             "that serve them",

@@ -90,11 +90,18 @@ def _broken(each: Record) -> Finding:
 
 MISSES = 3
 """Questions in a row that failed."""
+# One row of each lane, and what its last evidence says about the question.
 UNASKED = """
-SELECT o.provider, o.account, count(*)::integer AS rows FROM (
-    SELECT u.provider, u.account FROM idem.outbox u
-     WHERE u.misses >= %(misses)s AND u.misses > 0 AND u.status IN ('unknown', 'awaiting') LIMIT 10000) o
- GROUP BY 1, 2 ORDER BY 1, 2
+SELECT q.provider, q.account, q.rows, q.intent, e.note, e.http_status
+  FROM (SELECT o.provider, o.account, count(*)::integer AS rows,
+               (array_agg(o.intent_id ORDER BY o.misses DESC, o.intent_id))[1] AS intent
+          FROM (SELECT u.provider, u.account, u.misses, u.intent_id FROM idem.outbox u
+                 WHERE u.misses >= %(misses)s AND u.misses > 0 AND u.status IN ('unknown', 'awaiting') LIMIT 10000) o
+         GROUP BY 1, 2) q
+  LEFT JOIN LATERAL (
+       SELECT v.details ->> 'note' AS note, v.http_status FROM idem.evidence v
+        WHERE v.intent_id = q.intent AND v.outcome = 'could_not_ask' ORDER BY v.id DESC LIMIT 1) e ON true
+ ORDER BY 1, 2
 """
 
 
@@ -103,10 +110,12 @@ async def unasked(examination: Examination) -> list[Finding]:
     findings = [
         warning(
             "unasked",
-            f"lane {each['provider']}/{each['account']}: about {several(each['rows'], 'row')} the provider could not "
-            f"be asked {MISSES} times in a row or more",
-            "See the reconciler's log (look=could_not_ask): is the provider down, or may the credential not read? It "
-            "goes on by itself when that is mended",
+            f"lane {each['provider']}/{each['account']}: for {several(each['rows'], 'row')} the provider gave no "
+            f"usable answer, {MISSES} times in a row or more"
+            + (f"; last: {each['note']}" if each["note"] else "")
+            + (f" (HTTP {each['http_status']})" if each["http_status"] else ""),
+            f"`idem intents show {each['intent']}` has each answer. Is the provider down, may the credential not read, "
+            "or do the credentials belong to another account? Mend that; then the reconciler goes on by itself",
         )
         for each in await examination.all(UNASKED, {"misses": MISSES})
     ]

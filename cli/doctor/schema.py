@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.failures import AFTER_A_RESTORE
 from idem.cli.output import age
 from idem.outbox.recovery.doubts import WAITING
 from idem.outbox.recovery.identity import IDENTITY
@@ -19,7 +20,13 @@ async def schema(examination: Examination) -> list[Finding]:
     head = runner.head()
     upgrade = "Run `idem db upgrade` as the owner of the schema"
     if not (await examination.one(THERE))["installed"]:
-        return [error("schema", "this database has no idem schema", f"{upgrade}, or correct IDEM_DATABASE_URL")]
+        return [
+            error(
+                "schema",
+                "this database has no idem schema",
+                f"{upgrade}, or correct IDEM_DATABASE_URL. {AFTER_A_RESTORE}",
+            )
+        ]
     revision = next((each["revision"] for each in await examination.all(REVISION)), None)
     if revision == head:
         return [ok("schema", f"the schema is at {head}")]

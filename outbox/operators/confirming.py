@@ -130,13 +130,23 @@ def end(
         return wanted
     found = confirmed.object
     means = None if found is None else meaning(operation, found)
-    if against := _against(confirmed, means, wanted, other):
+    if doubt := against(confirmed, wanted, operation, other):
+        instead = f"Look for this intent's own object there ({UNDER_KEY}). " if means is not None and other else ""
         raise Refusal(
-            f"nothing was changed: {against}. If you have seen it yourself, {UNCHECKED} records your word, with your "
-            "reason"
+            f"nothing was changed: {doubt}. {instead}If you have seen it yourself, {UNCHECKED} records your word, "
+            "with your reason"
         )
-    assert isinstance(means, Succeeded | Refused)  # `_against` refuses all else
+    assert isinstance(means, Succeeded | Refused)  # `against` names all else
     return replace(means, fields={**wanted.fields, **means.fields}, reference=means.reference or wanted.reference)
+
+
+UNDER_KEY: Final = "`idem intents show ID` prints its provider key"
+
+
+def against(confirmed: Confirmed, wanted: Succeeded | Refused, operation: Operation, other: UUID | None) -> str | None:
+    """What stands against an operator's word, in words; None: the provider says the same."""
+    found = confirmed.object
+    return _against(confirmed, None if found is None else meaning(operation, found), wanted, other)
 
 
 def _against(confirmed: Confirmed, means: Proof | None, wanted: Succeeded | Refused, other: UUID | None) -> str | None:
@@ -156,7 +166,7 @@ def _against(confirmed: Confirmed, means: Proof | None, wanted: Succeeded | Refu
         case _ if None not in (means.reference, wanted.reference) and means.reference != wanted.reference:
             return f"the provider has it under reference {means.reference}, not {wanted.reference}"
         case _ if other is not None:
-            return f"reference {wanted.reference} is that of intent {other}"
+            return f"reference {wanted.reference} belongs to another intent, {other}, and its client was told so"
         case _:
             return None
 

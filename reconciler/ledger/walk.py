@@ -266,7 +266,8 @@ class Walk:
         contract = self._lane.provider.contract
         lease_ends = clock.boottime() + SPARE + self._lane.margin + contract.deadline
         look, seen = await self._lane.ask(ours.question, lease_ends=lease_ends)
-        telemetry.looked(self._name.provider, self._name.account, ours.intent_id, "ledger_check", name(look))
+        lane, intent = self._name, ours.intent_id
+        telemetry.looked(lane.provider, lane.account, intent, "ledger_check", name(look), seen.why)
         match look:
             case Absent() if ours.outcome == "succeeded":
                 await self._open(None, ours, Reading("ours_only"))

@@ -124,7 +124,7 @@ class Hints:
             await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
             return
         look, seen = await self._lane.ask(question, lease_ends=hint.lease_ends)
-        telemetry.looked(taken.provider, taken.account, match.intent_id, "event", name(look))
+        telemetry.looked(taken.provider, taken.account, match.intent_id, "event", name(look), seen.why)
         match look:
             case Succeeded() | Refused() | Pending():
                 await self._apply(hint, event, look, seen)

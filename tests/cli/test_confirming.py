@@ -62,8 +62,11 @@ async def test_the_payment_of_another_intent_is_not_taken_for_this_one(desk: Des
     theirs = (await desk.spine.one("SELECT provider_reference AS r FROM idem.intents WHERE id = %(i)s", i=first))["r"]
     intent, letter, _ = await acted(desk)
     result = await completed(desk, letter, "--reference", theirs)
-    assert result.code == 1 and str(first) in result.err
+    assert result.code == 1 and str(first) in result.err and "this intent's own object" in result.err
     assert await desk.state(intent) == ("unknown", "unknown")
+    own = await completed(desk, letter, "--reference", theirs, "--unchecked")
+    (warned,) = [line for line in own.err.splitlines() if line.startswith("WARNING: UNCHECKED")]
+    assert own.code == 0 and f"reference {theirs} belongs to another intent, {first}" in warned
 
 
 async def test_the_provider_is_believed_about_how_it_ended(desk: Desk) -> None:
@@ -88,7 +91,7 @@ async def test_where_the_provider_cannot_be_asked_only_an_unchecked_word_is_reco
     assert refused.code == 1 and "nobody could confirm it" in refused.err and "--unchecked" in refused.err
     assert await desk.state(intent) == ("unknown", "unknown")
     done = await completed(desk, letter, "--reference", reference, "--unchecked")
-    assert done.code == 0 and "UNCHECKED" in done.err
+    assert done.code == 0 and "WARNING: UNCHECKED: nobody could confirm it: " in done.err
     said = (await evidence(desk, intent))["provider_said"]
     assert said.startswith("nothing: ") or said == "succeeded"
     assert (await evidence(desk, intent))["reason"] == "seen in the portal"

@@ -293,6 +293,23 @@ async def test_another_reference_than_the_providers_own_warns_and_opens_a_possib
     assert await desk.spine.letters(intent) == ["possible_duplicate"]
 
 
+async def test_an_end_without_a_reference_warns_of_no_second_one(desk: Desk) -> None:
+    intent = await desk.awaiting("k")
+    letter = await desk.bury(intent, "conflict")
+    order = ("dlq", "resolve", letter, "--as", "completed", "--outcome", "refused", "--unchecked", *WHY, "--yes")
+    result = await desk.cli(*order)
+    assert result.code == 0 and await desk.state(intent) == ("completed", None)
+    assert "None" not in result.err and "possible_duplicate" not in result.err
+
+
+async def test_to_close_a_conflict_of_a_row_that_is_still_asked_about_ends_nothing_and_says_so(desk: Desk) -> None:
+    intent = await desk.awaiting("k")
+    letter = await desk.bury(intent, "conflict")
+    result = await desk.cli("dlq", "resolve", letter, "--as", "closed", *WHY, "--yes")
+    assert result.code == 0 and await desk.state(intent) == ("in_progress", "awaiting")
+    assert "the next contradiction opens another entry. To end it: resolve --as completed" in result.err
+
+
 async def test_after_a_restore_nothing_at_rest_is_redriven(desk: Desk) -> None:
     """The restored database calls it `held`; what happened after the backup it does not know (Recovery)."""
     intent = await desk.held("k")

@@ -15,6 +15,7 @@ from fix_desk import run
 from idem.cli.help import GROUPS, LINES
 from idem.cli.main import app
 from idem.cli.options import Config
+from idem.testing.bank.faults import FaultName
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -40,6 +41,11 @@ def test_help_has_an_example_that_begins_with_the_command(path: tuple[str, ...])
 def test_every_option_says_what_it_does(path: tuple[str, ...]) -> None:
     silent = [option.name for option in ALL[path].params if not getattr(option, "help", "x")]
     assert silent == []
+
+
+def test_the_help_of_the_bank_names_every_fault() -> None:
+    words = run(["bank", "run", "--help"], {}).out.replace(",", " ").replace(".", " ").split()
+    assert [fault for fault in FaultName if fault not in words] == []
 
 
 def test_exit_codes_are_in_the_help() -> None:

@@ -246,6 +246,16 @@ async def test_a_daemon_that_fell_silent_is_a_warning_beside_one_that_runs(desk:
     assert "kill -KILL 7" in found["do"] and "on there" in found["do"]
 
 
+async def test_the_last_one_that_fell_silent_is_named_once(desk: Desk, doctor: Doctor) -> None:
+    await desk.spine.all(
+        "UPDATE idem.daemons SET seen_at = now() - interval '5 minutes', passed_at = now() - interval '5 minutes'"
+        " WHERE kind = 'worker' RETURNING 1"
+    )
+    (found,) = await doctor("daemons")
+    assert "no worker is running (last seen 5m" in found["what"] and "No row is open yet" in found["what"]
+    assert "kill -KILL" in found["do"] and "idem worker run" in found["do"]
+
+
 WEBHOOK = """
 INSERT INTO idem.webhook_events (provider, account, event_id, verdict, retry_at, received_at)
 VALUES ('keyed', 'keyed', %(id)s, %(verdict)s, %(retry)s, now() - interval '1 hour') RETURNING 1

@@ -197,11 +197,24 @@ async def test_a_breaker_that_is_open_is_a_warning_as_long_as_its_worker_lives(d
 
 
 async def test_questions_that_nobody_answers_are_a_warning(desk: Desk, doctor: Doctor) -> None:
-    await desk.unknown("u")
+    """It says what the provider said: an outage, wrong credentials and another account are mended in other ways."""
+    spine = desk.spine
+    intent = spine.accepted("u")
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
     assert [each["level"] for each in await doctor("unasked")] == ["ok"]
-    await desk.spine.all("UPDATE idem.outbox SET misses = 3 RETURNING 1")
+    for asks in ({"method": "GET"}, None):
+        spine.bank.script(asks, ["401"] * 20)
+    for _ in range(3):
+        await spine.advance(400)
+        await spine.reconcile()
     (found,) = await doctor("unasked")
-    assert found["level"] == "warning" and "about 1 row the provider could not be asked" in found["what"]
+    assert (
+        found["level"] == "warning"
+        and "for 1 row the provider gave no usable answer, 3 times in a row" in found["what"]
+    )
+    assert "last: the question failed (HTTP 401)" in found["what"]
+    assert f"idem intents show {intent}" in found["do"]
 
 
 async def test_a_stored_proof_that_nobody_applies_is_an_error(desk: Desk, doctor: Doctor) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from fix_spine import KEYED, Spine
 from settling.shop import cancels, looks, row_of, sends, serve, use
+from structlog.testing import capture_logs
 
 from idem.outbox.contract import CancelRule, Strategy
 from idem.outbox.decisions import Replay
@@ -166,3 +167,15 @@ async def test_a_replay_comes_first_and_the_look_after_it(spine: Spine) -> None:
     tried = [(each["how"], each["outcome"], each["http_status"]) for each in seen["details"]["tried"]]
     assert tried == [("replay", "could_not_ask", 503)]
     assert await spine.letters(intent) == []
+
+
+async def test_the_log_says_why_an_answer_proves_nothing(spine: Spine) -> None:
+    spine.accepted()
+    spine.bank.script({"method": "GET"}, ["401"] * 9)
+    spine.bank.script(None, ["act_then_drop", *["401"] * 9])
+    await spine.work()
+    await spine.advance(10)
+    with capture_logs() as lines:
+        await spine.reconcile()
+    (line,) = [each for each in lines if each["event"] == "look"]
+    assert (line["look"], line["why"]) == ("could_not_ask", "the question failed (HTTP 401)")

@@ -6,6 +6,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Hashable
+from functools import partial
 
 from idem.outbox import clock, questioning
 from idem.outbox.breaker import Breaker
@@ -14,6 +15,7 @@ from idem.outbox.contract import Account, FrozenRequest, Response
 from idem.outbox.errors import ConfigError
 from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
 from idem.outbox.pacing import Pacer
+from idem.outbox.process import aside
 from idem.outbox.provider import Item, Provider, Question
 from idem.outbox.providers import tracing
 from idem.outbox.questioning import Cancelled, Told, observed
@@ -118,8 +120,9 @@ class Lane:
             ended = await self._call(request, lease_ends=ends, start=start, mark_start=mark_start)
             match ended:
                 case Response():
-                    outcome, seen = self._classified(ended)
-                    seen = quoted(observed(seen, ended, clock.boottime() - began), ended, outcome, self.account)
+                    elapsed = clock.boottime() - began
+                    outcome, seen = await aside.read_to_the_end(ended.body, partial(self._classified, ended))
+                    seen = quoted(observed(seen, ended, elapsed), ended, outcome, self.account)
                     trouble = ended.status >= 500 or not ended.complete
                 case NotSent(seen=seen, given_back=given_back):
                     outcome = NotExecuted("given_back" if given_back else "transport")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from idem.outbox import clock
 from idem.outbox.call import Lost, NotSent
 from idem.outbox.contract import FrozenRequest, Response
 from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen, Succeeded
+from idem.outbox.process import aside
 from idem.outbox.provider import Page, Provider, Question
 from idem.outbox.providers.defaults import retry_after
 from idem.outbox.providers.looks import best
@@ -108,12 +110,10 @@ async def _walk(provider: Provider, question: Question, first: FrozenRequest, ca
         began = clock.boottime()
         match await call(request):
             case Response() as response:
-                look, seen = _read(provider, response, question, request)
-                seen = observed(seen, response, clock.boottime() - began)
-                told = _together(told, Told(look, seen, response.reached))
-                if isinstance(look, CouldNotAsk):
-                    return told
-                request = provider.next_page(response, question, request)
+                elapsed = clock.boottime() - began
+                read = partial(_read, provider, response, question, request)
+                look, seen, request = await aside.read_to_the_end(response.body, read)
+                told = _together(told, Told(look, observed(seen, response, elapsed), response.reached))
             case NotSent(seen=seen, given_back=given_back):
                 return Told(CouldNotAsk(), seen, None if given_back else False)
             case Lost(seen=seen):
@@ -121,11 +121,16 @@ async def _walk(provider: Provider, question: Question, first: FrozenRequest, ca
     return told
 
 
-def _read(provider: Provider, response: Response, question: Question, request: FrozenRequest) -> tuple[Look, Seen]:
+def _read(
+    provider: Provider, response: Response, question: Question, request: FrozenRequest
+) -> tuple[Look, Seen, FrozenRequest | None]:
+    """What an answer says, and the request for the next page where one is needed."""
     try:
-        return provider.read_look(response, question, request)
+        look, seen = provider.read_look(response, question, request)
     except Exception as error:
-        return CouldNotAsk(), Seen(error=type(error).__name__, note="the contract could not read the response")
+        return CouldNotAsk(), Seen(error=type(error).__name__, note="the contract could not read the response"), None
+    following = None if isinstance(look, CouldNotAsk) else provider.next_page(response, question, request)
+    return look, seen, following
 
 
 def _together(earlier: Told, later: Told) -> Told:
@@ -146,19 +151,26 @@ async def cancel(provider: Provider, question: Question, request: FrozenRequest,
     began = clock.boottime()
     match await call(request):
         case Response() as response:
-            try:
-                look, seen = provider.read_cancel(response, question)
-                # Whatever it came to, it was an answer; what it is worth to the breaker is what a write's would be.
-                outcome = provider.classify(response)[0] if isinstance(look, CouldNotAsk) else Succeeded(None)
-            except Exception as error:
-                look, outcome = CouldNotAsk(), Ambiguous()
-                seen = Seen(error=type(error).__name__, note="the contract could not read the response")
+            elapsed = clock.boottime() - began
+            read = partial(_read_cancel, provider, response, question)
+            look, seen, outcome = await aside.read_to_the_end(response.body, read)
             trouble = response.status >= 500 or not response.complete
-            return Cancelled(look, observed(seen, response, clock.boottime() - began), outcome, trouble)
+            return Cancelled(look, observed(seen, response, elapsed), outcome, trouble)
         case NotSent(seen=seen, given_back=given_back):
             return Cancelled(CouldNotAsk(), seen, NotExecuted("given_back" if given_back else "transport"))
         case Lost(seen=seen):
             return Cancelled(CouldNotAsk(), seen, Ambiguous(), seen.error != asyncio.CancelledError.__name__)
+
+
+def _read_cancel(provider: Provider, response: Response, question: Question) -> tuple[Look, Seen, Outcome]:
+    try:
+        look, seen = provider.read_cancel(response, question)
+        # Whatever it came to, it was an answer; what it is worth to the breaker is what a write's would be.
+        outcome = provider.classify(response)[0] if isinstance(look, CouldNotAsk) else Succeeded(None)
+        return look, seen, outcome
+    except Exception as error:
+        unread = Seen(error=type(error).__name__, note="the contract could not read the response")
+        return CouldNotAsk(), unread, Ambiguous()
 
 
 async def whose(provider: Provider, call: Ask) -> Named:
@@ -169,10 +181,11 @@ async def whose(provider: Provider, call: Ask) -> Named:
     began = clock.boottime()
     match await call(request):
         case Response() as response:
-            account = provider.read_account(response) if response.complete else None
+            elapsed, account = clock.boottime() - began, None
+            if response.complete:
+                account = await aside.read_to_the_end(response.body, partial(provider.read_account, response))
             note = None if account is not None else "the answer names no account"
-            seen = observed(Seen(note=note), response, clock.boottime() - began)
-            return Named(account, seen, response.reached)
+            return Named(account, observed(Seen(note=note), response, elapsed), response.reached)
         case NotSent(seen=seen, given_back=given_back):
             return Named(None, seen, None if given_back else False)
         case Lost(seen=seen):
@@ -208,7 +221,7 @@ async def _page(provider: Provider, request: FrozenRequest, call: Ask, number: i
         wait = pause
         match await call(request):
             case Response() as response:
-                page = provider.read_listing(response, request)
+                page = await aside.read(response.body, partial(provider.read_listing, response, request))
                 if page is not None:
                     return page
                 why = f"the answer (HTTP {response.status}) " + (

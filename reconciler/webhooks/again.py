@@ -80,7 +80,7 @@ async def look_again(
 
 async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, taken: Waiting) -> int:
     provider = catalogue.providers[taken.provider]
-    event = taken.read(provider)
+    event = await taken.read(provider)
     async with database.connection() as connection:
         found = None if event is None else await match(connection, taken.provider, taken.account, event)
         if event is None or found is None:

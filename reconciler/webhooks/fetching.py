@@ -110,7 +110,7 @@ class Hints:
     async def _settle(self, hint: Hint) -> None:
         taken, match = hint.waiting, hint.match
         # Without its body it is asked about by what was kept of it.
-        event = taken.read(self._lane.provider) or Event(reference=hint.reference, bare=True, later=hint.later)
+        event = await taken.read(self._lane.provider) or Event(reference=hint.reference, bare=True, later=hint.later)
         async with self._database.connection() as connection:
             if await hints.is_old_news(connection, match.intent_id, event):
                 await self._end(connection, hint, event, "agrees", Seen(note="it is known already"), None)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from psycopg import AsyncConnection
 
 from idem.outbox import moves, pointer, storable, telemetry
 from idem.outbox.contract import Contract
+from idem.outbox.process import aside
 from idem.outbox.providers import document
 from idem.outbox.states import Reason
 from idem.outbox.webhook import Event
@@ -101,12 +103,16 @@ async def _bury(connection: AsyncConnection[Any], waiting: Waiting, event: Event
         "reference": event.reference,
         "provider_key": None if key is None else str(key),
         "ours": "it carries our mark" if event.ours else "its key looks like ours" if named else "the account is ours",
-        "members": list(_members(document.read_event(waiting.body or b"")))[:MOST_POINTERS],
+        "members": await aside.read(waiting.body, partial(_pointers, waiting.body or b"")),
     }
     said = json.dumps(storable.fields(details))
     about = {"id": waiting.id, "reason": Reason.UNMATCHED_WEBHOOK, "details": said}
     if await (await connection.execute(BURY_UNMATCHED, about)).fetchone() is not None:
         moves.tell(connection, partial(moves.dead_letter, None, Reason.UNMATCHED_WEBHOOK))
+
+
+def _pointers(body: bytes) -> list[str]:
+    return list(islice(_members(document.read_event(body)), MOST_POINTERS))
 
 
 def _members(value: Any, at: tuple[str, ...] = ()) -> Iterator[str]:

@@ -12,6 +12,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox import moves, storable
+from idem.outbox.process import aside
 from idem.outbox.provider import Provider
 from idem.outbox.states import Reason
 from idem.outbox.webhook import Event
@@ -41,8 +42,11 @@ class Waiting:
     place: int = 0
     out_of_time: bool = False
 
-    def read(self, provider: Provider) -> Event | None:
+    async def read(self, provider: Provider) -> Event | None:
         """What it says, read again by the contract as it is now; None where its body is gone or is none any more."""
+        return await aside.read(self.body, partial(self._event, provider))
+
+    def _event(self, provider: Provider) -> Event | None:
         read: Sequence[Event] = () if self.body is None else provider.read_events(self.body) or ()
         return read[self.place] if self.place < len(read) else None
 

@@ -1,0 +1,161 @@
+"""A large answer is read in a thread: the event loop of a worker or reconciler serves all lanes meanwhile."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from providers.fix_lists import provider
+
+from idem.outbox import clock
+from idem.outbox.contract import FrozenRequest
+from idem.outbox.lane import Lane
+from idem.outbox.outcomes import Absent, Succeeded
+from idem.outbox.process.aside import LIGHT
+from idem.outbox.provider import Question
+from idem.outbox.providers.http import HttpProvider
+
+ROOT = Path(__file__).parents[2]
+KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
+POST = FrozenRequest("POST", "/things", {"idempotency-key": KEY}, b'{"amount":1}')
+READERS = ("classify", "read_look", "next_page", "read_cancel", "read_listing", "read_account")
+SETTINGS: dict[str, Any] = {
+    "object": {"reference": "/id", "status": "/status", "statuses": {"final": ["succeeded"]}},
+    "errors": {"shape": "/error/code"},
+    "lookup": {
+        "by_key": {
+            "path": "/things?key={idem.key}", "object": "/data/0", "match": "/key",
+            "page": {"style": "after_id", "parameter": "after", "more": "/has_more"},
+        }
+    },
+    "cancel_by_key": {"path": "/cancel", "body": {"key": "{idem.key}"}},
+    "list": {"path": "/things?since={idem.since}", "items": "/data", "page": {"style": "after_id",
+             "parameter": "after", "more": "/has_more"}, "reference": "/id"},
+    "account_check": {"path": "/account", "at": "/id"},
+}  # fmt: skip
+
+threads: dict[str, set[int]] = defaultdict(set)
+"""Where each function of the contract ran."""
+
+
+def recorded(name: str) -> Callable[..., Any]:
+    function = getattr(HttpProvider, name)
+
+    def record(*given: Any) -> Any:
+        threads[name].add(threading.get_ident())
+        return function(*given)
+
+    return record
+
+
+Recording = type("Recording", (HttpProvider,), {name: recorded(name) for name in READERS})
+
+
+def serving(filler: str) -> Callable[[Any], Awaitable[None]]:
+    """A provider whose answers are all as long as that."""
+
+    async def handler(wire: Any) -> None:
+        head = await wire.request()
+        target = head.split()[1].decode()
+        if target.startswith("/things?"):
+            more = "after=" not in target
+            body: dict[str, Any] = {"data": [{"id": "p1" if more else "p2", "key": "theirs"}], "has_more": more}
+        else:
+            body = {"id": "p1", "status": "succeeded"} if target != "/cancel" else {"error": {"code": "odd"}}
+        content = json.dumps({**body, "filler": filler}).encode()
+        status = 400 if target == "/cancel" else 200
+        await wire.say(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n" % (status, len(content)) + content)
+
+    return handler
+
+
+def opened(origin: str) -> Lane:
+    plain = provider('accounts.main = { origin = "ORIGIN" }', origin, **SETTINGS)
+    known = Recording(**{name: getattr(plain, name) for name in HttpProvider.__dataclass_fields__})
+    return Lane(known, known.accounts["main"], slots=2, margin=0.5)
+
+
+@pytest.mark.parametrize(("length", "aside"), [(LIGHT, True), (0, False)])
+async def test_every_answer_of_a_large_body_is_read_beside_the_loop(serve: Any, length: int, aside: bool) -> None:
+    server = await serve(serving("x" * length))
+    threads.clear()
+    lane = opened(server.origin)
+    question, ends = Question(KEY, None, awaiting=False), clock.boottime() + 60
+    try:
+        outcome, _ = await lane.send(1, POST, lease_ends=ends, start=lambda: True)
+        look, _ = await lane.ask(question, lease_ends=ends)
+        await lane.cancel(question, lease_ends=ends)
+        account, _ = await lane.whose()
+        listed = [item.reference async for item in lane.list(0, 100)]
+    finally:
+        await lane.close()
+    assert (outcome, look, account, listed) == (Succeeded("p1", "succeeded"), Absent(), "p1", ["p1", "p2"])
+    assert set(threads) == set(READERS)
+    loop = threading.get_ident()
+    assert {name: loop in where for name, where in threads.items()} == dict.fromkeys(READERS, not aside)
+    assert all(len(where) == 1 for where in threads.values())
+
+
+async def test_a_cancelled_task_still_gets_what_a_large_answer_says(serve: Any) -> None:
+    """What the provider has said must reach the row; the task is stopped afterwards."""
+    server = await serve(serving("x" * LIGHT))
+    lane = opened(server.origin)
+    begun, go_on = threading.Event(), threading.Event()
+    classify = lane.provider.classify
+
+    def held(response: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return classify(response)
+
+    object.__setattr__(lane.provider, "classify", held)
+    task = asyncio.create_task(lane.send(1, POST, lease_ends=clock.boottime() + 60, start=lambda: True))
+    try:
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        go_on.set()
+        outcome, _ = await task
+        assert outcome == Succeeded("p1", "succeeded")
+        assert task.cancelling() == 3
+    finally:
+        go_on.set()
+        await lane.close()
+
+
+BESIDE = {
+    ("outbox/lane.py", "_classified"),
+    ("outbox/questioning.py", "_read"),
+    ("outbox/questioning.py", "_read_cancel"),
+    ("outbox/questioning.py", "whose"),
+    ("outbox/questioning.py", "_page"),
+    ("reconciler/webhooks/waiting.py", "_event"),
+    ("reconciler/webhooks/unmatched.py", "_pointers"),
+    ("reconciler/webhooks/delivery.py", "verified"),
+}
+"""The functions that are handed to `process.aside`, or hand the reader to it."""
+
+
+def test_no_other_place_reads_what_a_provider_has_sent() -> None:
+    found: set[tuple[str, str]] = set()
+    for folder in ("outbox", "reconciler", "sweeper", "cli"):
+        for path in (ROOT / folder).rglob("*.py"):
+            where = str(path.relative_to(ROOT))
+            if where.startswith(("outbox/providers/", "outbox/schemes/")):
+                continue
+            for function in ast.walk(ast.parse(path.read_text())):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    names = {each.attr for each in ast.walk(function) if isinstance(each, ast.Attribute)}
+                    if names & {*READERS, "read_events", "read_event"}:
+                        found.add((where, function.name))
+    assert found == BESIDE

@@ -1,6 +1,6 @@
 """A provider over HTTP, as the daemons see it: its contract, and the functions that read its answers. No I/O here.
 
-All of it is pure; the sending is done by `idem.outbox.lane`. A declarative table (`idem.outbox.configuration`) and
+All of it is pure; the sending is done by `idem.outbox.lane`, which has large answers read in a thread. A declarative table (`idem.outbox.configuration`) and
 Python code give the same thing.
 """
 

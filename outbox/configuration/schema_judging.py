@@ -17,7 +17,8 @@ from idem.outbox.configuration.steps import Steps
 Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 ENTRIES: Final = 16
-"""Entries of a keyword's value that cost a step more: a thousand properties are looked at one after the other."""
+"""Entries of a keyword's value, or of the list or object that it is asked of, that cost a step more: a thousand
+properties are looked at one after the other."""
 
 REFUSED: Final = (ValidationError("refused"),)
 """What a keyword hears of a part that does not hold, where nothing is told."""
@@ -74,9 +75,9 @@ class Judge:
         known = kept.get(id(instance))
         if known is not None:
             return known
-        answer = True
+        answer, wide = True, width(instance)
         for keyword, value, cost in self.plan.part(schema):
-            self.steps.take(cost)
+            self.steps.take(cost + wide)
             for _ in keyword(self, value, instance, schema) or ():
                 answer = False
                 break
@@ -168,7 +169,7 @@ class Teller(Judge):
             yield error
 
     def _errors(self, keyword: Keyword, value: Any, cost: int, instance: Any, schema: Any) -> Iterable[ValidationError]:
-        self.steps.take(cost)
+        self.steps.take(cost + width(instance))
         return keyword(self, value, instance, schema) or ()
 
 
@@ -184,6 +185,11 @@ class Members(dict[str, Any]):
 
     def __repr__(self) -> str:
         return f"an object of {len(self)}" if self else "{}"
+
+
+def width(instance: Any) -> int:
+    """The steps that it costs to look once at every item or name of a value."""
+    return len(instance) // ENTRIES if isinstance(instance, Items | Members) else 0
 
 
 def named(value: Any) -> tuple[Any, int]:

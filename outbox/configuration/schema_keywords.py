@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, ValidationError
 
-from idem.outbox.configuration.schema_judging import Items, Judge, Keyword, Members
+from idem.outbox.configuration.schema_judging import Items, Judge, Keyword, Members, width
 from idem.outbox.configuration.schema_patterns import pattern
 
 STOCK: Final = Draft202012Validator.VALIDATORS
@@ -134,7 +134,8 @@ def _unevaluated_properties(judge: Judge, wanted: Any, instance: Any, schema: An
 
 def _evaluated(judge: Judge, instance: Any, schema: Any) -> set[Any]:
     """The names or indexes that some part of the schema has looked at, unless it leaves them to this keyword."""
-    judge.steps.take()
+    # Each part makes a set of its own, and adds it to the others'.
+    judge.steps.take(1 + width(instance))
     if isinstance(schema, bool):
         return set()
     found = set(_items(judge, instance, schema) if isinstance(instance, Items) else _names(judge, instance, schema))

@@ -14,7 +14,8 @@ from costs.steps import grows_with_the_square, steps
 from jsonschema import Draft202012Validator
 
 from idem.outbox.configuration import validation
-from idem.outbox.configuration.schema_checks import check_schema
+from idem.outbox.configuration.schema_checks import check_schema, references
+from idem.outbox.configuration.schema_judging import Judge, Plan, named
 from idem.outbox.configuration.schema_keywords import KEYWORDS
 from idem.outbox.configuration.schema_patterns import pattern, states
 from idem.outbox.configuration.steps import AT_ONCE, BASE, NotAtOnce, Steps, TooCostly, at_once
@@ -124,6 +125,46 @@ def test_params_that_cost_too_much_are_refused_in_words() -> None:
     counted.take(BASE)
     with pytest.raises(TooCostly):
         counted.take(1000)
+
+
+def parts_in_place(depth: int, keyword: dict[str, Any]) -> dict[str, Any]:
+    """A schema with so many parts that speak of one value."""
+    part: dict[str, Any] = dict(keyword)
+    for _ in range(depth):
+        part = {**keyword, "allOf": [part]}
+    return part
+
+
+WIDE: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "unevaluatedProperties": ({"unevaluatedProperties": False}, {"additionalProperties": True}, True),
+    "unevaluatedProperties, by name": ({"unevaluatedProperties": False}, {"properties": {"m1": True}}, True),
+    "unevaluatedItems": ({"unevaluatedItems": False}, {"items": True}, False),
+    "additionalProperties": ({}, {"additionalProperties": {}}, True),
+    "propertyNames": ({}, {"propertyNames": {}}, True),
+    "items": ({}, {"items": {}}, False),
+    "contains": ({}, {"contains": {}}, False),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_what_looks_at_every_entry_counts_the_entries_for_each_part_of_the_schema(name: str) -> None:
+    """The steps grow with the entries times the keywords: what is not counted could be as much as anybody likes.
+
+    Each part has two keywords here. `unevaluated…` asks each part again which entries it has looked at.
+    """
+    top, keyword, members = WIDE[name]
+
+    def taken(parts: int, entries: int) -> int:
+        schema = {**parts_in_place(parts, keyword), **top}
+        check_schema(schema)
+        value, count = named({f"m{n}": n for n in range(entries)} if members else list(range(entries)))
+        judge = Judge(Plan(schema, KEYWORDS, references(schema)), Steps(count))
+        judge.holds(schema, value)
+        return judge.steps.taken
+
+    asked = 3 if top else 2
+    for parts in (10, 20):
+        assert taken(parts, 3200) - taken(parts, 1600) >= asked * parts * 1600 // 16
 
 
 def test_params_that_are_too_deep_for_a_schema_are_refused_in_words() -> None:

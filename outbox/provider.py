@@ -1,7 +1,7 @@
 """A provider over HTTP, as the daemons see it: its contract, and the functions that read its answers. No I/O here.
 
-All of it is pure; the sending is done by `idem.outbox.lane`, which has large answers read in a thread. A declarative table (`idem.outbox.configuration`) and
-Python code give the same thing.
+All of it is pure; the sending is done by `idem.outbox.lane`, which has large answers read in a thread. A declarative
+table (`idem.outbox.configuration`) and Python code give the same thing.
 """
 
 from __future__ import annotations

@@ -186,14 +186,15 @@ _ALL: Final = (
         "Will get the same answer.",
     ),
     Problem(
-        "webhook_not_configured", 503, "No secret is configured for these webhooks",
-        "Without a secret nothing can be verified, so nothing is taken.",
-        "Is taken once a secret is configured.",
+        "webhook_not_configured", 503, "No secret can be tried for these webhooks",
+        "No secret is configured, or the accounts that share this address have more secrets than are tried for one "
+        "event. `detail` says which. Nothing can be verified, so nothing is taken.",
+        "Is taken once a secret is configured, or the events go to the account's own address.",
     ),
     Problem(
         "too_many_bodies", 503, "Too many webhooks are on their way at once",
         "Their bodies take all the memory there is for bodies whose signature is not checked yet; this one had been on "
-        "its way the longest. Nothing of it was kept.",
+        "its way the longest, or others wait for their check. Nothing of it was kept.",
         "Safe after `Retry-After`.",
     ),
 )  # fmt: skip

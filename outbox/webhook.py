@@ -21,7 +21,7 @@ class OutOfTime(Unverified):
     """A delivery that one of the secrets has signed, and whose time stamp is not near our clock.
 
     Its sender is the provider. It may have been held up, or somebody has recorded it and sends it now: so it is worth a
-    question to the provider, and is no proof. `id`: what `Scheme.verify` returns in time, as far as that is signed.
+    question to the provider, and is no proof. `id`: what `Claim.verify` returns in time, as far as that is signed.
     `away`: seconds from the time stamp to our clock; negative: it lies in the future.
     """
 
@@ -47,6 +47,21 @@ class Signed:
     url: str | None = None
 
 
+class Claim(Protocol):
+    """A delivery as its scheme has read it, once for all accounts. Nothing in it is proved yet."""
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> str | None:
+        """The id that the headers give the event, if this scheme has one there; one of the secrets of an account has
+        signed all of the delivery.
+
+        `now`: POSIX seconds of the receipt; `url`: as in `Signed`. Compares in constant time. Costs one look at the
+        signed bytes for each secret, however many signatures and items there are, as long as none fits. Raises
+        Unverified, and nothing else whatever the bytes are; `OutOfTime`, a kind of it, only where the signature is
+        right.
+        """
+        ...
+
+
 class Scheme(Protocol):
     """How a provider signs its events. Without state; the secrets belong to the accounts."""
 
@@ -54,14 +69,16 @@ class Scheme(Protocol):
         """The key in a configured secret. Raises ValueError, which never contains it."""
         ...
 
-    def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> str | None:
-        """The id that the headers give the event, if this scheme has one there; one of the secrets has signed all of
-        the delivery.
-
-        `now`: POSIX seconds of the receipt. Looks at the bytes alone, in constant time. Raises Unverified, and nothing
-        else whatever the bytes are; `OutOfTime`, a kind of it, only where the signature is right.
+    def read(self, delivery: Signed) -> Claim:
+        """What a delivery says of itself. Whatever does not depend on a secret is done here, because the secrets of
+        many accounts may be tried. Raises Unverified, and nothing else whatever the bytes are.
         """
         ...
+
+
+def verify(scheme: Scheme, delivery: Signed, secrets: Sequence[bytes], now: float) -> str | None:
+    """The same for the secrets of one account: what `Claim.verify` returns. Raises Unverified, and OutOfTime."""
+    return scheme.read(delivery).verify(secrets, now, delivery.url)
 
 
 @dataclass(frozen=True, slots=True)

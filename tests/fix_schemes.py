@@ -22,7 +22,7 @@ from idem.outbox.schemes.hmac_sha256 import HmacSha256, parse_template
 from idem.outbox.schemes.square import SquareSignatures
 from idem.outbox.schemes.standard import StandardWebhooks
 from idem.outbox.schemes.stripe import StripeSignatures
-from idem.outbox.webhook import Scheme, Signed, Unverified
+from idem.outbox.webhook import Scheme, Signed, Unverified, verify
 
 NOW = float(int(time.time()))
 URL = "https://hooks.shop.example/webhooks/keyed"
@@ -125,7 +125,7 @@ def check(
     keys = [scheme.parse_secret(each) for each in secrets]
     given = raw(headers) if isinstance(headers, Mapping) else headers
     try:
-        return scheme.verify(Signed(given, body, url), keys, now)
+        return verify(scheme, Signed(given, body, url), keys, now)
     except Unverified as error:
         return f"! {error.reason}"
 

@@ -13,6 +13,7 @@ from idem.outbox.configuration.provider_settings import ProviderSettings
 from idem.outbox.configuration.scheme_checks import check_scheme
 from idem.outbox.configuration.webhook_settings import WebhookSettings
 from idem.outbox.providers import rules
+from idem.outbox.schemes.tries import MOST_TRIES, PUBLIC_KEY, tries
 
 Secrets = Mapping[str, Mapping[str, tuple[bytes, ...]]]
 """The keys by provider and account."""
@@ -49,6 +50,14 @@ def resolve(complaints: Complaints, vault: Vault, providers: Mapping[str, Provid
                 )
             elif key not in accounts.get(account, ()):
                 accounts[account] = (*accounts.get(account, ()), key)
+        if (all_of_them := tries(accounts)) > MOST_TRIES:
+            complaints.add(
+                "warning",
+                ("providers", name, "webhook"),
+                f"the address /webhooks/{name} takes no event: it would try {all_of_them} secrets (a public key counts "
+                f"as {PUBLIC_KEY}), and an address tries {MOST_TRIES} at most",
+                f"Have the provider send the events of each account to /webhooks/{name}/<account>",
+            )
     return found
 
 

@@ -14,6 +14,7 @@ from idem.outbox.configuration.scheme_settings import SchemeSettings, checked_ur
 from idem.outbox.contract import EventRule
 from idem.outbox.pointer import Tokens
 from idem.outbox.providers.events import EventReader
+from idem.outbox.schemes.tries import MOST_SECRETS
 from idem.outbox.section import Duration, Secret, Section
 from idem.outbox.webhook import Reply, Webhook
 
@@ -31,8 +32,9 @@ class AccountWebhookSettings(Section):
 
     secrets: list[Secret] = Field(
         default_factory=list,
-        description="Where the account's signing secrets are; default none, and then its events are refused. Several "
-        "are active side by side, so that one can be changed without a gap.",
+        max_length=MOST_SECRETS,
+        description="Where the account's signing secrets are, 10 at most; default none, and then its events are "
+        "refused. Several are active side by side, so that one can be changed without a gap.",
     )
     url: Url | None = Field(
         default=None,
@@ -66,6 +68,7 @@ class WebhookSettings(SchemeSettings):
 
     secrets: list[Secret] = Field(
         default_factory=list,
+        max_length=MOST_SECRETS,
         description="The same as accounts.<name>.webhook.secrets, for a provider with one account; default none.",
     )
     events: Pointer | None = Field(

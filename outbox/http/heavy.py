@@ -21,10 +21,10 @@ Made = TypeVar("Made")
 
 
 class Heavy:
-    """One thread for the heavy bodies of a process. A tenant that sends many waits behind itself alone."""
+    """One thread, of this name, for heavy bodies of a process. A tenant that sends many waits behind itself alone."""
 
-    def __init__(self) -> None:
-        self._aside = Aside("idem body")
+    def __init__(self, thread: str = "idem body") -> None:
+        self._aside = Aside(thread)
         self._turns = KeyedLock()
 
     async def run(self, tenant: str, size: int, work: Callable[[], Made]) -> Made:
@@ -40,4 +40,7 @@ class Heavy:
 
 
 HEAVY: Final = Heavy()
-"""Of this process: two APIs in it share the one interpreter too."""
+"""The bodies of this process's clients, who are known: two APIs in it share the one interpreter too."""
+
+UNVERIFIED: Final = Heavy("idem event")
+"""Deliveries of providers' events, which anybody can send: a thread of their own, so that no client waits for it."""

@@ -37,5 +37,6 @@ class EndpointSettings(Section):
         default=33_554_432,
         ge=2_097_152,
         description="Bytes of bodies that one process holds at once before it has checked their signatures; default "
-        "32 MiB, at least 2 MiB. Beyond it, the body that has been on its way the longest gets 503.",
+        "32 MiB, at least 2 MiB. Beyond it, the body that has been on its way the longest gets 503. An event that "
+        "waits for its check counts as 64 KiB at least.",
     )

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from idem.outbox import pointer
@@ -48,22 +49,39 @@ class AdyenSignatures:
             raise ValueError("an HMAC key of Adyen is 64 hex digits, as the Customer Area shows it once")
         return bytes.fromhex(text)
 
-    def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> None:
-        """The ids are in the body; one item that is not signed refuses all. Raises Unverified."""
+    def read(self, delivery: Signed) -> _Claim:
+        """The body is parsed here, once. Raises Unverified: `malformed` or `missing`."""
         content = document.read_event(delivery.body)
         items = content.get(LIST) if isinstance(content, dict) else None
         if not isinstance(items, list) or not items:
             raise Unverified("malformed", f"the body has no {LIST}")
-        found = True
-        for each in items:
-            signed, signature = _signed(each.get(ITEM) if isinstance(each, dict) else None)
-            wanted = [base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)) for secret in secrets]
-            found &= fits(wanted, (signature,))
-        if not found:
-            raise nothing_fits()
+        return _Claim(_signed(items[0]), items[1:])
 
 
-def _signed(item: Any) -> tuple[bytes, bytes]:
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What the first item signs, with its signature; the others are looked at where that one fits."""
+
+    first: tuple[bytes, bytes] = field(repr=False)
+    others: list[Any] = field(repr=False)
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
+        """The ids are in the body; one item that is not signed refuses all. Raises Unverified."""
+        _check(self.first, secrets)
+        for each in self.others:
+            _check(_signed(each), secrets)
+
+
+def _check(item: tuple[bytes, bytes], secrets: Sequence[bytes]) -> None:
+    signed, signature = item
+    wanted = [base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)) for secret in secrets]
+    if not fits(wanted, (signature,)):
+        raise nothing_fits()
+
+
+def _signed(element: Any) -> tuple[bytes, bytes]:
+    """What an element of the list signs, and its signature. Raises Unverified."""
+    item = element.get(ITEM) if isinstance(element, dict) else None
     if not isinstance(item, dict):
         raise Unverified("malformed", f"an item has no {ITEM}")
     additional = item.get("additionalData")

@@ -15,6 +15,9 @@ TOLERANCE: Final = 300.0
 SECONDS: Final = re.compile(rb"[1-9][0-9]{0,10}")
 """Whole seconds and nothing else: no sign, no fraction, no exponent, and no milliseconds."""
 
+MOST_SIGNATURES: Final = 10
+"""In one header: a secret that is being changed makes two or three. What has more is refused before any is tried."""
+
 LEAST_SECRET: Final = 8
 """Characters of a secret that is used as it stands. Providers make longer ones; a shorter one can be guessed."""
 
@@ -28,6 +31,12 @@ def header(headers: Headers, name: bytes) -> bytes:
     if not found or not found[0]:
         raise Unverified("missing", f"{shown} is missing")
     return found[0]
+
+
+def check_few(signatures: int, name: str) -> None:
+    """That a header does not have so many that comparing them would cost. Raises Unverified."""
+    if signatures > MOST_SIGNATURES:
+        raise Unverified("malformed", f"{name} has more than {MOST_SIGNATURES} signatures")
 
 
 def seconds(stamp: bytes, name: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from idem.outbox.schemes.deliveries import fits, header, nothing_fits, plain
@@ -22,9 +23,18 @@ class GoCardlessSignatures:
             raise ValueError("it looks like an access token; the secret stands at the webhook endpoint")
         return plain(text)
 
-    def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> None:
-        """The ids are in the body. Raises Unverified: `missing`, `malformed` or `signature`."""
-        given = header(delivery.headers, NAME)
-        wanted = [hmac.digest(secret, delivery.body, hashlib.sha256).hex().encode() for secret in secrets]
-        if not fits(wanted, (given,)):
+    def read(self, delivery: Signed) -> _Claim:
+        """Raises Unverified: `missing` or `malformed`."""
+        return _Claim(delivery.body, header(delivery.headers, NAME))
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    body: bytes
+    signature: bytes
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
+        """The ids are in the body. Raises Unverified: `signature`."""
+        wanted = [hmac.digest(secret, self.body, hashlib.sha256).hex().encode() for secret in secrets]
+        if not fits(wanted, (self.signature,)):
             raise nothing_fits()

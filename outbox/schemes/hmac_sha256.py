@@ -81,37 +81,53 @@ class HmacSha256:
             raise ValueError(f"it begins with {self.prefix.decode()}, as a signature does: it is none of the secret")
         return plain(text)
 
-    def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> str:
-        """The id in its header, else one made of the body. Raises Unverified, and OutOfTime."""
+    def read(self, delivery: Signed) -> _Claim:
+        """Raises Unverified: `missing`, `malformed` or `timestamp`."""
         value = header(delivery.headers, self.header)
         if not value.startswith(self.prefix):
             raise Unverified("malformed", f"the signature does not begin with {self.prefix.decode()}")
         given = value[len(self.prefix) :]
         parts = {Place.BODY: delivery.body}
+        if self.encoding == "hex":
+            given = given.lower()
         sent: int | None = None
         if self.timestamp_header is not None:
             parts[Place.TIMESTAMP] = header(delivery.headers, self.timestamp_header)
             sent = seconds(parts[Place.TIMESTAMP], self.timestamp_header.decode())
         if self.id_header is not None:
             parts[Place.ID] = header(delivery.headers, self.id_header)
-        if delivery.url is not None:
-            parts[Place.URL] = delivery.url.encode()
-        if any(isinstance(part, Place) and part not in parts for part in self.signed):
+        return _Claim(self, given, parts, sent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    scheme: HmacSha256
+    signature: bytes
+    parts: dict[Place, bytes]
+    sent: int | None
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> str:
+        """The id in its header, else one made of the body. Raises Unverified: `not_configured` or `signature`, and
+        OutOfTime."""
+        scheme = self.scheme
+        parts = self.parts if url is None else {**self.parts, Place.URL: url.encode()}
+        if any(isinstance(part, Place) and part not in parts for part in scheme.signed):
             raise Unverified("not_configured", "the configuration lacks what this provider signs beside the body")
-        signed = b"".join(parts[part] if isinstance(part, Place) else part for part in self.signed)
+        signed = b"".join(parts[part] if isinstance(part, Place) else part for part in scheme.signed)
         digests = (hmac.digest(secret, signed, hashlib.sha256) for secret in secrets)
-        if self.encoding == "hex":
-            found = fits((digest.hex().encode() for digest in digests), (given.lower(),))
+        if scheme.encoding == "hex":
+            found = fits((digest.hex().encode() for digest in digests), (self.signature,))
         else:
-            found = fits((base64.b64encode(digest) for digest in digests), (given,))
+            found = fits((base64.b64encode(digest) for digest in digests), (self.signature,))
         if not found:
             raise nothing_fits()
-        if self.id_header is not None:
-            event_id = readable(parts[Place.ID], self.id_header.decode())
+        if scheme.id_header is not None:
+            event_id = readable(parts[Place.ID], scheme.id_header.decode())
         else:
-            event_id = "sha256:" + hashlib.sha256(delivery.body).hexdigest()
-        if sent is not None and self.timestamp_header is not None:
+            event_id = "sha256:" + hashlib.sha256(parts[Place.BODY]).hexdigest()
+        if self.sent is not None and scheme.timestamp_header is not None:
             # Under an id that is not signed, one recorded delivery makes any number of events.
-            signed_id = self.id_header is None or Place.ID in self.signed
-            check_age(sent, now, self.tolerance, self.timestamp_header.decode(), event_id if signed_id else None)
+            signed_id = scheme.id_header is None or Place.ID in scheme.signed
+            name = scheme.timestamp_header.decode()
+            check_age(self.sent, now, scheme.tolerance, name, event_id if signed_id else None)
         return event_id

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from idem.outbox.schemes.deliveries import fits, header, nothing_fits, plain
@@ -26,14 +27,24 @@ class SquareSignatures:
             raise ValueError("it looks like an access token; the signature key stands at the webhook subscription")
         return plain(text)
 
-    def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> None:
-        """The id is in the body. Raises Unverified: `missing`, `malformed`, `not_configured` or `signature`."""
+    def read(self, delivery: Signed) -> _Claim:
+        """Raises Unverified: `missing` or `malformed`."""
         given = header(delivery.headers, NAME)
-        if delivery.url is None:
-            raise Unverified("not_configured", "the notification URL, which Square signs, is not configured")
         if not delivery.body:
             raise Unverified("malformed", "the body is empty")
-        signed = delivery.url.encode() + delivery.body
+        return _Claim(delivery.body, given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    body: bytes
+    signature: bytes
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
+        """The id is in the body. Raises Unverified: `not_configured` or `signature`."""
+        if url is None:
+            raise Unverified("not_configured", "the notification URL, which Square signs, is not configured")
+        signed = url.encode() + self.body
         wanted = [base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)) for secret in secrets]
-        if not fits(wanted, (given,)):
+        if not fits(wanted, (self.signature,)):
             raise nothing_fits()

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from idem.outbox.schemes import ed25519
-from idem.outbox.schemes.deliveries import TOLERANCE, check_age, fits, header, nothing_fits, readable, seconds
+from idem.outbox.schemes.deliveries import (
+    TOLERANCE,
+    check_age,
+    check_few,
+    fits,
+    header,
+    nothing_fits,
+    readable,
+    seconds,
+)
 from idem.outbox.schemes.ed25519 import PublicKey
 from idem.outbox.webhook import Signed, Unverified
 
@@ -24,8 +33,9 @@ PUBLIC: Final = "whpk_"
 LEAST, MOST = 24, 64
 """Bytes of a secret's key, as the specification has it."""
 
-MOST_SIGNATURES: Final = 20
-"""In one header: a secret that is being changed makes two or three. Each may cost a verification of its own."""
+MOST_BY_KEY: Final = 3
+"""Signatures of ed25519 in one header: each is checked under each public key, and a key that is being changed makes
+two."""
 
 NAMES: Final = (b"webhook-id", b"webhook-timestamp", b"webhook-signature")
 
@@ -57,34 +67,49 @@ class StandardWebhooks:
             raise ValueError(f"its key has {len(key)} bytes; Standard Webhooks wants {LEAST} to {MOST}")
         return key
 
-    def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> str:
-        """`webhook-id`. Raises Unverified: `missing`, `malformed`, `timestamp` or `signature`; OutOfTime."""
+    def read(self, delivery: Signed) -> _Claim:
+        """Raises Unverified: `missing`, `malformed` or `timestamp`."""
         id, timestamp, signatures = (header(delivery.headers, name) for name in NAMES)
         sent = seconds(timestamp, "webhook-timestamp")
         by_secret, by_key = _signatures(signatures)
         signed = b".".join((id, timestamp, delivery.body))
+        return _Claim(id, sent, signed, by_secret, by_key, self.tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    id: bytes
+    sent: int
+    signed: bytes
+    by_secret: list[bytes]
+    by_key: list[bytes]
+    tolerance: float
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> str:
+        """`webhook-id`. Raises Unverified: `malformed` or `signature`; OutOfTime."""
         found = False
         for secret in secrets:
             if isinstance(secret, PublicKey):
-                for signature in by_key:
-                    found |= ed25519.verifies(secret, signature, signed)
-            else:
-                found |= fits((base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)),), by_secret)
+                for signature in self.by_key:
+                    found |= ed25519.verifies(secret, signature, self.signed)
+            elif self.by_secret:
+                found |= fits((base64.b64encode(hmac.digest(secret, self.signed, hashlib.sha256)),), self.by_secret)
         if not found:
             raise nothing_fits()
-        event_id = readable(id, "webhook-id")
-        check_age(sent, now, self.tolerance, "webhook-timestamp", event_id)
+        event_id = readable(self.id, "webhook-id")
+        check_age(self.sent, now, self.tolerance, "webhook-timestamp", event_id)
         return event_id
 
 
 def _signatures(value: bytes) -> tuple[list[bytes], list[bytes]]:
     """The signatures in a header: HMACs in base64, and those of ed25519. Other versions are not looked at."""
+    check_few(value.count(b" ") + 1, "webhook-signature")
     items = [item.split(b",") for item in value.split(b" ")]
     if any(len(item) != 2 for item in items):
         raise Unverified("malformed", "webhook-signature is no list of version,signature")
-    if len(items) > MOST_SIGNATURES:
-        raise Unverified("malformed", f"webhook-signature has more than {MOST_SIGNATURES} signatures")
     by_key = [_decoded(signature) for version, signature in items if version == b"v1a"]
+    if len(by_key) > MOST_BY_KEY:
+        raise Unverified("malformed", f"webhook-signature has more than {MOST_BY_KEY} signatures of version v1a")
     return [signature for version, signature in items if version == b"v1"], by_key
 
 

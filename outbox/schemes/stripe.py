@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from idem.outbox.schemes.deliveries import TOLERANCE, check_age, fits, header, nothing_fits, seconds
+from idem.outbox.schemes.deliveries import TOLERANCE, check_age, check_few, fits, header, nothing_fits, seconds
 from idem.outbox.webhook import Signed, Unverified
 
 SECRET: Final = re.compile(r"whsec_[!-~]{16,}")
@@ -36,9 +36,11 @@ class StripeSignatures:
             raise ValueError("a signing secret of Stripe is whsec_ and 16 or more characters, without spaces")
         return text.encode()
 
-    def verify(self, delivery: Signed, secrets: Sequence[bytes], now: float) -> None:
-        """The id is in the body. Raises Unverified: `missing`, `malformed`, `timestamp` or `signature`; OutOfTime."""
-        items = [item.partition(b"=") for item in header(delivery.headers, NAME).split(b",")]
+    def read(self, delivery: Signed) -> _Claim:
+        """Raises Unverified: `missing`, `malformed` or `timestamp`."""
+        value = header(delivery.headers, NAME)
+        check_few(value.count(b","), "Stripe-Signature")
+        items = [item.partition(b"=") for item in value.split(b",")]
         if any(name in (b"t", b"v1") and not equals for name, equals, _ in items):
             raise Unverified("malformed", "Stripe-Signature is no list of name=value")
         stamps = [value for name, _, value in items if name == b"t"]
@@ -48,7 +50,19 @@ class StripeSignatures:
         signed = b".".join((stamps[0], delivery.body))
         # v0 is a signature of test events, by another rule.
         given = [value for name, _, value in items if name == b"v1"]
-        wanted = [hmac.digest(secret, signed, hashlib.sha256).hex().encode() for secret in secrets]
-        if not fits(wanted, given):
+        return _Claim(signed, given, sent, self.tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    signed: bytes
+    signatures: list[bytes]
+    sent: int
+    tolerance: float
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
+        """The id is in the body. Raises Unverified: `signature`; OutOfTime."""
+        wanted = [hmac.digest(secret, self.signed, hashlib.sha256).hex().encode() for secret in secrets]
+        if not fits(wanted, self.signatures):
             raise nothing_fits()
-        check_age(sent, now, self.tolerance, "t of Stripe-Signature", None)
+        check_age(self.sent, now, self.tolerance, "t of Stripe-Signature", None)

@@ -12,6 +12,7 @@ from idem.outbox.errors import IdemError
 from idem.outbox.http import reading
 from idem.outbox.providers import nobody
 from idem.outbox.providers.document import VISIBLE
+from idem.outbox.schemes.tries import MOST_TRIES, tries
 from idem.outbox.webhook import Event, Headers, OutOfTime, Signed, Unverified
 
 PAYLOAD: Final = "payload"
@@ -80,6 +81,11 @@ def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[s
     tried = {name: keys for name, keys in secrets.items() if keys and account in (None, name)}
     if not tried:
         raise NotConfigured("no signing secret is configured for these events, so none can be taken")
+    if tries(tried) > MOST_TRIES:
+        raise NotConfigured(
+            f"this address has more signing secrets than idem tries for one event; send the events of each account to "
+            f"/webhooks/{provider}/ followed by the account's name"
+        )
     return tried
 
 
@@ -96,13 +102,17 @@ def verified(
     tried = endpoint(catalogue, provider, account)
     known = catalogue.providers[provider]
     assert known.webhook is not None
+    try:
+        claim = known.webhook.scheme.read(Signed(headers, body))
+    except Unverified as error:
+        raise NotVerified(error.reason, str(error)) from None
     signer: tuple[str, str | None] | None = None
     late: OutOfTime | None = None
     failed = Unverified("signature", "no signature fits an active secret")
     # Every secret is tried, whichever fits: how long it takes tells nobody whose it was.
     for name, keys in tried.items():
         try:
-            signer = name, known.webhook.scheme.verify(Signed(headers, body, known.webhook.urls.get(name)), keys, now)
+            signer = name, claim.verify(keys, now, known.webhook.urls.get(name))
         except OutOfTime as error:
             signer, late = (name, error.id), error
         except Unverified as error:

@@ -27,13 +27,13 @@ from idem.outbox.http import reading
 from idem.outbox.http.answers import JSON
 from idem.outbox.http.app import alive, route
 from idem.outbox.http.deciding import Store
-from idem.outbox.http.heavy import HEAVY
 from idem.outbox.http.memory import Held, Memory
 from idem.outbox.http.problems import ProblemError, encoded
 from idem.outbox.http.responses import response
 from idem.outbox.http.webhook_settings import EndpointSettings
 from idem.outbox.webhook import Reply
 from idem.reconciler.webhooks import ingest
+from idem.reconciler.webhooks.checking import checked
 from idem.reconciler.webhooks.delivery import (
     Delivery,
     NoSuchEndpoint,
@@ -41,7 +41,6 @@ from idem.reconciler.webhooks.delivery import (
     NotReadable,
     NotTaken,
     endpoint,
-    verified,
 )
 
 CONFIGURED_LATER: Final = 300.0
@@ -84,10 +83,9 @@ class _Desk:
             endpoint(self._catalogue, provider, account)
             with self._memory.held() as held:
                 body = await self._body(request, held)
-                headers = request.headers.raw
-                deliveries = await HEAVY.run(f"webhooks {provider}/{account}", len(body), lambda: verified(
-                    self._catalogue, provider, account, headers, body, received
-                ))  # fmt: skip
+                deliveries = await checked(
+                    self._catalogue, provider, account, request.headers.raw, body, received, hold=held.add
+                )
         except NotTaken as error:
             telemetry.webhook_refused(named, error.reason)
             raise _problem(error) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 from idem.outbox.answers import Renderer
@@ -16,9 +15,8 @@ from idem.outbox.http.memory import Held, Memory, full
 from idem.outbox.http.problems import ProblemError
 from idem.outbox.http.responses import response
 from idem.outbox.http.webhook_settings import EndpointSettings
-from idem.outbox.process import aside
 from idem.reconciler.webhooks import endpoint
-from idem.reconciler.webhooks.delivery import verified
+from idem.reconciler.webhooks.checking import checked
 from idem.reconciler.webhooks.ingest import ingest
 
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
@@ -40,8 +38,7 @@ async def take(
 
     Raises NotTaken for what is not genuine, and what an unreachable database raises.
     """
-    known = partial(verified, catalogue, provider, account, _raw(headers), body, time.time())
-    deliveries = await aside.read(body, known)
+    deliveries = await checked(catalogue, provider, account, _raw(headers), body, time.time())
     return ", ".join([await ingest(database, catalogue, renderer, delivery) for delivery in deliveries])
 
 

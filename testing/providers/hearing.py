@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from idem.outbox.outcomes import Pending, Refused, Succeeded, name
-from idem.outbox.webhook import Event, Signed, Unverified, Webhook
+from idem.outbox.webhook import Event, Signed, Unverified, Webhook, verify
 from idem.testing.providers.calls import Calls, Sent
 from idem.testing.providers.errors import NotSupported, applies, must, world_must
 from idem.testing.providers.world import Fault, World
@@ -24,7 +24,7 @@ class Hearing:
         calls, webhook, secrets, deliveries = _delivered(world)
         for delivery in deliveries:
             try:
-                webhook.scheme.verify(_addressed(delivery, webhook, world), secrets, time.time())
+                verify(webhook.scheme, _addressed(delivery, webhook, world), secrets, time.time())
             except Unverified as error:
                 must(False, "webhook", f"a delivery of the provider is not verified: {error.reason}, {error}")
             events = calls.provider.read_events(delivery.body)
@@ -112,7 +112,7 @@ def _addressed(delivery: Signed, webhook: Webhook, world: World) -> Signed:
 
 def _verifies(webhook: Webhook, delivery: Signed, secrets: tuple[bytes, ...]) -> bool:
     try:
-        webhook.scheme.verify(delivery, secrets, time.time())
+        verify(webhook.scheme, delivery, secrets, time.time())
     except Unverified:
         return False
     return True

@@ -27,7 +27,7 @@ from idem.outbox.schemes.hmac_sha256 import HmacSha256
 from idem.outbox.schemes.square import SquareSignatures
 from idem.outbox.schemes.standard import StandardWebhooks
 from idem.outbox.schemes.stripe import StripeSignatures
-from idem.outbox.webhook import Signed
+from idem.outbox.webhook import Signed, verify
 
 ROOT = Path(__file__).parents[2]
 
@@ -127,7 +127,7 @@ def test_a_signature_takes_steps_as_it_is_long(scheme: str) -> None:
 
     def cost(n: int) -> int:
         given = ((b"webhook-id", b"a" * n), (b"webhook-timestamp", b"1"), (name, make(n)))
-        return steps(lambda: verifier.verify(Signed(given, b"{}", "https://example.com/hook"), [b"k" * 32] * 2, 1.0))
+        return steps(lambda: verify(verifier, Signed(given, b"{}", "https://example.com/hook"), [b"k" * 32] * 2, 1.0))
 
     assert not grows_with_the_square(cost, 200)
 
@@ -142,7 +142,7 @@ def test_a_signed_batch_takes_steps_as_it_is_long() -> None:
         return json.dumps({"notificationItems": [item] * n}).encode()
 
     scheme, secret = AdyenSignatures(), [b"k" * 32]
-    assert not grows_with_the_square(lambda n: steps(lambda: scheme.verify(Signed((), batch(n)), secret, 1.0)), 50)
+    assert not grows_with_the_square(lambda n: steps(lambda: verify(scheme, Signed((), batch(n)), secret, 1.0)), 50)
 
 
 def test_a_batch_is_cut_into_parts_that_together_stay_small() -> None:

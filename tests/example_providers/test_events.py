@@ -15,7 +15,7 @@ from square.utils.webhooks_helper import verify_signature
 
 from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded
 from idem.outbox.provider import Provider
-from idem.outbox.webhook import Event, Signed, Unverified
+from idem.outbox.webhook import Event, Signed, Unverified, verify
 
 PSP, REFUND = "NC6HT9CRT65ZGN82", "KHQC5N7G84BLNK43"
 SQUARE = "GQTFp1ZlXdpoW4o6eGiZhbjosiDFf"
@@ -109,7 +109,7 @@ def verified(known: Provider, body: bytes, headers: dict[str, str]) -> None:
     webhook = known.webhook
     assert webhook is not None
     ((account, secrets),) = webhook.secrets.items()
-    webhook.scheme.verify(Signed(raw(headers), body, webhook.urls.get(account)), secrets, NOW)
+    verify(webhook.scheme, Signed(raw(headers), body, webhook.urls.get(account)), secrets, NOW)
 
 
 @pytest.mark.parametrize(("provider", "shape"), SAID)

@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from fix_schemes import NOW, OTHER_STANDARD, PRIVATE, PUBLIC, STANDARD, by_key, by_standard, check, standard_headers
 
 from idem.outbox.schemes import ed25519
+from idem.outbox.schemes.deliveries import MOST_SIGNATURES
 from idem.outbox.schemes.ed25519 import PublicKey
-from idem.outbox.schemes.standard import MOST_SIGNATURES, StandardWebhooks
+from idem.outbox.schemes.standard import MOST_BY_KEY, StandardWebhooks
 
 SCHEME = StandardWebhooks()
 BODY = b'{"type": "payment.succeeded"}'
@@ -87,8 +88,10 @@ def test_what_is_no_signature_at_all(made: str) -> None:
 
 def test_a_list_without_end_is_refused_before_anything_is_verified() -> None:
     good = by_key(BODY)["webhook-signature"]
-    assert says(standard_headers(" ".join([good] * MOST_SIGNATURES)), PUBLIC) == "evt_1"
-    assert says(standard_headers(" ".join([good] * (MOST_SIGNATURES + 1))), PUBLIC) == "! malformed"
+    others = ["v1,AAAA"] * (MOST_SIGNATURES - MOST_BY_KEY)
+    assert says(standard_headers(" ".join([*others, *[good] * MOST_BY_KEY])), PUBLIC) == "evt_1"
+    assert says(standard_headers(" ".join(["v1,AAAA", *others, *[good] * MOST_BY_KEY])), PUBLIC) == "! malformed"
+    assert says(standard_headers(" ".join([good] * (MOST_BY_KEY + 1))), PUBLIC) == "! malformed"
 
 
 @pytest.mark.parametrize(

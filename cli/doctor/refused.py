@@ -89,14 +89,15 @@ def _broken(each: Record) -> Finding:
 
 
 MISSES = 3
-"""Questions in a row that failed."""
+"""Questions that proved nothing: failed in a row, or answered and not believed."""
 # One row of each lane, and what its last evidence says about the question.
 UNASKED = """
 SELECT q.provider, q.account, q.rows, q.intent, e.note, e.http_status
   FROM (SELECT o.provider, o.account, count(*)::integer AS rows,
                (array_agg(o.intent_id ORDER BY o.misses DESC, o.intent_id))[1] AS intent
           FROM (SELECT u.provider, u.account, u.misses, u.intent_id FROM idem.outbox u
-                 WHERE u.misses >= %(misses)s AND u.misses > 0 AND u.status IN ('unknown', 'awaiting') LIMIT 10000) o
+                 WHERE u.misses >= %(misses)s AND u.misses > 0 AND u.status IN ('unknown', 'awaiting')
+                    OR u.looks - u.absents >= %(misses)s AND u.status = 'unknown' LIMIT 10000) o
          GROUP BY 1, 2) q
   LEFT JOIN LATERAL (
        SELECT v.details ->> 'note' AS note, v.http_status FROM idem.evidence v
@@ -110,8 +111,8 @@ async def unasked(examination: Examination) -> list[Finding]:
     findings = [
         warning(
             "unasked",
-            f"lane {each['provider']}/{each['account']}: for {several(each['rows'], 'row')} the provider gave no "
-            f"usable answer, {MISSES} times in a row or more"
+            f"lane {each['provider']}/{each['account']}: for {several(each['rows'], 'row')} no question "
+            f"got a usable answer, {MISSES} times or more"
             + (f"; last: {each['note']}" if each["note"] else "")
             + (f" (HTTP {each['http_status']})" if each["http_status"] else ""),
             f"`idem intents show {each['intent']}` has each answer. Is the provider down, may the credential not read, "

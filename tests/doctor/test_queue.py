@@ -209,12 +209,19 @@ async def test_questions_that_nobody_answers_are_a_warning(desk: Desk, doctor: D
         await spine.advance(400)
         await spine.reconcile()
     (found,) = await doctor("unasked")
-    assert (
-        found["level"] == "warning"
-        and "for 1 row the provider gave no usable answer, 3 times in a row" in found["what"]
-    )
+    assert found["level"] == "warning" and "for 1 row no question got a usable answer, 3 times or more" in found["what"]
     assert "last: the question failed (HTTP 401)" in found["what"]
     assert f"idem intents show {intent}" in found["do"]
+
+
+async def test_answers_that_are_not_believed_are_a_warning_too(desk: Desk, doctor: Doctor) -> None:
+    """They use up the schedule (credentials that were changed, a 500 kept under the key), so no miss is counted."""
+    intent = await desk.unknown("u")
+    await desk.spine.all("UPDATE idem.outbox SET looks = 3, absents = 1 RETURNING 1")
+    assert [each["level"] for each in await doctor("unasked")] == ["ok"]
+    await desk.spine.all("UPDATE idem.outbox SET looks = 4 RETURNING 1")
+    (found,) = await doctor("unasked")
+    assert found["level"] == "warning" and f"idem intents show {intent}" in found["do"]
 
 
 async def test_a_stored_proof_that_nobody_applies_is_an_error(desk: Desk, doctor: Doctor) -> None:

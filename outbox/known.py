@@ -70,6 +70,7 @@ SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, 
         WHERE q.intent_id = n.id ORDER BY q.generation DESC LIMIT 1) r
  WHERE n.sent_as >> 31 = %(sender)s AND n.operation = coalesce(%(operation)s, n.operation)
    AND n.settled_at < statement_timestamp() - make_interval(secs => %(horizon)s)
+   AND (%(within)s::float8 IS NULL OR r.created_at > statement_timestamp() - make_interval(secs => %(within)s::float8))
  ORDER BY n.id < %(intent)s DESC, n.id DESC LIMIT %(limit)s
 """
 
@@ -77,15 +78,16 @@ SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, 
 async def alike(
     connection: AsyncConnection[Any], provider: str, account: str, horizon: float, *,
     sender: int, intent: UUID, operation: str | None, later: bool, limit: int,
+    within: float | None = None,
 ) -> list[tuple[FrozenRequest, Question]]:  # fmt: skip
     """Succeeded intents of this account that the provider must show by now, sent as this `sender` (`sent_as.who`).
 
     Each with its frozen request and its question, those before `intent` first. `operation`: of this
-    one only; `later`: those after it too. `horizon` as in `newest`.
+    one only; `later`: those after it too; `within`: not older than so many seconds. `horizon` as in `newest`.
     """
     parameters = {
         "provider": provider, "account": account, "horizon": horizon, "sender": sender, "intent": intent,
-        "operation": operation, "later": later, "near": NEAR, "limit": limit,
+        "operation": operation, "later": later, "near": NEAR, "limit": limit, "within": within,
     }  # fmt: skip
     found = await (await records(connection).execute(ALIKE, parameters)).fetchall()
     return [
@@ -98,3 +100,30 @@ async def alike(
         )
         for r in found
     ]  # fmt: skip
+
+
+# The ids of rows are in the order of their making: `last` are the newest of the installation, whosever they are.
+LAST_REQUEST = """
+WITH last AS MATERIALIZED (
+    SELECT q.outbox_id, q.generation, q.intent_id, q.provider, q.account FROM idem.requests q
+     ORDER BY q.outbox_id DESC, q.generation DESC LIMIT %(near)s
+)
+SELECT r.provider_key::text AS provider_key, r.method, r.path, r.headers, r.body
+  FROM idem.requests r
+ WHERE (r.outbox_id, r.generation) = (
+       SELECT l.outbox_id, l.generation FROM last l
+        WHERE l.provider = %(provider)s AND l.account = %(account)s
+          AND (SELECT n.operation FROM idem.intents n WHERE n.id = l.intent_id) = %(operation)s
+        ORDER BY l.outbox_id DESC, l.generation DESC LIMIT 1)
+"""
+
+
+async def last_request(
+    connection: AsyncConnection[Any], provider: str, account: str, operation: str
+) -> tuple[FrozenRequest, str] | None:
+    """The newest request of an operation with its provider key; None: it is not among the newest of all."""
+    parameters = {"provider": provider, "account": account, "operation": operation, "near": NEAR}
+    found = await (await records(connection).execute(LAST_REQUEST, parameters)).fetchone()
+    if found is None:
+        return None
+    return FrozenRequest(found.method, found.path, found.headers, bytes(found.body)), found.provider_key

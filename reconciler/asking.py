@@ -195,7 +195,9 @@ class Asker:
             return None
         look, seen = await self._lane.cancel(taken.question, lease_ends=taken.lease_ends)
         # The credentials of another account cancel nothing there either, and say so (hazard 8).
-        doubt = await self._control.confirm(look, taken, asked_as=asked_as, lease_ends=taken.lease_ends)
+        doubt = await self._control.confirm(
+            look, taken, asked_as=asked_as, lease_ends=taken.lease_ends, looked=False
+        )  # fmt: skip
         if doubt is not None:
             look, seen = told(doubt, seen)
         undecided = isinstance(look, CouldNotAsk)

@@ -1,8 +1,9 @@
 """The control question: before "absent" is believed, the same credentials must find something that is known to exist.
 
 Swapped credentials, a test account or another region answer "not found" for everything, consistently (hazard 8). Where
-credentials or look-ups are not as they were when the row was sent, it must be a payment that was sent as the row was;
-a replay and a cancel ask for the same, where the credentials are others (docs/decisions/0040).
+there is an older payment that was sent as the row was, with the key in the same places, it must be that one, asked for
+as the row is; where credentials, look-ups or places have changed since then, nothing else will do. A replay and a
+cancel ask for the same account, where the credentials are others (docs/decisions/0040).
 """
 
 from __future__ import annotations
@@ -10,28 +11,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from idem.outbox import known
+from idem.outbox.contract import FrozenRequest, LookupRule
 from idem.outbox.database import Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Seen
 from idem.outbox.provider import Question
-from idem.outbox.sent_as import CREDENTIALS, Sender, who
+from idem.outbox.providers.places import places
+from idem.outbox.sent_as import CREDENTIALS, LOOKS, Sender, who
 from idem.reconciler.taken import Taken
 
 GOOD_FOR = 60.0
 """Seconds for which an answered control question speaks for what it was asked for in this process."""
 TRIES: Final = 3
 """Payments that are asked for, one after the other, until one is found."""
+FORMS: Final = 50
+"""Older payments whose requests are compared with the row's."""
+PLACES: Final = "the places of the request in which the operation names the key"
 
 WHAT_TO_DO: Final = (
     "put the old ones back until what was sent under them is settled, or settle it with `idem dlq resolve`; with "
     "account_check a provider confirms new credentials of the same account"
 )
 
-Of: TypeAlias = tuple[int | None, int | None, str, bool]
+Form: TypeAlias = frozenset[str]
+Of: TypeAlias = tuple[int | None, int | None, str, bool, Form | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +62,23 @@ class ControlQuestion:
         self._good_until: dict[Of, float] = {}
         self._one = asyncio.Lock()
 
-    async def confirm(self, look: Look, taken: Taken, *, asked_as: int | None, lease_ends: float) -> Doubt | None:
-        """None: it can be believed, or is no `Absent`. `asked_as`: the sender (`Sender.now`) before it was asked."""
+    async def confirm(
+        self, look: Look, taken: Taken, *, asked_as: int | None, lease_ends: float, looked: bool = True
+    ) -> Doubt | None:
+        """None: it can be believed, or is no `Absent`. `asked_as`: the sender (`Sender.now`) before it was asked.
+
+        Not `looked`: it is the answer to a cancel, whatever the rules of the look-ups.
+        """
         if not isinstance(look, Absent):
             return None
         if self._sender.now() != asked_as:
             return Doubt("not believed: the credentials became others while it was asked")
-        changed = self._sender.changed(taken.sent_as)
+        changed = tuple(each for each in self._sender.changed(taken.sent_as) if looked or each == CREDENTIALS)
+        form = self._form(taken.places) if looked else None
         async with self._one:
-            if self._is_good(of := (asked_as, taken.sent_as if changed else None, taken.operation, True)):
+            if self._is_good(of := (asked_as, taken.sent_as if changed else None, taken.operation, looked, form)):
                 return None
-            doubt = await (self._alike(taken, changed, lease_ends) if changed else self._any(lease_ends))
+            doubt = await self._doubt(taken, changed, form, lease_ends)
             if doubt is None:
                 self._believe(of)
             return doubt
@@ -75,9 +88,9 @@ class ControlQuestion:
         if CREDENTIALS not in self._sender.changed(taken.sent_as):
             return None
         async with self._one:
-            if self._is_good(of := (self._sender.now(), taken.sent_as, taken.operation, False)):
+            if self._is_good(of := (self._sender.now(), taken.sent_as, taken.operation, False, None)):
                 return None
-            doubt = await self._alike(taken, (CREDENTIALS,), lease_ends)
+            doubt = await self._same_account(taken, lease_ends)
             if doubt is None:
                 self._believe(of)
             return doubt
@@ -85,42 +98,81 @@ class ControlQuestion:
     def judged(self, taken: Taken) -> Taken:
         """The row as it may be acted upon: what others have sent, and no question could confirm, is left alone."""
         changed = self._sender.changed(taken.sent_as)
-        rule = self._lane.provider.contract.lookup
-        if CREDENTIALS not in changed or rule.possible or rule.by_id:
+        if CREDENTIALS not in changed or self._rule.possible or self._rule.by_id:
             return taken
         return replace(taken, replay=False, begun=False, withheld=self._said(changed))
+
+    async def _doubt(self, taken: Taken, changed: Sequence[str], form: Form | None, lease_ends: float) -> Doubt | None:
+        if CREDENTIALS in changed and (doubt := await self._same_account(taken, lease_ends)) is not None:
+            return doubt
+        if taken.sent_as is not None and (form is not None or LOOKS in changed):
+            same, others = await self._older(taken, who(taken.sent_as), form)
+            if same:
+                why = self._said(changed) if changed else "not believed: nothing was changed"
+                return await self._found(
+                    same, f"{why}; an older payment that was sent like it is not found", lease_ends
+                )
+            if LOOKS in changed:
+                return Doubt(f"{self._said(changed)}; no older payment that was sent like it can show it", True)
+            if form is not None and (others or await self._is_sent_otherwise(taken, form)):
+                return Doubt(f"{self._said([PLACES])}; no older payment that was sent like it can show it", True)
+        return None if changed else await self._any(lease_ends)
 
     async def _any(self, lease_ends: float) -> Doubt | None:
         """Nothing has changed: the newest of what is known to exist, however it is asked for."""
         async with self._database.connection() as connection:
-            horizon = self._lane.provider.contract.lookup.horizon
-            question = await known.newest(connection, self._name.provider, self._name.account, horizon)
+            question = await known.newest(connection, self._name.provider, self._name.account, self._rule.horizon)
         if question is None or not self._lane.provider.questions(question):
             # Without look-ups what was absent is the answer to a cancel.
             return None
-        return await self._found([question], "not believed: the same credentials do not find a settled payment either",
-                                 lease_ends)  # fmt: skip
+        why = "not believed: the same credentials do not find a settled payment either"
+        return await self._found([question], why, lease_ends)
 
-    async def _alike(self, taken: Taken, changed: Sequence[str], lease_ends: float) -> Doubt | None:
-        """Something has changed: a payment that was sent as the row was must be found.
-
-        With other credentials and the old rules any of them shows whose account it is. Rules may fit some calls only:
-        there it is an older one of the operation, asked for as the row is.
-        """
+    async def _same_account(self, taken: Taken, lease_ends: float) -> Doubt | None:
+        """The credentials have changed: any payment that was sent under those of the row shows whose account it is."""
         assert taken.sent_as is not None
-        rules = tuple(changed) != (CREDENTIALS,)
-        async with self._database.connection() as connection:
-            found = await known.alike(
-                connection, self._name.provider, self._name.account, self._lane.provider.contract.lookup.horizon,
-                sender=who(taken.sent_as), intent=taken.intent_id, operation=taken.operation if rules else None,
-                later=not rules, limit=TRIES,
-            )  # fmt: skip
-        asked = [replace(each, reference=None) if rules and taken.reference is None else each for _, each in found]
-        questions = [question for question in asked if self._lane.provider.questions(question)]
-        why = self._said(changed)
+        found = await self._alike(taken, who(taken.sent_as), operation=None, later=True, limit=TRIES)
+        questions = [question for _, question in found if self._lane.provider.questions(question)]
+        why = self._said([CREDENTIALS])
         if not questions:
-            return Doubt(f"{why}; no settled payment that was sent like it can show the same account", True)
-        return await self._found(questions, f"{why}; a settled payment that was sent like it is not found", lease_ends)
+            return Doubt(f"{why}; no settled payment that was sent under the old ones can show the same account", True)
+        return await self._found(questions, f"{why}; a settled payment of the old ones is not found", lease_ends)
+
+    async def _older(self, taken: Taken, sender: int, form: Form | None) -> tuple[list[Question], bool]:
+        """Questions about older payments of the operation that have the key where the row has it, as the row is asked
+        about; and whether there are others. Where no `form` is known, any of them counts."""
+        forgotten = self._lane.provider.contract.key.retention
+        within = forgotten if forgotten > 0 and not (self._rule.by_reference or self._rule.by_events) else None
+        found = await self._alike(
+            taken, sender, operation=taken.operation, later=False, limit=FORMS, within=within
+        )  # fmt: skip
+        alike = [q for sent, q in found if form is None or self._form(places(sent, q.provider_key)) == form]
+        asked = [q if taken.reference is not None else replace(q, reference=None) for q in alike]
+        return [q for q in asked if self._lane.provider.questions(q)][:TRIES], len(alike) < len(found)
+
+    async def _alike(self, taken: Taken, sender: int, **which: Any) -> list[tuple[FrozenRequest, Question]]:
+        async with self._database.connection() as connection:
+            return await known.alike(
+                connection, self._name.provider, self._name.account, self._rule.horizon, sender=sender,
+                intent=taken.intent_id, **which,
+            )  # fmt: skip
+
+    async def _is_sent_otherwise(self, taken: Taken, form: Form) -> bool:
+        """Whether the operation has its key in other places by now."""
+        async with self._database.connection() as connection:
+            last = await known.last_request(connection, self._name.provider, self._name.account, taken.operation)
+        return last is not None and self._form(places(*last)) != form
+
+    def _form(self, found: Form | None) -> Form | None:
+        """What of the places decides whether the row is found. By key alone: none, because it carries the key or is not
+        asked about."""
+        if found is None or self._rule.by_reference or self._rule.by_events:
+            return found
+        return frozenset()
+
+    @property
+    def _rule(self) -> LookupRule:
+        return self._lane.provider.contract.lookup
 
     async def _found(self, questions: Sequence[Question], why: str, lease_ends: float) -> Doubt | None:
         doubt = None

@@ -10,6 +10,7 @@ from uuid import UUID
 from idem.outbox.contract import Contract, FrozenRequest
 from idem.outbox.provider import Question
 from idem.outbox.providers import carrying
+from idem.outbox.providers.places import places
 from idem.outbox.states import OutboxStatus
 
 
@@ -25,8 +26,9 @@ class Taken:
     `carried`: the request carries the key as the contract of now says; `named`: it names it in its path or body.
     `quiet_left`: seconds for which something sent may still act, None where that is not known. `later_keys`: provider
     keys under which commits that the database has forgotten may have sent it. `sent_as`: as whom it was sent;
-    `withheld`: why it is neither replayed nor cancelled, where nothing could show that the same account answers. The
-    rest is as in `Row` (`idem.outbox.change`) and in `Question`.
+    `withheld`: why it is neither replayed nor cancelled, where nothing could show that the same account answers.
+    `places`: where the request has the key; None where what was sent is not known here. The rest is as in `Row`
+    (`idem.outbox.change`) and in `Question`.
     """
 
     id: UUID
@@ -62,6 +64,7 @@ class Taken:
     named: bool = True
     sent_as: int | None = None
     withheld: str | None = None
+    places: frozenset[str] | None = None
 
     @property
     def looks_then(self) -> int:
@@ -83,11 +86,13 @@ def read(r: Any, contract: Contract, *, token: UUID, now: float, lease: float, r
     """A record of `due.TAKE`, under the contract of now."""
     request = None if r.method is None else FrozenRequest(r.method, r.path, r.headers, bytes(r.body))
     carried = named = True
+    where: frozenset[str] | None = None
     if r.imported_as is not None:
         carried, named = r.imported_as == "key", False
     elif request is not None and not r.inline:
         carried = carrying.carried(request, contract.key, r.provider_key)
         named = carrying.named(request, contract.key, r.provider_key)
+        where = places(request, r.provider_key)
     # What was never rendered here is asked about as well; `verdict` believes no absence of it.
     replay = r.replay and carried
     return Taken(
@@ -109,6 +114,7 @@ def read(r: Any, contract: Contract, *, token: UUID, now: float, lease: float, r
         may_look=r.may_look,
         begun=replay and replay_first and r.as_before,
         sent_as=r.sent_as,
+        places=where,
         inline=r.inline,
         traceparent=r.traceparent,
         looks=r.looks,

@@ -34,6 +34,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "provider": ("here", "gone"),
     "account": ("here", "gone"),
     "origin": (0, 1),
+    "credentials": ("its own", "of another account"),
     # The provider's contract: less than what the bank keeps is always allowed, more never.
     "carrier": ("header", "none"),
     "replay": ("stored", "success_only"),
@@ -109,7 +110,9 @@ class Plan:
     def _keyed(self, urls: tuple[str, str]) -> HttpProvider:
         names = ["second"] if self["account"] == "gone" else ["keyed", "second"]
         url = urls[self["origin"]]
-        accounts = {each: Account(each, url, {"authorization": f"Bearer {each}-token"}) for each in names}
+        whose = {"keyed": "another"} if self["credentials"] == "of another account" else {}
+        tokens = {each: f"{whose.get(each, each)}-token" for each in names}
+        accounts = {each: Account(each, url, {"authorization": f"Bearer {token}"}) for each, token in tokens.items()}
         carried = self["carrier"] == "header"
         by_key = self["by_key"] and carried
         key = KeyRule("header", "idempotency-key", self["replay"], retention=self["retention"], margin=self["margin"])

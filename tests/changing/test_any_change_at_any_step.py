@@ -32,6 +32,7 @@ def bank(log: Path) -> Bank:
     accounts = (
         BankAccount("keyed", "keyed-token", retention=MEMORY),
         BankAccount("second", "second-token", retention=MEMORY),
+        BankAccount("another", "another-token", retention=MEMORY),
         BankAccount("keyless", "keyless-token", replay="none"),
     )
     return Bank(BankSettings(log=log, durable=False, require_auth=True, accounts=accounts))

@@ -215,6 +215,7 @@ PARSES = {
     "outbox/accept.py": "what the database gives back",
     "outbox/fingerprints.py": "how a stored fingerprint was composed, from the configuration of then",
     "outbox/providers/carrying.py": "the body of our own frozen request",
+    "outbox/providers/places.py": "the body of our own frozen request",
     "outbox/redaction.py": "the beginning of a provider's answer, cut before",
     "outbox/sending.py": "what a function of the operator's said",
     "outbox/process/metric_files.py": "what processes of this group wrote",

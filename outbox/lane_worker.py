@@ -23,7 +23,7 @@ from idem.outbox.providers import tracing
 from idem.outbox.recovery import window
 from idem.outbox.reports import Report
 from idem.outbox.sending import StillSending
-from idem.outbox.sent_as import CREDENTIALS, Sender
+from idem.outbox.sent_as import SENT_BY_OTHERS, Sender
 from idem.outbox.settings import WorkerSettings
 from idem.outbox.settler import Settler
 from idem.outbox.terms import Terms
@@ -282,7 +282,7 @@ class LaneWorker:
 
         if claimed.kept and not self._sender.is_now(claimed.sent_as):
             # An earlier send may count, of which this account's provider need not know.
-            seen = Seen(note=f"not sent again: {CREDENTIALS} have changed")
+            seen = Seen(note=SENT_BY_OTHERS)
             self._desk.settler.put(Report(row, NotExecuted("given_back", OTHERS_WAIT), seen, flight.terms))
             return
         try:

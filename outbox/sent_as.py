@@ -19,6 +19,8 @@ from idem.outbox.providers import sender
 
 CREDENTIALS: Final = "the credentials or the headers of the account"
 LOOKS: Final = "the rules of its look-ups"
+SENT_BY_OTHERS: Final = f"not sent again: {CREDENTIALS} have changed"
+"""The note of a call that a worker gives back, because an earlier send of it may count."""
 
 
 def who(sent_as: int) -> int:

@@ -7,6 +7,7 @@ from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
 from idem.outbox.ages import SILENT
 from idem.outbox.breaker import CONFIG_LIMIT
+from idem.outbox.sent_as import SENT_BY_OTHERS
 
 SAMPLE = 500
 """Queued rows with an attempt behind them whose last report is read."""
@@ -17,6 +18,7 @@ MOST = 200_000
 REFUSED = """
 SELECT q.provider, q.account, e.outcome, count(*)::integer AS rows, max(e.http_status) AS http_status,
        max(e.details ->> 'note') AS note,
+       (count(*) FILTER (WHERE e.details ->> 'note' = %(others)s))::integer AS others,
        min(extract(epoch FROM statement_timestamp() - e.at))::float8 AS newest
   FROM (SELECT o.intent_id, o.provider, o.account
           FROM (SELECT p.* FROM idem.outbox p WHERE p.status = 'pending'
@@ -34,12 +36,13 @@ REACH = (
 )
 TRANSPORT = "not_executed:transport"
 CONFIG = "not_executed:config"
+GIVEN_BACK = "not_executed:given_back"
 
 
 async def refused(examination: Examination) -> list[Finding]:
     """What the last calls of rows that are queued again came to."""
     findings = []
-    for each in await examination.all(REFUSED, {"sample": SAMPLE, "most": MOST}):
+    for each in await examination.all(REFUSED, {"sample": SAMPLE, "most": MOST, "others": SENT_BY_OTHERS}):
         lane, rows = f"{each['provider']}/{each['account']}", each["rows"]
         more = each["rows"] >= SAMPLE
         if each["outcome"] == CONFIG:
@@ -53,6 +56,17 @@ async def refused(examination: Examination) -> list[Finding]:
                     + ("; workers stop calling after five" if stopped else ""),
                     "Correct credentials, origin or path of this account in idem.toml or its secret, then restart the "
                     "workers: they read it at start. The rows wait and lose nothing until they are too old",
+                )
+            )
+        elif each["outcome"] == GIVEN_BACK and each["others"]:
+            findings.append(
+                warning(
+                    "refused",
+                    f"lane {lane}: {several(each['others'], 'queued call is', 'queued calls are', more=more)} not "
+                    "sent, because the credentials or the headers of the account have changed since an earlier send, "
+                    "which may count",
+                    "Put the old credentials back until these calls have ended, or configure account_check, with which "
+                    "the provider confirms that the new ones are of the same account. They wait until they are too old",
                 )
             )
         elif each["outcome"] == TRANSPORT and rows > 1:

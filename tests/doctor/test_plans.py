@@ -29,7 +29,7 @@ PARAMETERS: dict[str, Any] = {
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
     "columns": [""], "functions": ["lane_room"],
     "transactions": 1, "timeout": "5s", "lock": "2s", "recent": accounts.RECENT,
-    "patience": locks.PATIENCE,
+    "patience": locks.PATIENCE, "others": refused.SENT_BY_OTHERS,
 }  # fmt: skip
 
 

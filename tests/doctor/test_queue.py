@@ -179,6 +179,24 @@ async def test_a_real_refusal_of_our_credentials_is_found_and_over_when_it_is_me
     assert [each["level"] for each in await doctor("refused")] == ["ok"]
 
 
+async def test_a_redriven_call_that_waits_for_its_old_credentials_is_a_warning(desk: Desk, doctor: Doctor) -> None:
+    """Its dead letter is closed and its row is queued: nothing else says that no worker sends it."""
+    accounts = desk.spine.catalogue.providers["keyed"].accounts
+    intent = desk.spine.accepted("k")
+    desk.spine.bank.script(None, ["act_then_500"])
+    await desk.spine.work()
+    await desk.spine.advance(400)
+    letter = await desk.bury(intent, "reconcile_exhausted")
+    accounts["keyed"].credentials["authorization"] = "Bearer another"  # type: ignore[index]
+    redriven = await desk.cli("dlq", "redrive", letter, "--reason", "r", "--yes")
+    assert redriven.code == 0, redriven.err
+    await desk.spine.work()
+    assert await desk.state(intent) == ("in_progress", "pending")
+    (found,) = await doctor("refused")
+    assert found["level"] == "warning" and "1 queued call is not sent, because the credentials" in found["what"]
+    assert "account_check" in found["do"]
+
+
 async def test_a_provider_that_cannot_be_reached_is_a_warning(desk: Desk, doctor: Doctor) -> None:
     await desk.after("a", NotExecuted("transport"))
     await desk.after("b", NotExecuted("transport"))

@@ -64,12 +64,12 @@ Made: TypeAlias = Frozen | Exception
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """The thread that renders a row. `checked`: the operation's own code has begun."""
+    """The thread that renders a row. `checked`: when the operation's own code has begun."""
 
     provider_key: str
     ended: asyncio.Future[Made]
     began: float = field(default_factory=time.monotonic)
-    checked: bool = False
+    checked: float | None = None
 
 
 class Freezer:
@@ -115,10 +115,11 @@ class Freezer:
                 continue
             if written:
                 rendered()
-            if found == BATCH and written:
+            if _goes_on(found, written):
                 continue
             events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
-            await asyncio.wait(events, timeout=rendering.every, return_when=asyncio.FIRST_COMPLETED)
+            awaited: list[asyncio.Future[Any]] = [e.ended for e in self._late.values() if not e.ended.done()]
+            await asyncio.wait([*events, *awaited], timeout=rendering.every, return_when=asyncio.FIRST_COMPLETED)
             for waiting in events:
                 waiting.cancel()
 
@@ -128,7 +129,7 @@ class Freezer:
         while True:
             found, written = await self._batch()
             done += written
-            if found < BATCH or not written:
+            if not _goes_on(found, written):
                 return done
 
     async def _batch(self) -> tuple[int, int]:
@@ -154,15 +155,16 @@ class Freezer:
         other large ones, or the check of its params takes longer than its lock may be held."""
         late = self._late.get(one.row.id)
         if late is not None and late.provider_key == one.provider_key:
-            return await self._wait(one, late)
+            return self._taken(one, late)
         if len(one.written) <= LIGHT:
-            return await self._begin(one)
+            return await self._begin(one, self._time_limit)
         async with self._turn:
             if time.monotonic() > ends or any(not other.ended.done() for other in self._late.values()):
                 return None
-            return await self._begin(one)
+            # Those beside it in its transaction do not wait until a long check ends.
+            return await self._begin(one, self._time_limit / 12)
 
-    async def _begin(self, one: Unfrozen) -> Made | None:
+    async def _begin(self, one: Unfrozen, seconds: float) -> Made | None:
         name = one.row.operation
         if self._running[name] >= TURNS:
             return None
@@ -187,18 +189,20 @@ class Freezer:
                 loop.call_soon_threadsafe(end, result)
 
         threading.Thread(target=work, name="idem-rendering", daemon=True).start()
-        return await self._wait(one, attempt)
+        await asyncio.wait([attempt.ended], timeout=seconds)
+        return self._taken(one, attempt, seconds)
 
-    async def _wait(self, one: Unfrozen, attempt: Attempt) -> Made | None:
-        await asyncio.wait([attempt.ended], timeout=self._time_limit)
-        if not attempt.ended.done() and not attempt.checked and time.monotonic() - attempt.began < CHECK_LIMIT:
+    def _taken(self, one: Unfrozen, attempt: Attempt, waited: float = 0.0) -> Made | None:
+        since = attempt.began if attempt.checked is None else attempt.checked
+        limit = CHECK_LIMIT if attempt.checked is None else self._time_limit
+        if not attempt.ended.done() and max(waited, time.monotonic() - since) < limit:
             # The params are not to blame for a busy machine.
             self._late[one.row.id] = attempt
             return None
         self._late.pop(one.row.id, None)
         if attempt.ended.done():
             return attempt.ended.result()
-        what, limit = ("it", self._time_limit) if attempt.checked else ("the check of its params", CHECK_LIMIT)
+        what = "the check of its params" if attempt.checked is None else "it"
         return TimeoutError(f"{what} took longer than {limit:g} s")
 
     def _render(self, one: Unfrozen, attempt: Attempt) -> Frozen:
@@ -207,12 +211,17 @@ class Freezer:
         operation.validate(params)
         if operation.card_data == "refuse" and (found := card_data.find(params)):
             raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
-        attempt.checked = True
+        attempt.checked = time.monotonic()
         request = provider.freeze(operation.request(params), one.provider_key)
         if not (isinstance(request, FrozenRequest) and isinstance(request.body, bytes)):
             raise TypeError(f"the request was frozen as {type(request).__name__}")
         label = operation.label(params)
         return Frozen(request, None if label is None else storable.text(label))
+
+
+def _goes_on(found: int, written: int) -> bool:
+    """Whether there may be more to do at once: a whole batch, or rows of it that had to wait for others."""
+    return bool(written) and (found == BATCH or written < found)
 
 
 async def _write(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfrozen, Made]]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from producers.application import Application
 
 from idem.outbox import rendering
 from idem.outbox.contract import ProviderRequest
+from idem.outbox.process.pass_times import PassTimes
 from idem.outbox.rendering import Freezer
 
 MANY = {"amount": 1, "items": [10] * 2000}
@@ -101,6 +103,49 @@ async def test_a_check_that_outlasts_the_lock_goes_on_and_its_result_counts(
         free.set()
     assert await drained(freezer, spine, intents) == {"pending"}
     assert (checks.most, checks.begun) == (1, 3)
+
+
+async def test_a_result_that_comes_late_is_taken_at_once(
+    spine: Spine, application: Application, checks: Checks
+) -> None:
+    """Not at the next pass, which is an hour away here."""
+    free, stop = threading.Event(), asyncio.Event()
+    checks.last_until = free.is_set
+    freezer = Freezer(spine.database, spine.catalogue, time_limit=0.2)
+    intents = [application.accepted(f"k{n}", MANY) for n in range(3)]
+    running = asyncio.create_task(
+        freezer.run(stop, asyncio.Event(), PassTimes("worker").expect("rendering", 3600), lambda: None)
+    )
+    try:
+        await asyncio.sleep(1)
+        assert {await status(spine, intent) for intent in intents} == {"unfrozen"}
+        free.set()
+        async with asyncio.timeout(60):
+            while {await status(spine, intent) for intent in intents} != {"pending"}:
+                await asyncio.sleep(0.1)
+    finally:
+        free.set()
+        stop.set()
+        await running
+
+
+async def test_small_params_do_not_wait_while_a_large_one_is_checked(
+    spine: Spine, application: Application, checks: Checks
+) -> None:
+    """Many transactions of small ones pass while the check of one large row goes on."""
+    free = threading.Event()
+    known = {"pay.keyless": operation("pay.keyless", "keyless", request=usual)}
+    spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
+    checks.last_until = free.is_set
+    freezer = Freezer(spine.database, spine.catalogue)
+    large = application.accepted("large", MANY)
+    small = [application.accepted(f"k{n}", operation="pay.keyless") for n in range(2 * rendering.BATCH)]
+    try:
+        assert await freezer.once() == len(small)
+        assert await status(spine, large) == "unfrozen"
+    finally:
+        free.set()
+    assert await drained(freezer, spine, [large]) == {"pending"}
 
 
 async def test_a_check_without_end_is_a_dead_letter(

@@ -60,7 +60,7 @@ def engine(url: str) -> Engine:
     return create_engine("postgresql+psycopg://", creator=connect, poolclass=NullPool)
 
 
-def _opened(url: str) -> psycopg.Connection[Any]:
+def _opened(url: str) -> Session:
     # libpq reads the URL, several hosts too.
     return Session.connect(
         url, autocommit=True, client_encoding="UTF8", application_name="idem db", prepare_threshold=None
@@ -70,10 +70,11 @@ def _opened(url: str) -> psycopg.Connection[Any]:
 BACKEND = "SELECT pg_backend_pid()"
 
 
-def _refuse_pooler(connection: psycopg.Connection[Any], url: str) -> None:
+def _refuse_pooler(connection: Session, url: str) -> None:
     """Raises MigrationError, with nothing set, where consecutive statements of a session run on different servers."""
     before = connection.execute(BACKEND).fetchone()
-    if before == (connection.info.backend_pid,):
+    connection.backend = None if before is None else before[0]
+    if connection.backend == connection.info.backend_pid:
         return
     with _opened(url) as other, other.transaction():
         # A pooler in transaction mode gives it the server that we had, and us another one.

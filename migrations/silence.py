@@ -30,6 +30,8 @@ class Session(psycopg.Connection[Any]):
 
     silence: float = SILENCE
     look: float = LOOK
+    backend: int | None = None
+    """The process of the server that works for it. A pooler names another one when the session begins."""
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         """psycopg comes here for everything that it sends. Raises OperationalError where the line is given up."""
@@ -79,4 +81,5 @@ class _Watch:
     def _ask(self, said: list[bool]) -> None:
         info = self._session.info
         with contextlib.suppress(psycopg.Error), psycopg.connect(info.dsn, password=info.password) as other:
-            said.append(other.execute(WORKS, {"pid": info.backend_pid}).fetchone() == (True,))
+            pid = self._session.backend or info.backend_pid
+            said.append(other.execute(WORKS, {"pid": pid}).fetchone() == (True,))

@@ -66,9 +66,32 @@ async def test_idem_db_gives_up_a_silent_line(desk: Desk, soon: None, what: str,
     assert line.silent
 
 
-async def test_idem_db_waits_for_a_server_that_works(desk: Desk, soon: None) -> None:
-    """An index of a large table says nothing for as long as it takes."""
-    async with Proxy(target(desk.spine.url)) as proxy, asyncio.timeout(GUARD):
+KEY = b"K\x00\x00\x00\x0c"
+"""How PostgreSQL names its process when a session begins."""
+
+
+class SessionPooler(Proxy):
+    """Names another process than the server's when a session begins, as PgBouncer does."""
+
+    named = 0
+
+    async def _pump(
+        self, number: int, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while direction == "to_client" and (data := await reader.read(65536)):
+            at = data.find(KEY) + len(KEY)
+            if at >= len(KEY):
+                self.named += 1
+                writer.write(data[:at] + (1).to_bytes(4) + data[at + 4 :])
+                break
+            writer.write(data)
+        await super()._pump(number, direction, reader, writer)
+
+
+@pytest.mark.parametrize("kind", [Proxy, SessionPooler])
+async def test_idem_db_waits_for_a_server_that_works(desk: Desk, soon: None, kind: type[Proxy]) -> None:
+    """An index of a large table says nothing for as long as it takes; a pooler in session mode changes nothing."""
+    async with kind(target(desk.spine.url)) as proxy, asyncio.timeout(GUARD):
 
         def work() -> object:
             with sessions.engine(through(desk.spine.url, proxy)).connect() as connection:
@@ -76,6 +99,7 @@ async def test_idem_db_waits_for_a_server_that_works(desk: Desk, soon: None) -> 
 
         assert await asyncio.to_thread(work) == 1
         assert proxy.connections > 1, "nobody asked whether the server works"
+        assert not isinstance(proxy, SessionPooler) or proxy.named > 1
 
 
 async def test_doctor_ends_where_connections_are_taken_and_nothing_is_answered(

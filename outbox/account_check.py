@@ -111,7 +111,10 @@ class AccountCheck:
 
     async def once(self, *, store: bool = True) -> None:
         """Ask, unless it is known. `store`: False only compares. Raises what an unreachable database raises."""
-        if self.again is None and not self.stale:
+        if self.stale:
+            # Nothing leaves under the new credentials before the provider has said whose they are, or could not.
+            self._shut()
+        elif self.again is None:
             return
         async with self._database.connection() as connection:
             paused = await pausing.read(connection, self._name.provider, self._name.account)
@@ -132,17 +135,19 @@ class AccountCheck:
             stored = await (
                 see(connection, self._name, found, self._holder) if store else known(connection, self._name)
             )
+        if asked_as is None or asked_as != sender.credentials(self._lane.account):
+            # Renewed while it was asked: the answer is about the old one.
+            self.again = WATCH
+            return
         if stored is None or stored.name == found:
-            self.again = None
-            if asked_as is not None and asked_as == sender.credentials(self._lane.account):
-                self._confirmed = (found, asked_as)
+            self.again, self._confirmed = None, (found, asked_as)
             daemon_events.account_known(
                 self._name.provider, self._name.account, found, first=stored is not None and stored.first
             )
             self._serve()
             return
-        self._refused, self._lane.served = True, False
-        self.opened.clear()
+        self._refused = True
+        self._shut()
         daemon_events.another_account(
             self._name.provider, self._name.account, self._name.origin, expected=stored.name,
             expected_origin=stored.origin, found=found,
@@ -178,6 +183,10 @@ class AccountCheck:
         self._lane.served = True
         self.opened.set()
 
+    def _shut(self) -> None:
+        self._lane.served = False
+        self.opened.clear()
+
     async def _unchecked(self, why: str) -> None:
         """Nobody could tell. That is no reason to stand still, unless another account has answered before, or a look
         here would be believed: of an account that was known once, "not found" says nothing until it is known again."""
@@ -189,7 +198,6 @@ class AccountCheck:
             daemon_events.account_unchecked(self._name.provider, self._name.account, why, served=not waits)
             self._told = why
         if waits:
-            self._lane.served = False
-            self.opened.clear()
+            self._shut()
         elif not self._refused:
             self._serve()

@@ -267,7 +267,8 @@ class Lane:
                 return NotSent(Seen(error=type(error).__name__, note="given back: no slot was free"), given_back=True)
             try:
                 if self._closed or not (self.served or always):
-                    why = "the lane is closed" if self._closed else "the credentials are of another account"
+                    other = "the credentials are of another account, or the provider has not said yet whose they are"
+                    why = "the lane is closed" if self._closed else other
                     return NotSent(Seen(note=f"given back: {why}"), given_back=True)
                 if self.provider.contract.traceparent:
                     request = tracing.traced(request)

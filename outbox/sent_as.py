@@ -62,9 +62,10 @@ class Sender:
         return self.now() is None if sent_as is None else who(sent_as) in self.same()
 
     def changed(self, sent_as: int | None) -> tuple[str, ...]:
-        """What is not any more as it was when a row was sent; nothing for one of which that is not known."""
-        if sent_as is None or self._secret is None:
+        """What is not any more as it was when a row was sent. Nothing where that is not known: of a row without a
+        sender, and while the credentials cannot be read, so that no call and no question can leave."""
+        if sent_as is None or not (same := self.same()):
             return ()
-        sender_is_other = who(sent_as) not in self.same()
+        sender_is_other = who(sent_as) not in same
         looks_are_others = sent_as & (1 << sender.BITS) - 1 != self._looks
         return (CREDENTIALS,) * sender_is_other + (LOOKS,) * looks_are_others

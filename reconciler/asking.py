@@ -186,9 +186,9 @@ class Asker:
         if self._lane.provider.cancel(taken.question) is None or self._lane.breaker.room(clock.boottime()) == 0:
             # It would burn the key and not be sent.
             return None
+        asked_as = self._sender.now()
         if (doubt := await self._control.vouch(taken, lease_ends=taken.lease_ends)) is not None:
             return _withheld("cancel", doubt)
-        asked_as = self._sender.now()
         async with self._database.connection() as connection:
             attempt = await attempts.begin_cancel(connection, taken, rule)
         if attempt is None:

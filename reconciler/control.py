@@ -9,7 +9,7 @@ cancel ask for the same account, where the credentials are others (docs/decision
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -38,7 +38,10 @@ WHAT_TO_DO: Final = (
 )
 
 Form: TypeAlias = frozenset[str]
-Of: TypeAlias = tuple[int | None, int | None, str, bool, Form | None]
+Of: TypeAlias = tuple[object, ...]
+"""What a control question speaks for: who asked, as whom the row was sent if that differs, and how it is asked for."""
+
+OTHERS_NOW: Final = "not believed: the credentials became others, or could not be read, while it was asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +74,18 @@ class ControlQuestion:
         """
         if not isinstance(look, Absent):
             return None
-        if self._sender.now() != asked_as:
-            return Doubt("not believed: the credentials became others while it was asked")
         changed = tuple(each for each in self._sender.changed(taken.sent_as) if looked or each == CREDENTIALS)
         form = self._form(taken.places) if looked else None
-        async with self._one:
-            if self._is_good(of := (asked_as, taken.sent_as if changed else None, taken.operation, looked, form)):
-                return None
-            doubt = await self._doubt(taken, changed, form, lease_ends)
-            if doubt is None:
-                self._believe(of)
-            return doubt
+        sent_as, by_reference = taken.sent_as if changed else None, taken.reference is not None
+        of = (asked_as, sent_as, taken.operation, looked, form, by_reference)
+        return await self._once(of, asked_as, lambda: self._doubt(taken, changed, form, lease_ends))
 
     async def vouch(self, taken: Taken, *, lease_ends: float) -> Doubt | None:
         """None: the call may be sent again or cancelled, because the credentials reach whoever has got it first."""
+        now = self._sender.now()
         if CREDENTIALS not in self._sender.changed(taken.sent_as):
             return None
-        async with self._one:
-            if self._is_good(of := (self._sender.now(), taken.sent_as, taken.operation, False, None)):
-                return None
-            doubt = await self._same_account(taken, lease_ends)
-            if doubt is None:
-                self._believe(of)
-            return doubt
+        return await self._once((now, taken.sent_as), now, lambda: self._same_account(taken, lease_ends))
 
     def judged(self, taken: Taken) -> Taken:
         """The row as it may be acted upon: what others have sent, and no question could confirm, is left alone."""
@@ -101,6 +93,21 @@ class ControlQuestion:
         if CREDENTIALS not in changed or self._rule.possible or self._rule.by_id:
             return taken
         return replace(taken, replay=False, begun=False, withheld=self._said(changed))
+
+    async def _once(self, of: Of, asked_as: int | None, ask: Callable[[], Awaitable[Doubt | None]]) -> Doubt | None:
+        """What `ask` comes to, unless it was asked for the same a moment ago. An answer that other credentials than
+        `asked_as` may have got proves nothing."""
+        async with self._one:
+            if asked_as is None or self._sender.now() != asked_as:
+                return Doubt(OTHERS_NOW)
+            if self._is_good(of):
+                return None
+            doubt = await ask()
+            if doubt is None and self._sender.now() != asked_as:
+                return Doubt(OTHERS_NOW)
+            if doubt is None:
+                self._believe(of)
+            return doubt
 
     async def _doubt(self, taken: Taken, changed: Sequence[str], form: Form | None, lease_ends: float) -> Doubt | None:
         if CREDENTIALS in changed and (doubt := await self._same_account(taken, lease_ends)) is not None:

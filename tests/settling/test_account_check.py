@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+import psycopg
 import pytest
 from daemons.test_worker import until
 from doctor.conftest import Doctor, desk, doctor, environment, variables  # noqa: F401
@@ -27,7 +28,7 @@ from idem.outbox.database import Database
 from idem.outbox.errors import ConfigError
 from idem.outbox.lane_names import lane_names
 from idem.outbox.outcomes import CouldNotAsk, NotExecuted
-from idem.outbox.pausing import pause
+from idem.outbox.pausing import pause, resume
 from idem.outbox.provider import Question
 from idem.outbox.providers.account_question import AccountQuestion
 from idem.outbox.providers.http import HttpProvider
@@ -350,6 +351,73 @@ async def test_a_token_that_is_renewed_is_asked_about_anew(spine: Spine, house: 
         await worker.close()
     assert list(dict.fromkeys(house.asked)) == [OURS, THEIRS] and house.asked[-1] == OURS
     assert {who for who, _ in house.others} == {OURS}
+
+
+async def keyed_lane(worker: Worker) -> Any:
+    (lane,) = [each for each in worker.lanes if each.name.account == "keyed"]
+    await lane.account.once()
+    return lane
+
+
+@pytest.mark.parametrize("in_between", ["a pause", "a lost database"])
+async def test_a_renewed_token_serves_nothing_until_it_has_been_asked_about(
+    spine: Spine, house: House, tmp_path: Path, in_between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question was begun, and came to nothing: the lane that was served under the old token is not served now."""
+    token = tmp_path / "token"
+    token.write_text(OURS)
+    renewed(spine, house, token)
+    worker = Worker(spine.database, spine.catalogue, spine.settings)
+    everything: Any = ("calls", "looks")
+    try:
+        lane = await keyed_lane(worker)
+        token.write_text(THEIRS)
+        intent = spine.accepted()
+        if in_between == "a pause":
+            async with spine.database.connection() as connection:
+                await pause(connection, "keyed", "keyed", everything, by="ada", reason="theirs")
+            await lane.account.once()
+            async with spine.database.connection() as connection:
+                await resume(connection, "keyed", "keyed", everything, by="ada", reason="over")
+        else:
+            with monkeypatch.context() as patch, pytest.raises(psycopg.OperationalError):
+                patch.setattr(account_check, "SEE_ACCOUNT", "SELECT pg_terminate_backend(pg_backend_pid())")
+                await lane.account.once()
+        assert not await lane.account.holds() and await lane._claim(1) == []
+        await lane.account.once()
+        await worker.run_once()
+        assert (await spine.key(intent))["state"] == "in_progress" and house.others == []
+        token.write_text(OURS)
+        await lane.account.once()
+        await worker.run_once()
+        assert (await spine.key(intent))["state"] == "completed"
+    finally:
+        await worker.close()
+    assert {who for who, _ in house.others} == {OURS}
+
+
+async def test_a_token_that_is_renewed_while_it_is_asked_about_is_asked_about_again(
+    spine: Spine, house: House, tmp_path: Path
+) -> None:
+    """What the provider says then is about the old one."""
+    token = tmp_path / "token"
+    token.write_text(OURS)
+    renewed(spine, house, token)
+    plain = house.answer
+
+    def renewing(method: str, path: str, who: str) -> tuple[int, Any]:
+        token.write_text(THEIRS)
+        return plain(method, path, who)
+
+    house.answer = renewing  # type: ignore[method-assign]
+    worker = Worker(spine.database, spine.catalogue, spine.settings)
+    try:
+        lane = await keyed_lane(worker)
+        spine.accepted()
+        await worker.run_once()
+        assert (house.asked, house.others) == ([OURS, THEIRS], []) and not lane.lane.served
+    finally:
+        await worker.close()
 
 
 @pytest.mark.parametrize("confirmed", [True, False])

@@ -23,8 +23,8 @@ Exit codes of every command:
   4  begun and not completed, so that what was not seen proves nothing (a ledger check)"""
 
 AFTER_A_RESTORE: Final = (
-    "After a restore do not: the backup has not come back whole, so restore it again. A schema that is made anew has "
-    "another secret, and retries would pay twice"
+    "If this database was restored and has no idem schema at all, do not upgrade it: its backup did not come back "
+    "whole. Restore it again. A schema that is made anew has another secret, and retries would pay twice"
 )
 NO_SCHEMA: Final = (
     f"this database has no idem schema, or an older one than this program: run `idem db upgrade`. {AFTER_A_RESTORE}"

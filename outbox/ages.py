@@ -33,7 +33,7 @@ SELECT g.status, g.provider, g.account, g.rows,
                min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
                         WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
                -- What lost commits may have sent may be sent itself for as long (Recovery).
-               -- A first send that nobody knows the time of has no window, as a burned key has none.
+               -- A first send whose time is not known has no window, as a burned key has none.
                min(nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, s.stated), '-Infinity'))
                    FILTER (WHERE o.status NOT IN ('claimed', 'awaiting') AND NOT o.key_burned
                              AND least(o.replay_window, s.stated) > 0) AS replay_window_left

@@ -174,7 +174,7 @@ SENT_AHEAD = (
 
 
 def sent_ahead(rows: int) -> None:
-    """So many rows have a first send that lies ahead of the database's clock: nobody knows when it was."""
+    """So many rows have a first send that lies ahead of the database's clock: its true time is not known."""
     if rows:
         log.warning("sent_ahead", rows=rows, do=SENT_AHEAD)
 

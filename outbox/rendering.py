@@ -136,7 +136,7 @@ class Freezer:
         sources = [source for source in self._sources if self._running[source.operation] < TURNS]
         if not sources:
             return 0, 0
-        # Of a row that was cancelled meanwhile nobody takes what was made.
+        # The result for a row that was cancelled meanwhile is never taken.
         kept = time.monotonic() - KEPT
         self._late = {row: each for row, each in self._late.items() if not each.ended.done() or each.began > kept}
         async with self._database.connection() as connection:

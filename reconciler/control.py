@@ -81,7 +81,7 @@ class ControlQuestion:
         return await self._once(of, asked_as, lambda: self._doubt(taken, changed, form, lease_ends))
 
     async def vouch(self, taken: Taken, *, lease_ends: float) -> Doubt | None:
-        """None: the call may be sent again or cancelled, because the credentials reach whoever has got it first."""
+        """None: the call may be sent again or cancelled: the credentials reach the account that got it first."""
         now = self._sender.now()
         if CREDENTIALS not in self._sender.changed(taken.sent_as):
             return None

@@ -185,7 +185,7 @@ def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absents: int) -> 
 
 def _asked_late_enough(row: Row, contract: Contract) -> bool:
     if row.quiet_left is None or row.claim_age is None or row.claim_age < 0:
-        # A take from the future: the database's clock went back since, and nobody knows when was asked.
+        # A take from the future: the database's clock went back since, and it is not known when it asked.
         return False
     quiet = max(row.quiet_left, flight_left(row, contract))
     return quiet + contract.lookup.horizon + row.claim_age < 0

@@ -47,7 +47,7 @@ class SweepResult:
     `held` (at rest, because it crashes workers). `too_old`: queued rows that came to rest, and redrives that were not
     made in time. `doubted`: rows that lost commits may have sent: listed ones that
     were doubted now, and those that may not be sent any more. `sent_ahead`: rows whose first send lies ahead of the
-    database's clock, marked as sent nobody knows when. `unattended`:
+    database's clock, marked, because their true time is not known. `unattended`:
     rows that no daemon serves, told to an operator. `expired`: keys that lost
     their answer. `deleted`: tombstones. `left`: rows at rest whose key has expired. The others are rows of history.
     """

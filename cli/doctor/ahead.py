@@ -1,4 +1,4 @@
-"""Open rows whose times lie ahead of the database's clock: what waits too long, and what nobody knows the time of."""
+"""Open rows whose times lie ahead of the database's clock: what waits too long, and what has no known first send."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def times_ahead(examination: Examination) -> list[Finding]:
                 "clock",
                 f"{several(found['rows'], 'open row was', 'open rows were')} written at a time that lies ahead of the "
                 f"database's clock, by {age(found['ahead'])} at most{leases}. Leases and waits of that time end as "
-                "much later, and nobody takes these rows before",
+                "much later, and no daemon takes these rows before",
                 "If the clock is behind now, make it right. If it was ahead, `idem reconcile --now` asks about what is "
                 "unknown or awaited; leases and queued rows wait (docs/databases.md, The server's clock)",
             )
@@ -55,7 +55,7 @@ async def times_ahead(examination: Examination) -> list[Finding]:
         findings.append(
             warning(
                 "clock",
-                f"nobody knows when {several(found['unknown'], 'open row was', 'open rows were')} sent first: the time "
+                f"when {several(found['unknown'], 'open row was', 'open rows were')} sent first is not known: the time "
                 "lies ahead of the database's clock. They are not replayed, and a list since then proves no absence",
                 "Look-ups by key or reference settle them; for the others look at the provider's own console: "
                 "`idem unknowns list`, `idem dlq list`",

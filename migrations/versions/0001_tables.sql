@@ -185,7 +185,7 @@ CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('
 CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS NOT NULL;
 CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
     WHERE doubted_since IS NOT NULL AND status IN ('pending', 'waiting', 'unfrozen', 'held');
--- The newest moment that a provider's memory counts from, without those that are marked as known to nobody: one that lies
+-- The newest moment that a provider's memory counts from, without those that are marked as not known: one that lies
 -- ahead of the clock is at the end of it (outbox/recovery/ahead.py).
 CREATE INDEX outbox_sent_ahead ON idem.outbox ((greatest(
         nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),

@@ -27,7 +27,7 @@ CREATE TRIGGER burned_key_is_not_replayed BEFORE UPDATE ON idem.outbox FOR EACH 
     EXECUTE FUNCTION idem.refuse_older_daemon();
 
 -- Whether a moment of the past lies ahead of the database's clock: the clock was ahead when it was written, or is behind
--- now, and nobody knows when it was (docs/decisions/0041). A minute is less than any margin of a contract should be, and
+-- now, and its true time is not known (docs/decisions/0041). A minute is less than any margin of a contract should be, and
 -- more than two statements of one clock can be apart.
 CREATE FUNCTION idem.is_ahead(moment timestamptz) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
     RETURN moment > statement_timestamp() + interval '1 minute';
@@ -36,13 +36,13 @@ CREATE FUNCTION idem.is_ahead(moment timestamptz) RETURNS boolean LANGUAGE sql S
 CREATE FUNCTION idem.earlier(sent timestamptz, doubted timestamptz) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN idem.is_ahead(greatest(sent, doubted)) THEN greatest(sent, doubted) ELSE least(sent, doubted) END;
 
--- A moment as POSIX seconds; NULL: there is none, or nobody knows it.
+-- A moment as POSIX seconds; NULL: there is none, or it is not known.
 CREATE FUNCTION idem.known_moment(moment timestamptz) RETURNS float8 LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN NOT idem.is_ahead(moment) THEN extract(epoch FROM moment)::float8 END;
 
 -- Seconds since the earliest moment at which something that is not proven to be without effect may have been sent under
 -- a row's key: its own first send, or what lost commits may have sent (`doubted`). NULL: nothing was sent. Infinity: a
--- moment that nobody knows. The planner puts the body of both in the place of the call, so that no plan is another one
+-- moment that is not known. The planner puts the body of both in the place of the call, so that no plan is another one
 -- for it.
 CREATE FUNCTION idem.memory_age(sent timestamptz, doubted timestamptz) RETURNS float8 LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN idem.is_ahead(greatest(sent, doubted)) THEN float8 'Infinity'

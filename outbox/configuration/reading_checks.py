@@ -10,7 +10,7 @@ from idem.outbox.providers import rules
 from idem.outbox.providers.rules import Says
 
 UNSAFE_TO_EXCUSE: Final = frozenset({408, 409, 423, 424, 429, *range(500, 600)})
-"""Statuses that also come from whoever stands between us and the provider, after the request went on."""
+"""Statuses that also come from what stands between us and the provider, after the request went on."""
 
 OF_EVERY_SERVER: Final = frozenset(
     {

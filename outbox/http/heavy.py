@@ -43,4 +43,4 @@ HEAVY: Final = Heavy()
 """The bodies of this process's clients, who are known: two APIs in it share the one interpreter too."""
 
 UNVERIFIED: Final = Heavy("idem event")
-"""Deliveries of providers' events, which anybody can send: a thread of their own, so that no client waits for it."""
+"""Deliveries of providers' events, whose sender is not known: a thread of their own, so that no client waits for it."""

@@ -1,5 +1,5 @@
 """As whom a provider sees the calls of an account, and how it is asked about them: both as text to be digested. Pure,
-but for the file of a token that somebody renews.
+but for the file of a token that is renewed.
 
 A call that was sent under other credentials may be another account's, of which today's credentials see nothing; and one
 that is asked about by other rules may not be found though it is there (docs/decisions/0040).
@@ -37,7 +37,7 @@ LOOKS: Final = ("lookups", "event_lookup", "kinds", "headers")
 def secret_digest(text: str, secret: bytes) -> int:
     """A number below 2**31 that says whether two texts are the same, and nothing else about them.
 
-    `secret`: the installation's. A password may be short: whoever reads the number must not find it by guessing.
+    `secret`: the installation's. A password may be short; one who reads the number alone must not be able to guess it.
     """
     salt = hmac.digest(secret, b"sent_as", "sha256")
     return _number(hashlib.scrypt(text.encode(), salt=salt, n=COST, r=8, p=1, dklen=4))

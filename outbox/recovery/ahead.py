@@ -1,6 +1,6 @@
-"""Sends whose moment nobody knows: the database's clock was ahead when they were written, and went back since.
+"""Sends whose moment is not known: the database's clock was ahead when they were written, and went back since.
 
-A moment of the past that lies ahead of the clock is believed by nobody while it does (`idem.is_ahead`). When the clock
+A moment of the past that lies ahead of the clock counts as not known while it does (`idem.is_ahead`). When the clock
 has passed it, it would look like any other, and the provider's memory would seem younger than it is. So the sweeper
 marks it before: it becomes `NEVER`, which no clock passes, until the call is settled or has a new key.
 
@@ -19,7 +19,7 @@ from idem.outbox.recovery.doubts import O_IS_LISTED
 from idem.outbox.sweeping.pages import Place
 
 NEVER = "timestamptz '9999-01-01 00:00+00'"
-"""Stands for a moment that nobody knows, in the columns that the provider's memory counts from."""
+"""Stands for a moment that is not known, in the columns that the provider's memory counts from."""
 
 # The expression of the index `outbox_sent_ahead`.
 NEWEST = f"greatest(nullif(o.first_sent_at, {NEVER}), nullif(o.doubted_since, {NEVER}), nullif(o.word_since, {NEVER}))"

@@ -4,8 +4,8 @@ A second send is harmless only while the provider is sure to remember the key, c
 a first one may have left: `outbox.first_sent_at`, or `outbox.doubted_since` of a call that the database has forgotten.
 Where only an operator's word says that a send did not happen, it is `outbox.word_since` (docs/decisions/0028).
 The smaller of two windows counts: what the provider promised when the row was accepted, and what its contract states
-now. Statements ask `idem.memory_left`, Python asks `memory_left`. Of a moment that lies ahead of the database's clock
-nobody knows when it was: its age is infinite, and nothing is left (`idem.outbox.recovery.ahead`).
+now. Statements ask `idem.memory_left`, Python asks `memory_left`. A moment that lies ahead of the database's clock
+counts as not known: its age is infinite, and nothing is left (`idem.outbox.recovery.ahead`).
 
 A doubted row is sent inside that time only. The claim asks for this in its statement, a claim's `first_sent_at` begins
 with the doubt, so that every replay counts from there too, and what is past it becomes `unknown`
@@ -29,7 +29,7 @@ MEMORY_LEFT = "idem.memory_left(NULL, o.doubted_since, o.replay_window, %(window
 
 # The beginning of the memory of what a claim sends, for a row `o`: while the provider is sure to remember an earlier
 # send, which a doubt or an operator's word speaks of, this one is answered from that memory. By the promise alone: a
-# contract that is stated shorter for a while does not end what the provider remembers. A moment that nobody knows goes
+# contract that is stated shorter for a while does not end what the provider remembers. A moment that is not known goes
 # on: how long the provider remembers that send is not known either.
 MEMORY_BEGINS = """coalesce(o.first_sent_at, o.doubted_since,
                                     CASE WHEN idem.memory_left(NULL, o.word_since, o.replay_window, NULL) > 0
@@ -47,7 +47,7 @@ def memory_left(promised: float, age: float | None, contract: Contract | None) -
 
     The Python twin of `idem.memory_left`. `promised`: seconds, when the row was accepted; `contract`: what holds now,
     None where it is not known here. None: nothing was sent; 0 or less: it need not remember it any more, or
-    nobody knows when that was (`age` is infinite).
+    it is not known when that was (`age` is infinite).
     """
     if age is None:
         return None

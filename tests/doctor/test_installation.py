@@ -120,7 +120,7 @@ async def test_old_transactions_of_others_are_hidden_without_pg_monitor(
     [
         (["UPDATE idem.alembic_version SET version_num = '0001'"], "is at 0001", "idem db upgrade"),
         (["UPDATE idem.alembic_version SET version_num = '9999'"], "does not know", "newer"),
-        (["DROP SCHEMA idem CASCADE"], "has no idem schema", "After a restore do not"),
+        (["DROP SCHEMA idem CASCADE"], "has no idem schema", "do not upgrade it"),
     ],
 )
 async def test_another_schema_is_one_error_and_not_twenty(

@@ -130,7 +130,7 @@ async def test_a_jump_of_the_database_clock_is_shown(desk: Desk, doctor: Doctor)
 
 
 async def test_rows_written_by_a_clock_that_was_ahead_are_shown(desk: Desk, doctor: Doctor) -> None:
-    """A claim and a row that is asked about; then what nobody knows the time of, when the waits are over."""
+    """A claim and a row that is asked about; then what has no known first send, when the waits are over."""
     spine = desk.spine
     spine.accepted("asked")
     spine.bank.script(None, ["act_then_drop"])
@@ -148,11 +148,11 @@ async def test_rows_written_by_a_clock_that_was_ahead_are_shown(desk: Desk, doct
                     " WHERE status = 'unknown' RETURNING id")  # fmt: skip
     (waits, unknown) = [each for each in await doctor("clock") if each["level"] != "ok"]
     assert waits["level"] == "error" and waits["what"].startswith("2 open rows") and "1 of them is" in waits["what"]
-    assert unknown["level"] == "warning" and "1 open row was sent first" in unknown["what"]
+    assert unknown["level"] == "warning" and "1 open row was sent first is not known" in unknown["what"]
     await Sweeper(spine.database, spine.catalogue).run_once()
     await spine.advance(100 * 86400)
     (unknown,) = [each for each in await doctor("clock") if each["level"] != "ok"]
-    assert "1 open row was sent first" in unknown["what"]
+    assert "1 open row was sent first is not known" in unknown["what"]
 
 
 async def test_a_database_clock_that_went_back_is_found(desk: Desk, doctor: Doctor) -> None:

@@ -48,7 +48,7 @@ SELECT idem.memory_age(x.sent, x.doubted) AS age,
 
 async def test_sql_and_python_say_the_same_of_every_row(spine: Spine) -> None:
     random = Random(7)
-    # What lies ahead of the clock by more than a minute was sent nobody knows when; by less, it was sent now.
+    # What lies ahead of the clock by more than a minute was sent at a time that is not known; by less, it was sent now.
     moments = [None, -3e8, -61.0, -10.0, 0.0, 0.5, 60.0, 7200.0, 86400.0, *(random.uniform(0, 3e6) for _ in range(6))]
     windows = [0, 1, 7020, 7200, 86220, 2_592_000]
     rows = [

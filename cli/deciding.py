@@ -255,6 +255,6 @@ def answer(file: Path | None, status: int | None, outcome: str) -> Answer | None
     body = file.read_bytes()
     try:
         json.loads(body)
-    except ValueError:
-        raise typer.BadParameter(f"{file} is not JSON", param_hint="--answer") from None
+    except (ValueError, RecursionError):
+        raise typer.BadParameter(f"{file} is not JSON, or is nested too deeply", param_hint="--answer") from None
     return Answer(status or (201 if outcome == "succeeded" else 402), body)

@@ -45,7 +45,8 @@ def find(path: Path | str | None, env: Mapping[str, str]) -> Path:
 def read(path: Path) -> tuple[dict[str, Any], str]:
     """The file's tables and its text. Raises ConfigError: it is missing, cannot be read, or is no TOML."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
     except FileNotFoundError:
         raise ConfigError(
             f"{path}: there is no such file. Name another one with {FILE_VARIABLE}, or write one here"
@@ -53,7 +54,7 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: it cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > LARGEST:
-        raise ConfigError(f"{path}: it has {len(content)} bytes, which is no idem.toml")
+        raise ConfigError(f"{path}: it has more than {LARGEST} bytes, which is no idem.toml")
     try:
         text = content.decode("utf-8-sig")
         return tomllib.loads(text), text

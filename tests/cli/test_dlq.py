@@ -138,6 +138,9 @@ async def test_resolve_takes_an_answer_from_a_file(desk: Desk, tmp_path: Path) -
     assert (key["response_status"], bytes(key["response_body"])) == (422, b'{"by": "hand"}')
     wrong = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "x", "--answer", "no", *WHY)
     assert (wrong.code, wrong.err) == (1, "idem: no: No such file or directory\n")
+    await asyncio.to_thread(file.write_text, "[" * 100_000)
+    deep = await desk.cli("dlq", "resolve", letter, "--as", "completed", "--reference", "x", "--answer", file, *WHY)
+    assert deep.code == 2 and "is nested too deeply" in deep.err and "Traceback" not in deep.err
 
 
 async def test_resolve_as_failed_retryable_obeys_the_quiet_time(desk: Desk) -> None:

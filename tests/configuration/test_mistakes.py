@@ -276,6 +276,9 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
             load(missing, {})
     (finding,) = explain(tmp_path, {})
     assert "cannot be read" in finding.what
+    # A device has no end: no more of it is read than a file may have.
+    with pytest.raises(ConfigError, match=r"/dev/zero: it has more than 4194304 bytes, which is no idem\.toml"):
+        load(Path("/dev/zero"), {})
 
 
 def test_idem_config_names_the_file(write: Path) -> None:

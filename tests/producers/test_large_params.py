@@ -148,6 +148,31 @@ async def test_small_params_do_not_wait_while_a_large_one_is_checked(
     assert await drained(freezer, spine, [large]) == {"pending"}
 
 
+async def test_a_slow_check_takes_nothing_from_the_time_of_the_code(
+    spine: Spine, application: Application, checks: Checks
+) -> None:
+    """The wait for a small row ends while its code has just begun: the row waits, and its result counts."""
+    free, begun = threading.Event(), time.monotonic()
+
+    def slow(params: Any) -> ProviderRequest:
+        free.wait(60)
+        return usual(params)
+
+    known = {"pay.keyed": operation("pay.keyed", "keyed", validate=checks, request=slow)}
+    spine.catalogue = replace(spine.catalogue, operations=spine.catalogue.operations | known)
+    freezer = Freezer(spine.database, spine.catalogue, time_limit=4)
+    intent = application.accepted("k1")
+    checks.last_until = lambda: time.monotonic() - begun > 2.5
+    try:
+        begun = time.monotonic()
+        await freezer.once()
+        assert await status(spine, intent) == "unfrozen"
+    finally:
+        free.set()
+    assert await drained(freezer, spine, [intent]) == {"pending"}
+    assert await spine.letters(intent) == []
+
+
 async def test_a_check_without_end_is_a_dead_letter(
     spine: Spine, application: Application, checks: Checks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,10 @@ Form: TypeAlias = frozenset[str]
 Of: TypeAlias = tuple[object, ...]
 """What a control question speaks for: who asked, as whom the row was sent if that differs, and how it is asked for."""
 
+UNFOUND: Final = (
+    "not believed, though nothing has changed: if the look-up is wrong, correct it, else settle this with `idem dlq "
+    "resolve`"
+)
 OTHERS_NOW: Final = "not believed: the credentials became others, or could not be read, while it was asked"
 
 
@@ -115,7 +119,7 @@ class ControlQuestion:
         if taken.sent_as is not None and (form is not None or LOOKS in changed):
             same, others = await self._older(taken, who(taken.sent_as), form)
             if same:
-                why = self._said(changed) if changed else "not believed: nothing was changed"
+                why = self._said(changed) if changed else UNFOUND
                 return await self._found(
                     same, f"{why}; an older payment that was sent like it is not found", lease_ends
                 )

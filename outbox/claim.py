@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 from psycopg import AsyncConnection
 
 from idem.outbox.change import Row
+from idem.outbox.connecting.pooler import server_of
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import AWAY, REFUSED, Database, records
 from idem.outbox.exact import takes_turns, with_requests
@@ -308,7 +309,7 @@ BACKEND_LIVES = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %(pid)s
 
 
 async def _lives(connection: AsyncConnection[Any], backend: int) -> bool:
-    if connection.info.backend_pid == backend:
+    if server_of(connection) == backend:
         return False
     record = await (await connection.execute(BACKEND_LIVES, {"pid": backend})).fetchone()
     return bool(record and record[0])

@@ -13,6 +13,7 @@ from idem.outbox import clock, telemetry
 from idem.outbox.account_check import AccountCheck
 from idem.outbox.answers import Rendered, Renderer
 from idem.outbox.claim import Claimed
+from idem.outbox.connecting.pooler import server_of
 from idem.outbox.daemon import BROKEN_WAIT, Life, Trouble, wait
 from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.lane import Lane
@@ -218,22 +219,12 @@ class LaneWorker:
         try:
             async with desk.database.connection() as connection:
                 sent_as = await self._sender.ready(connection)
-                backend = connection.info.backend_pid
+                backend = server_of(connection)
                 rows = await claims.claim(
-                    connection,
-                    self.name,
-                    token=token,
-                    holder=desk.life.id,
-                    beats=desk.life.beats,
-                    table=desk.life.table,
-                    lease=desk.settings.lease,
-                    limit=limit,
-                    now=clock.boottime(),
-                    turns=self._turns,
-                    keep=keep,
-                    spare=spare,
-                    sent_as=sent_as,
-                )
+                    connection, self.name, token=token, holder=desk.life.id, beats=desk.life.beats,
+                    table=desk.life.table, lease=desk.settings.lease, limit=limit, now=clock.boottime(),
+                    turns=self._turns, keep=keep, spare=spare, sent_as=sent_as,
+                )  # fmt: skip
         except AWAY:
             if backend is not None:
                 task = asyncio.create_task(self._recover(token, backend))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -64,3 +65,25 @@ def through(url: str, proxy: Proxy) -> str:
     parts = urlsplit(url)
     user = parts.username if parts.password is None else f"{parts.username}:{parts.password}"
     return f"postgresql://{user}@127.0.0.1:{proxy.port}{parts.path}"
+
+
+KEY = b"K\x00\x00\x00\x0c"
+"""How PostgreSQL names its process when a session begins."""
+
+
+class SessionPooler(Proxy):
+    """Names another process than the server's when a session begins, as PgBouncer does."""
+
+    named = 0
+
+    async def _pump(
+        self, number: int, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while direction == "to_client" and (data := await reader.read(65536)):
+            at = data.find(KEY) + len(KEY)
+            if at >= len(KEY):
+                self.named += 1
+                writer.write(data[:at] + (1).to_bytes(4) + data[at + 4 :])
+                break
+            writer.write(data)
+        await super()._pump(number, direction, reader, writer)

@@ -39,6 +39,8 @@ class Line(AsyncConnection[Any]):
     """
 
     silence: float = SILENCE
+    served_by: int | None = None
+    """The server's process, as it has said itself. A pooler names another one when a session begins."""
     _bound: float | None = None
     _timer: asyncio.TimerHandle | None = None
     _late: list[float]

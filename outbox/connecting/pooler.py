@@ -15,7 +15,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 
-from idem.outbox.connecting.line import BlockingLine
+from idem.outbox.connecting.line import BlockingLine, Line
 from idem.outbox.errors import ConfigError
 
 WHAT: Final = (
@@ -32,7 +32,15 @@ BACKEND: Final = "SELECT pg_backend_pid()"
 
 async def behind(connection: AsyncConnection[Any]) -> bool:
     """Whether the server behind this connection is another than the one that greeted us: a pooler is between."""
-    return connection.info.backend_pid != await _backend(connection)
+    found = await _backend(connection)
+    if isinstance(connection, Line):
+        connection.served_by = found
+    return connection.info.backend_pid != found
+
+
+def server_of(connection: AsyncConnection[Any]) -> int:
+    """The server's process that works for this connection, also behind a pooler in session mode."""
+    return getattr(connection, "served_by", None) or connection.info.backend_pid
 
 
 async def shares_servers(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool | None:

@@ -16,6 +16,7 @@ from idem.outbox.answers import Renderer
 from idem.outbox.backoff import backoff
 from idem.outbox.catalogue import Catalogue
 from idem.outbox.change import Row
+from idem.outbox.connecting.pooler import server_of
 from idem.outbox.daemon import Holds, Life, wait
 from idem.outbox.database import AWAY, REFUSED, Database, within
 from idem.outbox.decisions import Decision
@@ -141,7 +142,7 @@ class InlineRuns:
 
     async def _once(self, prepared: Prepared, token: UUID, sent: list[int]) -> Beginning:
         async with self._database.connection() as connection:
-            sent.append(connection.info.backend_pid)
+            sent.append(server_of(connection))
             try:
                 return await begin(connection, prepared, token=token, holder=self._life.id)
             except DatabaseError as error:

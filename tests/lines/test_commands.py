@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fix_desk import Desk
-from fix_line import target, through
+from fix_line import SessionPooler, target, through
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
@@ -64,28 +64,6 @@ async def test_idem_db_gives_up_a_silent_line(desk: Desk, soon: None, what: str,
         with pytest.raises((OperationalError, MigrationError), match="the line is given up"):
             await asyncio.to_thread(run, through(desk.spine.url, proxy))
     assert line.silent
-
-
-KEY = b"K\x00\x00\x00\x0c"
-"""How PostgreSQL names its process when a session begins."""
-
-
-class SessionPooler(Proxy):
-    """Names another process than the server's when a session begins, as PgBouncer does."""
-
-    named = 0
-
-    async def _pump(
-        self, number: int, direction: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        while direction == "to_client" and (data := await reader.read(65536)):
-            at = data.find(KEY) + len(KEY)
-            if at >= len(KEY):
-                self.named += 1
-                writer.write(data[:at] + (1).to_bytes(4) + data[at + 4 :])
-                break
-            writer.write(data)
-        await super()._pump(number, direction, reader, writer)
 
 
 @pytest.mark.parametrize("kind", [Proxy, SessionPooler])

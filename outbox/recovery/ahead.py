@@ -27,7 +27,7 @@ NEWEST = f"greatest(nullif(o.first_sent_at, {NEVER}), nullif(o.doubted_since, {N
 SENT_AHEAD = f"""
 SELECT o.id, {NEWEST}
   FROM idem.outbox o
- WHERE {NEWEST} > statement_timestamp() + interval '1 minute'
+ WHERE idem.is_ahead({NEWEST})
    AND ({NEWEST}, o.id) > (%(at)s, %(row)s)
  ORDER BY {NEWEST}, o.id
  LIMIT %(batch)s
@@ -48,7 +48,7 @@ WITH locked AS MATERIALIZED (
            doubted_since = CASE WHEN idem.is_ahead(o.doubted_since) THEN {NEVER} ELSE o.doubted_since END,
            word_since    = CASE WHEN idem.is_ahead(o.word_since) THEN {NEVER} ELSE o.word_since END
      WHERE o.id = ANY (ARRAY(SELECT l.id FROM locked l JOIN intents n ON n.id = l.intent_id))
-       AND ({NEWEST} > statement_timestamp() + interval '1 minute') IS TRUE
+       AND idem.is_ahead({NEWEST})
        AND NOT {O_IS_LISTED}
     RETURNING o.id, o.intent_id, o.step, o.attempt, o.status
 )

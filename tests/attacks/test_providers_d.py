@@ -138,7 +138,7 @@ async def test_a_reconciler_from_before_the_upgrade_replays_no_burned_key(
             with pytest.raises(CheckViolation, match="an older daemon is running, old-1") as refused:
                 await due.take(
                     connection, lane_names(spine.catalogue)["keyed", "keyed"][0], contract,
-                    token=uuid4(), holder="old-1", lease=30, limit=10, now=0.0,
+                    token=uuid4(), holder="old-1", lease=30, limit=10, now=0.0, senders=[before["sent_as"] >> 31],
                 )  # fmt: skip
     assert refused.value.diag.message_hint and "Stop it" in refused.value.diag.message_hint
     assert await row_of(spine, intent) == before

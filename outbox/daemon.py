@@ -20,7 +20,7 @@ from idem.outbox import clock, daemon_events, telemetry
 from idem.outbox.backoff import backoff
 from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.fleet import Census
-from idem.outbox.process.database_clock import DatabaseClock
+from idem.outbox.process.database_clock import DatabaseClock, Leap
 from idem.outbox.process.pass_times import PassTimes
 from idem.outbox.recovery.memory import Beat
 
@@ -95,6 +95,11 @@ class Life:
         """The server's number of the outbox then. Nothing is claimed from another table."""
         self._misses = 0
         self._told = False
+
+    @property
+    def leap(self) -> Leap | None:
+        """The last jump forward of the database's clock that this daemon has seen."""
+        return self._clock.leap
 
     async def beat(self, connection: AsyncConnection[Any]) -> Beat:
         """One sign of life. Once it has committed, all of the log that it names is on disk."""

@@ -30,6 +30,7 @@ from idem.outbox.terms import Terms
 from idem.reconciler import due, schedules, settling, stored, strategies
 from idem.reconciler.asking import Asker
 from idem.reconciler.control import ControlQuestion
+from idem.reconciler.quiet import QuietTimes
 from idem.reconciler.taken import Taken
 from idem.reconciler.taking import Slots
 from idem.reconciler.webhooks import again
@@ -79,6 +80,7 @@ class LaneReconciler:
         self._sender = Sender(lane.provider, lane.account, self.account)
         self._control = ControlQuestion(desk.database, lane_name, lane, self._sender)
         self._asker = Asker(desk.database, lane, self._control, self._sender)
+        self._quiet = QuietTimes(lane_name, lane.provider.contract, desk.settings.lease)
         self._slots = Slots(lane)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closings = 0
@@ -100,6 +102,7 @@ class LaneReconciler:
                     # The provider is back: what waited for it is due, at the pace of this lane's few slots.
                     await due.hasten_lane(connection, self.name)
                     self._closings = self.lane.breaker.closings
+                await self._quiet.keep(connection, desk.life.leap, clock.boottime())
                 rows = await due.take(
                     connection,
                     self.name,

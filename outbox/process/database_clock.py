@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,12 +14,24 @@ REMEMBERED: Final = 86400.0
 """Seconds for which a sign of life goes on telling of a jump."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """A jump forward by so many `seconds`, which was noticed when the database said `at`, at `noticed` on the boot
+    clock."""
+
+    seconds: float
+    at: datetime
+    noticed: float
+
+
 class DatabaseClock:
     """What one daemon has seen of it."""
 
     def __init__(self) -> None:
         self._seen: tuple[float, float, float] | None = None
         self._jumped: tuple[float, datetime, float] | None = None
+        self.leap: Leap | None = None
+        """The last jump forward."""
 
     def seen(self, at: datetime, sent: float, answered: float) -> float | None:
         """The database said `at` between these two moments of the boot clock; by how many seconds its clock has jumped
@@ -33,6 +46,8 @@ class DatabaseClock:
             return None
         jumped = forward if forward > back else -back
         self._jumped = jumped, at, answered
+        if jumped > 0:
+            self.leap = Leap(jumped, at, answered)
         return jumped
 
     def record(self, now: float) -> dict[str, Any] | None:

@@ -68,6 +68,7 @@ CALLS = frozenset({"RESERVE", "SUBMIT", "COMPLETE", "FORGET_HANDLER"})
 WHOLE = frozenset(
     {
         "HASTEN",
+        "RAISE_QUIET",
         "AGES",
         "LIST",
         "QUARANTINED",
@@ -79,8 +80,8 @@ WHOLE = frozenset(
         "USED_UP",
     }
 )
-"""Commands of an operator and of recovery, and walks once a minute, which are about every open row, and the count of a
-tenant's keys; still they read no ledger to its end."""
+"""Commands of an operator and of recovery, walks once a minute or after a jump of the clock, which are about every open
+row, and the count of a tenant's keys; still they read no ledger to its end."""
 BATCH = 100
 TENANTS = [f"t{n}" for n in range(BATCH)]
 
@@ -231,6 +232,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "attempts.BEGIN_REPLAY": {"id": row, "attempt": 1, "token": uuid4(), "window": 86200.0},
         "attempts.BEGIN_CANCEL": {"id": row, "attempt": 1, "token": uuid4(), "tombstones": False},
         "due.HASTEN": {"since": LONG_AGO}, "due.HASTEN_LANE": {**LANE},
+        "quiet.RAISE_QUIET": {**LANE, "over": LONG_AGO, "until": datetime.now(UTC) + timedelta(days=1)},
         "pausing.HASTEN_PAUSED": {**LANE}, "pausing.ADD_LANE": {**LANE},
         "stored.WAITING": {"limit": BATCH, "after": UUID(int=0)},
         "stored.PROOFS_OF_A_ROW": {"id": gone},

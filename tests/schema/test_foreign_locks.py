@@ -82,7 +82,8 @@ def test_what_may_wait_is_there() -> None:
 
 
 BATCHES: Final = (
-    "settle.WRITE", "claim.CLAIM", "due.TAKE", "due.HASTEN_LANE", "pages.LOCK", "retention.ROWS_AT_REST",
+    "settle.WRITE", "claim.CLAIM", "due.TAKE", "due.HASTEN_LANE", "quiet.RAISE_QUIET", "pages.LOCK",
+    "retention.ROWS_AT_REST",
     "retention.EXPIRE", "retention.DELETE_TOMBSTONES", "tenants.LOCK_COUNTS", "stored.DUE_REDRIVES", "again.TAKE",
     "asked.TAKE_HINTS", "unfrozen.PICK", "work.FIND", "work.EXPAND", "work.REGISTER", "history.DELETE_EVIDENCE",
     "history.DELETE_REQUESTS", "history.DELETE_WEBHOOK_EVENTS",

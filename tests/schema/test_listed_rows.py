@@ -20,7 +20,8 @@ GUARDED: Final = "runs under a lock whose holder has asked (`holding`, `unfrozen
 WORK: Final = "is how the list is worked off, or taken back"
 SEEN: Final = "notes what was seen of a row, and decides nothing"
 CHANGES: Final = {
-    "renewal.RENEW": TIME, "due.HASTEN": TIME, "due.HASTEN_LANE": TIME, "pausing.HASTEN_PAUSED": TIME,
+    "renewal.RENEW": TIME, "due.HASTEN": TIME, "due.HASTEN_LANE": TIME, "quiet.RAISE_QUIET": TIME,
+    "pausing.HASTEN_PAUSED": TIME,
     "generations.REKEY": GUARDED, "taking.SENT": GUARDED, "reports.REMEMBER_ERROR": SEEN,
     "quarantine.DOUBT_OPEN": WORK, "release.BELIEVE": WORK,
 }  # fmt: skip

@@ -145,8 +145,11 @@ class Contract:
     verified: str | None = None
     answers_carry: str | None = None
 
-    def own(self, response: Response) -> Response:
-        """The response as it counts: without the header that the provider's own answers carry it is not complete."""
+    def own(self, response: Response, *, asked: bool = False) -> Response:
+        """The response as it counts: without the header that the provider's own answers carry it is not complete, nor
+        where a question (`asked`) was answered by what a cache had kept, whatever that carries."""
+        if asked and (age := _kept_for(response)) is not None:
+            return replace(response, complete=False, kept_for=age)
         name = self.answers_carry
         if name is None or any(each.lower() == name.lower() for each in response.headers):
             return response
@@ -211,8 +214,9 @@ class FrozenRequest:
 class Response:
     """A response that was read to its end (`complete`), or as far as it came.
 
-    `lacks`: the header without which it is no answer of the provider's own (`Contract.own`). Such a response is never
-    complete, because all that is read proves as little as what was cut short.
+    `lacks`: the header without which it is no answer of the provider's own; `kept_for`: seconds since which a cache has
+    it (`Contract.own`). Such a response is never complete, because all that is read proves as little as what was cut
+    short.
     """
 
     status: int
@@ -220,11 +224,19 @@ class Response:
     body: bytes
     complete: bool = True
     lacks: str | None = None
+    kept_for: int | None = None
 
     @property
     def reached(self) -> bool:
         """Whether it shows that the provider answers."""
-        return self.status < 500 and self.lacks is None
+        return self.status < 500 and self.lacks is None and self.kept_for is None
+
+
+def _kept_for(response: Response) -> int | None:
+    """Seconds for which a cache has kept the response (RFC 9111, 5.1); None where it comes from no cache."""
+    said = next((value for name, value in response.headers.items() if name.lower() == "age"), "").strip()
+    # More digits than any age has would be a number all the same, and whatever is no number says nothing.
+    return int(said[:9]) or None if said.isascii() and said.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True)

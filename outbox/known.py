@@ -70,7 +70,6 @@ SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, 
         WHERE q.intent_id = n.id ORDER BY q.generation DESC LIMIT 1) r
  WHERE n.sent_as >> 31 = %(sender)s AND n.operation = coalesce(%(operation)s, n.operation)
    AND n.settled_at < statement_timestamp() - make_interval(secs => %(horizon)s)
-   AND (%(within)s::float8 IS NULL OR r.created_at > statement_timestamp() - make_interval(secs => %(within)s::float8))
  ORDER BY n.id < %(intent)s DESC, n.id DESC LIMIT %(limit)s
 """
 
@@ -78,16 +77,15 @@ SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, 
 async def alike(
     connection: AsyncConnection[Any], provider: str, account: str, horizon: float, *,
     sender: int, intent: UUID, operation: str | None, later: bool, limit: int,
-    within: float | None = None,
 ) -> list[tuple[FrozenRequest, Question]]:  # fmt: skip
     """Succeeded intents of this account that the provider must show by now, sent as this `sender` (`sent_as.who`).
 
     Each with its frozen request and its question, those before `intent` first. `operation`: of this
-    one only; `later`: those after it too; `within`: not older than so many seconds. `horizon` as in `newest`.
+    one only; `later`: those after it too. `horizon` as in `newest`.
     """
     parameters = {
         "provider": provider, "account": account, "horizon": horizon, "sender": sender, "intent": intent,
-        "operation": operation, "later": later, "near": NEAR, "limit": limit, "within": within,
+        "operation": operation, "later": later, "near": NEAR, "limit": limit,
     }  # fmt: skip
     found = await (await records(connection).execute(ALIKE, parameters)).fetchall()
     return [

@@ -276,7 +276,8 @@ class Lane:
                     self.account, request, lease_ends=lease_ends, start=start, mark_start=mark_start
                 )
                 # Here, because every call and every question passes: no reader has to think of it.
-                return self.provider.contract.own(ended) if isinstance(ended, Response) else ended
+                asked = request.method == "GET"
+                return self.provider.contract.own(ended, asked=asked) if isinstance(ended, Response) else ended
             finally:
                 self._turn.release()
         finally:

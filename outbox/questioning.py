@@ -79,6 +79,8 @@ def observed(seen: Seen, response: Response, elapsed: float) -> Seen:
 
 def not_its_own(response: Response) -> str | None:
     """Why the response is no answer of the provider's own; None where it is one, as far as the contract can tell."""
+    if response.kept_for is not None:
+        return f"not the provider's answer of now: a cache has kept it for {response.kept_for} s (header Age)"
     if response.lacks is None:
         return None
     return f"not the provider's own answer: it lacks the header {response.lacks}"
@@ -225,7 +227,7 @@ async def _page(provider: Provider, request: FrozenRequest, call: Ask, number: i
                 if page is not None:
                     return page
                 why = f"the answer (HTTP {response.status}) " + (
-                    "shows no list" if response.lacks is None else f"is {not_its_own(response)}"
+                    "shows no list" if (other := not_its_own(response)) is None else f"is {other}"
                 )
                 if response.complete and response.status != 429 and response.status < 500:
                     break

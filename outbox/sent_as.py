@@ -1,8 +1,9 @@
 """As whom this process sends and asks now: a number that a row keeps of its first send (`outbox.sent_as`).
 
 The upper half is the credentials, or the account where the provider has confirmed whose they are (`account_check`); the
-lower half the rules by which a call is found. "Not found" is believed, and a call is sent again, where both are as they
-were, or where a payment that was sent like the row is found now (`idem.reconciler.control`).
+lower half the rules by which a call is found, and where a cancel by key goes. "Not found" is believed, and a call is
+sent again, where both are as they were, or where a payment that was sent like the row is found now
+(`idem.reconciler.control`). A cancel goes where it would have gone when the row was sent, or is not made.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from idem.outbox.providers import sender
 
 CREDENTIALS: Final = "the credentials or the headers of the account"
 LOOKS: Final = "the rules of its look-ups"
+CANCEL: Final = "the request of its cancel by key"
 SENT_BY_OTHERS: Final = f"not sent again: {CREDENTIALS} have changed"
 """The note of a call that a worker gives back, because an earlier send of it may count."""
 
@@ -34,7 +36,7 @@ class Sender:
     def __init__(self, provider: Provider, account: Account, check: AccountCheck) -> None:
         self._account = account
         self._check = check
-        self._looks = sender.digest(sender.looks(provider))
+        self._ways = sender.ways(provider)
         self._secret: bytes | None = None
 
     async def ready(self, connection: AsyncConnection[Any]) -> int | None:
@@ -47,7 +49,7 @@ class Sender:
         """As whom a call leaves now; None where the credentials cannot be read, so that none can leave."""
         if not (same := self.same()):
             return None
-        return same[-1] << sender.BITS | self._looks
+        return same[-1] << sender.BITS | self._ways
 
     def same(self) -> list[int]:
         """The senders that are this one: by its credentials, and last by its account where that is confirmed."""
@@ -67,5 +69,12 @@ class Sender:
         if sent_as is None or not (same := self.same()):
             return ()
         sender_is_other = who(sent_as) not in same
-        looks_are_others = sent_as & (1 << sender.BITS) - 1 != self._looks
+        ways = sent_as & (1 << sender.BITS) - 1
+        looks_are_others = ways >> sender.CANCEL_BITS != self._ways >> sender.CANCEL_BITS
         return (CREDENTIALS,) * sender_is_other + (LOOKS,) * looks_are_others
+
+    def cancels_elsewhere(self, sent_as: int | None) -> bool:
+        """Whether a cancel would go elsewhere now than when a row was sent: there the provider may not know the call,
+        and truthfully says that nothing stands. A row that was sent when there was no cancel at all may have one."""
+        then = 0 if sent_as is None else sent_as & (1 << sender.CANCEL_BITS) - 1
+        return then not in (0, self._ways & (1 << sender.CANCEL_BITS) - 1)

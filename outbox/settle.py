@@ -127,7 +127,8 @@ WITH input AS MATERIALIZED (
            version    = n.version + 1,
            outcome    = m.ended,
            settled_at = CASE WHEN m.to_state = 'completed' THEN m.at END,
-           sent_as    = CASE WHEN m.to_state = 'completed' THEN m.sent_as END,
+           -- What a person has seen may be in another account: it does not show whose calls are found.
+           sent_as    = CASE WHEN m.to_state = 'completed' AND m.source <> 'operator' THEN m.sent_as END,
            provider_reference = coalesce(m.reference, n.provider_reference),
            result     = coalesce(m.result, n.result),
            interim    = CASE m.to_status WHEN 'awaiting' THEN coalesce(m.interim, n.interim) END,

@@ -181,16 +181,16 @@ class Asker:
         return Answered("look", look, seen, sent=False)
 
     async def _cancel(self, taken: Taken) -> Answered | None:
-        rule = self._contract.cancel
-        assert rule is not None  # `strategies` asks for it
         if self._lane.provider.cancel(taken.question) is None or self._lane.breaker.room(clock.boottime()) == 0:
             # It would burn the key and not be sent.
             return None
         asked_as = self._sender.now()
+        if (doubt := self._control.elsewhere(taken)) is not None:
+            return _withheld("cancel", doubt)
         if (doubt := await self._control.vouch(taken, lease_ends=taken.lease_ends)) is not None:
             return _withheld("cancel", doubt)
         async with self._database.connection() as connection:
-            attempt = await attempts.begin_cancel(connection, taken, rule)
+            attempt = await attempts.begin_cancel(connection, taken, self._contract)
         if attempt is None:
             return None
         look, seen = await self._lane.cancel(taken.question, lease_ends=taken.lease_ends)

@@ -10,9 +10,21 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox.contract import CancelRule, Contract
+from idem.outbox.contract import Contract
 from idem.outbox.recovery.doubts import O_IS_LISTED
 from idem.reconciler.taken import Taken
+
+
+def quiet_after(row: str) -> str:
+    """When nothing that was sent of this row (an alias) can act any more: by what the contract said when it was sent,
+    and by what it says now, whichever is later. Its limits may have been corrected since. NULL where it is not known.
+
+    The statement has %(flight)s and %(pause)s, in seconds. The twin of `flight_left` in `idem.outbox.endings`.
+    """
+    now = f"""{row}.status_since + make_interval(secs => %(flight)s::float8
+                  + CASE WHEN {row}.sweeps > 0 THEN %(pause)s::float8 ELSE 0 END)"""
+    return f"CASE WHEN {row}.quiet_after IS NOT NULL THEN greatest({row}.quiet_after, {now}) END"
+
 
 # In both a CASE, because a condition on the status lets the planner read the partial index of all that is to settle.
 BEGIN_REPLAY = f"""
@@ -45,7 +57,7 @@ UPDATE idem.outbox o SET attempt = o.attempt + 1, key_burned = true, cancel_sent
  WHERE o.id = %(id)s AND o.attempt = %(attempt)s
    AND CASE WHEN o.status = 'unknown' AND o.claim_token = %(token)s AND NOT o.inline
             THEN o.claimed_until > statement_timestamp()
-             AND (%(tombstones)s OR o.quiet_after <= statement_timestamp()) END
+             AND (%(tombstones)s OR {quiet_after("o")} <= statement_timestamp()) END
    AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
    AND NOT {O_IS_LISTED}
    AND NOT EXISTS (SELECT FROM idem.lanes l
@@ -54,11 +66,14 @@ RETURNING o.attempt
 """  # noqa: S608
 
 
-async def begin_cancel(connection: AsyncConnection[Any], taken: Taken, rule: CancelRule) -> int | None:
+async def begin_cancel(connection: AsyncConnection[Any], taken: Taken, contract: Contract) -> int | None:
     """Count a cancel by key as an attempt and burn the key; its number. None: something sent may still arrive after it,
     a proof came in, the lane is paused, or the take is lost."""
+    rule = contract.cancel
+    assert rule is not None  # `strategies` asks for it
     parameters = {
         "id": taken.id, "attempt": taken.attempt, "token": taken.token, "tombstones": rule.tombstones,
+        "flight": contract.flight_limit, "pause": contract.pause_allowance,
     }  # fmt: skip
     begun = await (await connection.execute(BEGIN_CANCEL, parameters)).fetchone()
     return None if begun is None else int(begun[0])

@@ -9,6 +9,7 @@ cancel ask for the same account, where the credentials are others (docs/decision
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -20,8 +21,8 @@ from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
 from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Seen
 from idem.outbox.provider import Question
-from idem.outbox.providers.places import places
-from idem.outbox.sent_as import CREDENTIALS, LOOKS, Sender, who
+from idem.outbox.providers.places import of_path, places
+from idem.outbox.sent_as import CANCEL, CREDENTIALS, LOOKS, Sender, who
 from idem.reconciler.taken import Taken
 
 GOOD_FOR = 60.0
@@ -30,7 +31,7 @@ TRIES: Final = 3
 """Payments that are asked for, one after the other, until one is found."""
 FORMS: Final = 50
 """Older payments whose requests are compared with the row's."""
-PLACES: Final = "the places of the request in which the operation names the key"
+PLACES: Final = "the path of the operation, or the places of the request in which it names the key,"
 
 WHAT_TO_DO: Final = (
     "put the old ones back until what was sent under them is settled, or settle it with `idem dlq resolve`; with "
@@ -90,6 +91,10 @@ class ControlQuestion:
         if CREDENTIALS not in self._sender.changed(taken.sent_as):
             return None
         return await self._once((now, taken.sent_as), now, lambda: self._same_account(taken, lease_ends))
+
+    def elsewhere(self, taken: Taken) -> Doubt | None:
+        """None: a cancel goes where the call went, as far as the rule of the cancel says. No question could show it."""
+        return Doubt(self._said([CANCEL]), True) if self._sender.cancels_elsewhere(taken.sent_as) else None
 
     def judged(self, taken: Taken) -> Taken:
         """The row as it may be acted upon: what others have sent, and no question could confirm, is left alone."""
@@ -153,13 +158,17 @@ class ControlQuestion:
         """Questions about older payments of the operation that have the key where the row has it, as the row is asked
         about; and whether there are others. Where no `form` is known, any of them counts."""
         forgotten = self._lane.provider.contract.key.retention
-        within = forgotten if forgotten > 0 and not (self._rule.by_reference or self._rule.by_events) else None
-        found = await self._alike(
-            taken, sender, operation=taken.operation, later=False, limit=FORMS, within=within
-        )  # fmt: skip
+        kept = math.inf if forgotten <= 0 or self._rule.by_reference or self._rule.by_events else forgotten
+        found = await self._alike(taken, sender, operation=taken.operation, later=False, limit=FORMS)
         alike = [q for sent, q in found if form is None or self._form(places(sent, q.provider_key)) == form]
-        asked = [q if taken.reference is not None else replace(q, reference=None) for q in alike]
-        return [q for q in asked if self._lane.provider.questions(q)][:TRIES], len(alike) < len(found)
+
+        def kept_still(question: Question) -> bool:
+            return question.asked_at - (question.sent_at or 0.0) < kept
+
+        recent = [q for q in alike if kept_still(q)]
+        asked = [q if taken.reference is not None else replace(q, reference=None) for q in recent]
+        others = len(recent) < sum(kept_still(q) for _, q in found) or (bool(found) and not alike)
+        return [q for q in asked if self._lane.provider.questions(q)][:TRIES], others
 
     async def _alike(self, taken: Taken, sender: int, **which: Any) -> list[tuple[FrozenRequest, Question]]:
         async with self._database.connection() as connection:
@@ -175,11 +184,11 @@ class ControlQuestion:
         return last is not None and self._form(places(*last)) != form
 
     def _form(self, found: Form | None) -> Form | None:
-        """What of the places decides whether the row is found. By key alone: none, because it carries the key or is not
-        asked about."""
+        """What of the places decides whether the row is found. By key alone: the shape of the path, because it carries
+        the key or is not asked about."""
         if found is None or self._rule.by_reference or self._rule.by_events:
             return found
-        return frozenset()
+        return of_path(found)
 
     @property
     def _rule(self) -> LookupRule:

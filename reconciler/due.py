@@ -22,6 +22,7 @@ from idem.outbox.lane_names import LaneName
 from idem.outbox.recovery.doubts import C_IS_LISTED
 from idem.outbox.recovery.memory import WENT_BACK
 from idem.reconciler import taken
+from idem.reconciler.attempts import quiet_after
 from idem.reconciler.taken import Taken
 
 LATER_KEYS = 2
@@ -93,7 +94,7 @@ WITH pause AS MATERIALIZED (
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
               o.inline, o.looks, o.absents, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
-              o.quiet_after, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
+              o.quiet_after, o.status_since, o.sweeps, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
               o.doubted_since, o.step, o.traceparent, o.imported_as, o.sent_as,
               idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
               o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s
@@ -106,7 +107,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        t.inline, t.traceparent, t.imported_as, t.sent_as,
        t.sent_as IS NULL OR t.sent_as >> 31 = ANY (%(senders)s::bigint[]) AS as_before,
        t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
-       extract(epoch FROM t.quiet_after - statement_timestamp())::float8 AS quiet_left,
+       extract(epoch FROM {quiet_after("t")} - statement_timestamp())::float8 AS quiet_left,
        idem.known_moment(t.first_sent_at) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
        EXISTS (SELECT FROM idem.dead_letters l
@@ -169,6 +170,8 @@ async def take(
         "first": replay_first,
         "window": contract.memory,
         "quiet": contract.flight_limit + contract.pause_allowance,
+        "flight": contract.flight_limit,
+        "pause": contract.pause_allowance,
         "looks": contract.lookup.possible,
         "concurrency": lane.concurrency,
         "asking": lane.asking,

@@ -33,7 +33,8 @@ By: TypeAlias = Literal["id", "key", "reference"]
 BEFORE = (Succeeded, Pending, CouldNotAsk, Refused, Absent)
 """Which reading of several objects counts: a refusal only if none of them says more, or is not understood."""
 
-GET = {"accept": "application/json"}
+GET = {"accept": "application/json", "cache-control": "no-cache"}
+"""The headers of every question. A cache on the way would answer with what was true before the call was made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ from idem.outbox.providers.signing import RenewedToken, Signers
 
 BITS: Final = 31
 """Of each digest: two of them and no sign fit into a bigint."""
+CANCEL_BITS: Final = 13
+"""Of the lower half: the way of the cancel has these, the rules of the look-ups the others. Nobody chooses these texts
+so that they meet; of some thousand changes one is not seen."""
 COST: Final = 2**12
 """Of scrypt: some milliseconds, once for each credential in each process."""
 
@@ -75,6 +78,19 @@ def looks(provider: Provider) -> str:
     shape = (getattr(errors, "shape", None), getattr(errors, "more_shapes", None))
     absent = [rule for rule in outcome if rule.says is Says.ABSENT]
     return plain([type(provider).__qualname__, said, shape, absent, getattr(provider, "look", None)])
+
+
+def ways(provider: Provider) -> int:
+    """The lower half: the rules of the look-ups, and where a cancel by key goes. 0 stands for no cancel."""
+    return digest(looks(provider)) >> CANCEL_BITS << CANCEL_BITS | cancels(provider)
+
+
+def cancels(provider: Provider) -> int:
+    """Where the cancel of a provider goes, as a number; 0: it has none. How its answer is read is left out."""
+    rule = getattr(provider, "cancels", None)
+    if rule is None:
+        return 0
+    return digest(plain([rule.method, rule.path, rule.body])) % ((1 << CANCEL_BITS) - 1) + 1
 
 
 def plain(thing: Any) -> str:

@@ -20,7 +20,7 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from idem.outbox import daemon_events, decide, moves, telemetry
+from idem.outbox import daemon_events, decide, known, moves, telemetry
 from idem.outbox.catalogue import LONGEST_FLIGHT, Catalogue
 from idem.outbox.change import Change, Evidence, Row
 from idem.outbox.contract import Contract
@@ -159,6 +159,7 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
         opened = await _doubt_open(connection, catalogue, {row: details[row] for row in live})
         became = await write(connection, unknown)
         stayed = await write(connection, [change for change, _ in left.values()])
+        await connection.execute(SENT_THEN, {"ids": [*opened, *became, *stayed], "near": known.NEAR})
         gone = [record.id for record in listed if record.gone]
         await doubts.worked_off(connection, [*opened, *became, *stayed, *gone])
     return Quarantined(len(became), len(stayed), max((left[row][1] for row in stayed), default=None), len(opened))
@@ -204,6 +205,20 @@ SELECT d.intent_id, d.id, d.step, d.attempt, 'recovery', 'database_doubted', n.s
        %(details)s::jsonb -> d.id::text
   FROM doubted d JOIN intents n ON n.id = d.intent_id
 RETURNING outbox_id
+"""
+
+
+# As whom lost commits have sent what this database does not know as sent: as its last payments, as far as it can tell.
+# A row without a sender would be sent again as any other, and another account does not remember the first send.
+SENT_THEN = """
+UPDATE idem.outbox o
+   SET sent_as = (SELECT s.sent_as
+                    FROM (SELECT c.id, c.sent_as FROM idem.intents c
+                           WHERE c.provider = o.provider AND c.account = o.account AND c.provider_reference IS NOT NULL
+                             AND c.state = 'completed' AND c.outcome = 'succeeded'
+                           ORDER BY c.id DESC LIMIT %(near)s) s
+                   WHERE s.sent_as IS NOT NULL ORDER BY s.id DESC LIMIT 1)
+ WHERE o.id = ANY (%(ids)s) AND o.sent_as IS NULL AND o.doubted_since IS NOT NULL AND NOT o.inline
 """
 
 

@@ -190,7 +190,7 @@ def test_the_listing() -> None:
     first = STRIPE_LIKE.listing(1000.9, 2000.0)
     assert first is not None
     assert first.path == "/v1/payment_intents?limit=100&created%5Bgte%5D=1000&created%5Blt%5D=2001"
-    assert first.headers == {"accept": "application/json", "stripe-version": "2026-10-01"}
+    assert first.headers == {"accept": "application/json", "cache-control": "no-cache", "stripe-version": "2026-10-01"}
     ours = {"idem_deployment": "test", "idem_key": KEY}
     found = [
         {"id": "pi_1", "status": "succeeded", "created": 1500, "metadata": ours},

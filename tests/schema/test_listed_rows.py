@@ -23,7 +23,8 @@ CHANGES: Final = {
     "renewal.RENEW": TIME, "due.HASTEN": TIME, "due.HASTEN_LANE": TIME, "quiet.RAISE_QUIET": TIME,
     "pausing.HASTEN_PAUSED": TIME,
     "generations.REKEY": GUARDED, "taking.SENT": GUARDED, "reports.REMEMBER_ERROR": SEEN,
-    "quarantine.DOUBT_OPEN": WORK, "release.BELIEVE": WORK,
+    "quarantine.DOUBT_OPEN": WORK, "quarantine.SENT_THEN": WORK,
+    "release.BELIEVE": WORK,
 }  # fmt: skip
 """Statements that may change a listed row, and why that does no harm."""
 

@@ -15,7 +15,7 @@ from fix_spine import KEYED, Spine, lookup
 from settling import shop
 
 from idem.outbox import clock
-from idem.outbox.contract import CancelRule
+from idem.outbox.contract import CancelRule, Response
 from idem.outbox.lane import Lane
 from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk
 from idem.outbox.provider import Question
@@ -44,6 +44,7 @@ class Gateway:
     writes: list[tuple[int, bytes]] = field(default_factory=list)
     questions: tuple[int, bytes] | None = None
     asked: int = 0
+    headers: list[tuple[str, str]] = field(default_factory=list)
 
     def rewrite(self, method: str, _target: str, answer: tuple[int, list[tuple[str, str]], bytes]) -> object:
         if method == "GET":
@@ -51,7 +52,9 @@ class Gateway:
             instead = self.questions
         else:
             instead = self.writes.pop(0) if self.writes else None
-        return answer if instead is None else (instead[0], [("content-type", "application/json")], instead[1])
+        if instead is None:
+            return answer
+        return instead[0], [("content-type", "application/json"), *self.headers], instead[1]
 
 
 @pytest.fixture
@@ -203,3 +206,44 @@ async def test_a_gateway_that_keeps_every_answer_stops_the_lane(spine: Spine, ga
     assert said[:10] == [Ambiguous()] * 10
     assert Ambiguous() not in said[10:], "the breaker is open, and nothing more is sent"
     assert spine.effects() == 10
+
+
+@pytest.mark.parametrize("carried", [True, False])
+async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
+    spine: Spine, gateway: Gateway, carried: bool
+) -> None:
+    """A copy has the provider's own header, and says what was true before the call was made."""
+    through(spine, gateway, carried=carried)
+    gateway.writes, gateway.questions = [(500, PAGE)], LOOKS["an empty list"]
+    gateway.headers = [("age", "7"), (HEADER, "req-1")]
+    intent = spine.accepted()
+    await spine.work()
+    for _ in range(4):
+        await spine.advance(200)
+        await spine.reconcile(hasten=True)
+    row = await shop.row_of(spine, intent)
+    assert (row["status"], row["absents"], gateway.asked >= 2) == ("unknown", 0, True)
+    (note,) = {
+        each["details"]["note"] for each in await spine.all("SELECT details FROM idem.evidence WHERE kind = 'look'")
+    }
+    assert note == "not the provider's answer of now: a cache has kept it for 7 s (header Age)"
+    gateway.headers = [("age", "0"), (HEADER, "req-2")]
+    await spine.advance(4000)
+    for _ in range(2):
+        await spine.advance(4000)
+        await spine.reconcile(hasten=True)
+    assert (await shop.row_of(spine, intent))["status"] != "unknown", "an answer that was checked just now counts"
+
+
+@pytest.mark.parametrize("age", ["", "x", "-1", "0", "+3", "1.5", "\u0661"])
+def test_an_age_that_says_nothing_keeps_no_answer_from_counting(age: str) -> None:
+    response = Response(200, {"Age": age}, NOTHING)
+    assert KEYED.own(response, asked=True) == response
+
+
+@pytest.mark.parametrize("age", ["1", " 60 ", "9" * 5000])
+def test_a_kept_answer_counts_for_a_call_and_not_for_a_question(age: str) -> None:
+    response = Response(200, {"age": age}, NOTHING)
+    assert KEYED.own(response) == response
+    kept = KEYED.own(response, asked=True)
+    assert (kept.complete, kept.reached, kept.kept_for) == (False, False, int(age.strip()[:9]))

@@ -1,0 +1,88 @@
+"""A cancel by key proves nothing where its request, or the contract's limit of late arrivals, has changed since."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from fix_spine import KEYED, Spine
+from settling.shop import CANCEL, asked, cancelling, cancels, row_of, sends
+
+from idem.outbox.providers.cancelling import Cancel
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.template import Template, compile_text
+
+OTHERWISE = {
+    "path": replace(CANCEL, path=compile_text("/v2/payments/cancel")),
+    "body": replace(CANCEL, body=Template.compile({"reference": "{idem.key}"}, frozenset({"key"}))),
+    "method": replace(CANCEL, method="PUT"),
+}
+
+
+def cancels_by(spine: Spine, rule: Cancel) -> None:
+    provider = spine.catalogue.providers["keyed"]
+    assert isinstance(provider, HttpProvider)
+    changed = replace(provider, cancels=rule)
+    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
+
+
+async def lost(spine: Spine) -> UUID:
+    intent = spine.accepted()
+    spine.bank.script(None, ["act_then_drop"])
+    await spine.work()
+    spine.bank.forget_script()
+    return intent
+
+
+@pytest.mark.parametrize("changed", OTHERWISE)
+async def test_a_cancel_that_goes_elsewhere_now_is_not_made(spine: Spine, changed: str) -> None:
+    """The other address may know nothing of the call, and say truthfully that nothing stands."""
+    cancelling(spine)
+    right = spine.catalogue
+    intent = await lost(spine)
+    cancels_by(spine, OTHERWISE[changed])
+    for _ in KEYED.schedule:
+        await spine.advance(90000)
+        await spine.reconcile(hasten=True)
+    row = await row_of(spine, intent)
+    assert (row["status"], row["key_burned"], len(sends(spine))) == ("unknown", False, 1)
+    assert cancels(spine) == asked(spine, "/v2/payments/cancel") == asked(spine, "/payments/cancel", "PUT") == 0
+    await spine.advance(90000)
+    await spine.reconcile()
+    (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
+    assert entry["reason"] == "reconcile_exhausted" and "the request of its cancel" in entry["details"]["why"]
+    spine.catalogue = right
+    await spine.advance(90000)
+    await spine.reconcile(hasten=True)
+    assert cancels(spine) == 1
+
+
+async def test_how_a_cancel_is_read_and_a_first_cancel_may_be_said_later(spine: Spine) -> None:
+    cancelling(spine, cancel=None)
+    intent = await lost(spine)
+    cancelling(spine)
+    cancels_by(spine, replace(CANCEL, done=CANCEL.done))
+    await spine.advance(KEYED.flight_limit + KEYED.pause_allowance + 10)
+    await spine.reconcile(hasten=True)
+    assert cancels(spine) == 1
+    assert (await row_of(spine, intent))["key_burned"]
+
+
+@pytest.mark.parametrize("swept", [False, True], ids=["reported", "swept"])
+async def test_limits_that_were_corrected_since_hold_up_a_cancel(spine: Spine, swept: bool) -> None:
+    """Without tombstones the stalled request would arrive after the cancel, and the next one too."""
+    contract = cancelling(spine)
+    intent = await lost(spine)
+    if swept:
+        # As a sweep leaves it: its holder may have been frozen before its first byte.
+        await spine.all("UPDATE idem.outbox SET sweeps = 1 RETURNING id")
+    longer = {"pause_allowance": contract.pause_allowance + 4000} if swept else {"flight_limit": 4000.0}
+    cancelling(spine, **longer)
+    for seconds in (contract.flight_limit + contract.pause_allowance + 10, 1000, 1000):
+        await spine.advance(seconds)
+        await spine.reconcile(hasten=True)
+        assert (cancels(spine), (await row_of(spine, intent))["status"]) == (0, "unknown")
+    await spine.advance(3000)
+    await spine.reconcile(hasten=True)
+    assert cancels(spine) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from types import SimpleNamespace
 from uuid import UUID, uuid4
 
 import pytest
@@ -279,7 +280,8 @@ async def sweep(spine: Spine) -> None:
 def test_a_claim_in_flight_starts_or_is_given_back() -> None:
     """Hazard 32: one compare-and-set, so that only one of them acts."""
     for first, second in (("start", "give_back"), ("give_back", "start")):
-        flight = InFlight(claimed=None, terms=None)  # type: ignore[arg-type]
+        ours = SimpleNamespace(is_now=lambda _: True)
+        flight = InFlight(SimpleNamespace(sent_as=1), None, ours)  # type: ignore[arg-type]
         assert getattr(flight, first)() is True
         assert getattr(flight, second)() is False
         assert getattr(flight, first)() is (first == "start")

@@ -36,6 +36,7 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("key_length", K, {"idempotency_key": ""}),
     ("key_length", K, {"idempotency_key": "k" * 256}),
+    ("tenant_length", K, {"tenant_id": "t" * 256}),
     ("key_state_is_known", K, {"state": "running"}),
     ("final_key_has_time", K, {"completed_at": NOW}),
     ("final_key_has_time", K, {"state": "completed", **ANSWER, "completed_at": None}),

@@ -23,6 +23,7 @@ OF_AN_INTENT = {
 OF_ITS_END = {
     "outcome": "refused", "settled_at": LONG_AGO, "provider_reference": "pay_other", "result": '{"a": 1}',
     "interim": '{"a": 1}', "label": "other", "wanted_at": LONG_AGO, "step": 2, "version": 9,
+    "sent_as": 7,
 }  # fmt: skip
 OF_A_LETTER = {
     "id": shapes.INTENT, "intent_id": None, "webhook_event_id": shapes.ROW, "subject": "other", "reason": "too_late",

@@ -128,9 +128,8 @@ SELECT (SELECT v.tenant_id FROM visited v
                     THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
        c.id, c.params
   FROM round a LEFT JOIN (
-       SELECT c.id, n.params::text AS params
-         FROM (SELECT id, intent_id FROM in_turn UNION ALL SELECT id, intent_id FROM longest) c
-              JOIN idem.intents n ON n.id = c.intent_id) c ON true
+       SELECT c.id, (SELECT n.params::text FROM idem.intents n WHERE n.id = c.intent_id) AS params
+         FROM (SELECT id, intent_id FROM in_turn UNION ALL SELECT id, intent_id FROM longest) c) c ON true
 """  # noqa: S608
 
 

@@ -176,7 +176,7 @@ async def test_a_row_that_still_waits_for_something_stays(rows: Any, database: D
     await rows.bury(made["letter"])
     later = "statement_timestamp() + interval '900 days'"
     for what, change in (
-        ("redrive", f"redrive_at = {later}"), ("doubt", f"doubted_since = {later}, replay_window = 86400"),
+        ("redrive", f"redrive_at = {later}"), ("doubt", "doubted_since = statement_timestamp(), replay_window = 86400"),
         ("quiet", f"quiet_after = {later}"), ("step", "step = 2"),
     ):  # fmt: skip
         await rows.unguarded(f"UPDATE idem.outbox SET {change} WHERE intent_id = %(i)s", i=made[what])

@@ -30,7 +30,8 @@ app = typer.Typer(
 def upgrade(
     config: Config = None,
     lock_timeout: Annotated[
-        float, typer.Option(min=0.1, max=3600, help="Seconds to wait for each lock, so that nobody queues behind it.")
+        float,
+        typer.Option(min=0.1, max=3600, help="Seconds to wait for each lock; statements of others queue behind it."),
     ] = 5.0,
     attempts: Annotated[int, typer.Option(min=1, help="How often to try when a lock is not free.")] = 5,
     as_data: Json = False,

@@ -34,7 +34,7 @@ class Session(psycopg.Connection[Any]):
     """The process of the server that works for it. A pooler names another one when the session begins."""
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
-        """psycopg comes here for everything that it sends. Raises OperationalError where the line is given up."""
+        """psycopg calls this for everything that it sends. Raises OperationalError where the line is given up."""
         watch = _Watch(self)
         try:
             return super().wait(*args, **kwargs)

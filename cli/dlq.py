@@ -19,6 +19,7 @@ from idem.cli.options import (
     Label,
     Limit,
     Params,
+    Provider,
     Reference,
     Since,
     Sure,
@@ -45,7 +46,6 @@ Letter = Annotated[
     Id, typer.Argument(parser=an_id, metavar="ID", help="The dead letter's id, or its beginning.", show_default=False)
 ]
 ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only with this reason, as too_late.")]
-Provider = Annotated[str | None, typer.Option("--provider", help="Only of this provider.")]
 
 
 @app.command("list", epilog=examples("idem dlq list", "idem dlq list --provider bank --since 2h --json"))

@@ -62,6 +62,7 @@ Since: TypeAlias = Annotated[
     typer.Option("--since", help="From this time on: 2025-01-31T12:00:00Z, or how long ago, as 2h or 3d."),
 ]
 Until: TypeAlias = Annotated[str | None, typer.Option("--until", help="Before this time, written as --since is.")]
+Provider: TypeAlias = Annotated[str | None, typer.Option("--provider", help="Only of this provider.")]
 Account: TypeAlias = Annotated[str | None, typer.Option("--account", help="Only of this account of a provider.")]
 Label: TypeAlias = Annotated[str | None, typer.Option("--label", help="Only with this label.")]
 Reference: TypeAlias = Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from idem.cli import known, opening
-from idem.cli.options import Account, Config, Json, Label, Limit, Reference, Since, Until, examples, moment
+from idem.cli.options import Account, Config, Json, Label, Limit, Provider, Reference, Since, Until, examples, moment
 from idem.cli.output import age, as_json, table, text
 
 app = typer.Typer(
@@ -19,7 +19,6 @@ app = typer.Typer(
     help="Calls of which nobody knows the end yet.",
     epilog=examples("idem unknowns list", "idem unknowns export > unknowns.csv"),
 )
-Provider = Annotated[str | None, typer.Option("--provider", help="Only of this provider.")]
 Awaiting = Annotated[bool, typer.Option("--awaiting", help="Those that the provider is working on too.")]
 
 COLUMNS = (

@@ -19,7 +19,7 @@ from idem.outbox.daemon import HEARTBEAT, Trouble, wait
 from idem.outbox.database import AWAY, REFUSED, Database
 from idem.outbox.lane import Lane
 from idem.outbox.lane_names import LaneName
-from idem.outbox.providers import sender
+from idem.outbox.providers.sender import Credentials
 from idem.outbox.questioning import cancelled
 
 AGAIN: Final = 60.0
@@ -79,6 +79,7 @@ class AccountCheck:
         self._careful = careful
         self._told: str | None = None
         self._refused = False
+        self.credentials = Credentials(lane.account)
         self._confirmed: tuple[str, str] | None = None
         self._trouble = Trouble(f"account check {name.provider}/{name.account}")
         self.again: float | None = 0.0
@@ -91,17 +92,18 @@ class AccountCheck:
         else:
             lane.served = False
 
-    @property
-    def identity(self) -> str | None:
-        """Whose account today's credentials are, where the provider has confirmed it of these very credentials."""
-        if self._confirmed is None or self._confirmed[1] != sender.credentials(self._lane.account):
+    def identity(self, credentials: str | None) -> str | None:
+        """Whose account these credentials are (`Credentials.now`), where the provider has confirmed it of them."""
+        if self._confirmed is None or self._confirmed[1] != credentials:
             return None
         return self._confirmed[0]
 
     @property
     def stale(self) -> bool:
         """Whether it was known of other credentials than today's: a token that was renewed may be another account's."""
-        return self.again is None and self._confirmed is not None and self.identity is None
+        if self.again is not None or self._confirmed is None:
+            return False
+        return self.identity(self.credentials.now()) is None
 
     async def holds(self) -> bool:
         """Whether the lane is served; asks anew first, where a token has been renewed. Raises as `once`."""
@@ -122,7 +124,7 @@ class AccountCheck:
             # Nothing goes there, and nothing may be asked; what follows the pause is asked first.
             self.again = HEARTBEAT
             return
-        asked_as = sender.credentials(self._lane.account)
+        asked_as = self.credentials.now()
         found, seen = await self._lane.whose()
         if cancelled():
             raise asyncio.CancelledError
@@ -135,7 +137,7 @@ class AccountCheck:
             stored = await (
                 see(connection, self._name, found, self._holder) if store else known(connection, self._name)
             )
-        if asked_as is None or asked_as != sender.credentials(self._lane.account):
+        if asked_as is None or asked_as != self.credentials.now():
             # Renewed while it was asked: the answer is about the old one.
             self.again = WATCH
             return
@@ -157,7 +159,7 @@ class AccountCheck:
         """Ask until it is known or `stop` is set: at once, and then again and again; anew when a token is renewed."""
         while not stop.is_set():
             if self.again is None and not self.stale:
-                if self._confirmed is None or not sender.renewed(self._lane.account):
+                if self._confirmed is None or not self.credentials.renewed:
                     return
                 await wait(stop, WATCH)
                 continue

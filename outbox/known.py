@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from idem.outbox.contract import FrozenRequest
 from idem.outbox.database import records
 from idem.outbox.provider import Question
+from idem.outbox.providers.sender import BITS
 
 NEWEST = """
 SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, r.method, r.path, r.headers,
@@ -32,25 +33,21 @@ async def newest(connection: AsyncConnection[Any], provider: str, account: str, 
     """
     parameters = {"provider": provider, "account": account, "horizon": horizon}
     found = await (await records(connection).execute(NEWEST, parameters)).fetchone()
-    if found is None:
-        return None
+    return None if found is None else _question(found)
+
+
+def _question(found: Any) -> Question:
     return Question(
-        found.provider_key,
-        found.reference,
-        awaiting=False,
-        sent_at=found.sent_at,
-        method=found.method,
-        path=found.path,
-        asked_at=found.asked_at,
-        headers=found.headers,
-    )
+        found.provider_key, found.reference, awaiting=False, sent_at=found.sent_at, method=found.method,
+        path=found.path, asked_at=found.asked_at, headers=found.headers,
+    )  # fmt: skip
 
 
 NEAR = 200
 """Intents on each side of a row's own among which payments like it are looked for."""
 
 # `near` walks one index from the row's own intent, and reads no more than it needs.
-ALIKE = """
+ALIKE = f"""
 WITH near AS MATERIALIZED (
     (SELECT c.id, c.operation, c.sent_as, c.settled_at, c.provider_reference FROM idem.intents c
       WHERE c.provider = %(provider)s AND c.account = %(account)s AND c.provider_reference IS NOT NULL
@@ -68,10 +65,10 @@ SELECT r.provider_key::text AS provider_key, n.provider_reference AS reference, 
   FROM near n CROSS JOIN LATERAL (
        SELECT q.provider_key, q.method, q.path, q.headers, q.body, q.created_at FROM idem.requests q
         WHERE q.intent_id = n.id ORDER BY q.generation DESC LIMIT 1) r
- WHERE n.sent_as >> 31 = %(sender)s AND n.operation = coalesce(%(operation)s, n.operation)
+ WHERE n.sent_as >> {BITS} = %(sender)s AND n.operation = coalesce(%(operation)s, n.operation)
    AND n.settled_at < statement_timestamp() - make_interval(secs => %(horizon)s)
  ORDER BY n.id < %(intent)s DESC, n.id DESC LIMIT %(limit)s
-"""
+"""  # noqa: S608
 
 
 async def alike(
@@ -88,19 +85,10 @@ async def alike(
         "operation": operation, "later": later, "near": NEAR, "limit": limit,
     }  # fmt: skip
     found = await (await records(connection).execute(ALIKE, parameters)).fetchall()
-    return [
-        (
-            FrozenRequest(r.method, r.path, r.headers, bytes(r.body)),
-            Question(
-                r.provider_key, r.reference, awaiting=False, sent_at=r.sent_at, method=r.method, path=r.path,
-                asked_at=r.asked_at, headers=r.headers,
-            ),
-        )
-        for r in found
-    ]  # fmt: skip
+    return [(FrozenRequest(r.method, r.path, r.headers, bytes(r.body)), _question(r)) for r in found]
 
 
-# The ids of rows are in the order of their making: `last` are the newest of the installation, whosever they are.
+# The ids of rows are in the order of their making: `last` are the newest of the installation, of all accounts.
 LAST_REQUEST = """
 WITH last AS MATERIALIZED (
     SELECT q.outbox_id, q.generation, q.intent_id, q.provider, q.account FROM idem.requests q

@@ -81,7 +81,7 @@ class LaneWorker:
         self._terms = terms
         self._turns = Turns()
         self.account = AccountCheck(desk.database, name, lane, desk.life.id)
-        self._sender = Sender(lane.provider, lane.account, self.account)
+        self._sender = Sender(lane.provider, self.account)
         self._probe = Probe(desk.database, name, lane)
         self._tasks: dict[asyncio.Task[None], InFlight] = {}
         self._recovering: set[asyncio.Task[None]] = set()

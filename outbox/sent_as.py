@@ -14,7 +14,6 @@ from psycopg import AsyncConnection
 
 from idem.outbox import installation
 from idem.outbox.account_check import AccountCheck
-from idem.outbox.contract import Account
 from idem.outbox.provider import Provider
 from idem.outbox.providers import sender
 
@@ -33,8 +32,7 @@ def who(sent_as: int) -> int:
 class Sender:
     """One for each lane of a daemon."""
 
-    def __init__(self, provider: Provider, account: Account, check: AccountCheck) -> None:
-        self._account = account
+    def __init__(self, provider: Provider, check: AccountCheck) -> None:
         self._check = check
         self._ways = sender.ways(provider)
         self._secret: bytes | None = None
@@ -53,9 +51,9 @@ class Sender:
 
     def same(self) -> list[int]:
         """The senders that are this one: by its credentials, and last by its account where that is confirmed."""
-        if self._secret is None or (shown := sender.credentials(self._account)) is None:
+        if self._secret is None or (shown := self._check.credentials.now()) is None:
             return []
-        identity = self._check.identity
+        identity = self._check.identity(shown)
         texts = [shown] if identity is None else [shown, f"account {identity}"]
         return [sender.secret_digest(text, self._secret) for text in texts]
 

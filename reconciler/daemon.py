@@ -77,7 +77,7 @@ class LaneReconciler:
         self.lane = lane
         self._terms = terms
         self.account = AccountCheck(desk.database, lane_name, lane, desk.life.id, careful=True)
-        self._sender = Sender(lane.provider, lane.account, self.account)
+        self._sender = Sender(lane.provider, self.account)
         self._control = ControlQuestion(desk.database, lane_name, lane, self._sender)
         self._asker = Asker(desk.database, lane, self._control, self._sender)
         self._quiet = QuietTimes(lane_name, lane.provider.contract, desk.settings.lease)

@@ -19,6 +19,7 @@ from idem.outbox.contract import Contract
 from idem.outbox.database import records
 from idem.outbox.exact import takes_turns, with_requests
 from idem.outbox.lane_names import LaneName
+from idem.outbox.providers.sender import BITS
 from idem.outbox.recovery.doubts import C_IS_LISTED
 from idem.outbox.recovery.memory import WENT_BACK
 from idem.reconciler import taken
@@ -27,6 +28,12 @@ from idem.reconciler.taken import Taken
 
 LATER_KEYS = 2
 """Generations of a provider key that lost commits may have made: after a burned key, or by an operator's redrive."""
+
+
+def _is_ours(row: str) -> str:
+    """Whether this process calls as the sender of this row (an alias), as far as one is known."""
+    return f"({row}.sent_as IS NULL OR {row}.sent_as >> {BITS} = ANY (%(senders)s::bigint[]))"
+
 
 # `pause` and `room` are read once: of a lane that is paused no row is. A row that only the pause of calls keeps from
 # its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
@@ -83,7 +90,7 @@ WITH pause AS MATERIALIZED (
            attempt       = o.attempt + CASE
                WHEN o.status = 'unknown' AND NOT o.inline AND NOT o.key_burned AND %(replays)s AND %(first)s
                 AND NOT (SELECT calls FROM pause)
-                AND (o.sent_as IS NULL OR o.sent_as >> 31 = ANY (%(senders)s::bigint[]))
+                AND {_is_ours("o")}
                 AND (SELECT r.step FROM idem.requests r
                       WHERE r.outbox_id = o.id AND r.generation = o.generation) IS NOT NULL
                 AND idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) > 0
@@ -105,7 +112,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
                                         AND r.outbox_id IS NOT NULL AS replay, t.memory_left,
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
        t.inline, t.traceparent, t.imported_as, t.sent_as,
-       t.sent_as IS NULL OR t.sent_as >> 31 = ANY (%(senders)s::bigint[]) AS as_before,
+       {_is_ours("t")} AS as_before,
        t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM {quiet_after("t")} - statement_timestamp())::float8 AS quiet_left,
        idem.known_moment(t.first_sent_at) AS sent_at,

@@ -1,7 +1,7 @@
 """After the database's clock has jumped forward, the quiet times that it cut short are given back.
 
 A request that is stalled on its way may still act, whatever the clock says: an absence that is believed too early is a
-second payment. Whoever sends after the jump reckons by the clock as it is now, so later quiet times are right.
+second payment. Calls that are sent after the jump reckon by the new clock, so their quiet times are right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ UPDATE idem.outbox SET quiet_after = %(until)s
           AND o.quiet_after > %(over)s AND o.quiet_after < %(until)s
         ORDER BY o.id
           FOR NO KEY UPDATE SKIP LOCKED))
-   AND quiet_after < %(until)s
 """
 
 

@@ -128,15 +128,14 @@ def end(
     """
     if unchecked:
         return wanted
-    found = confirmed.object
-    means = None if found is None else meaning(operation, found)
-    if doubt := against(confirmed, wanted, operation, other):
+    means = _means(confirmed, operation)
+    if doubt := _against(confirmed, means, wanted, other):
         instead = f"Look for this intent's own object there ({UNDER_KEY}). " if means is not None and other else ""
         raise Refusal(
             f"nothing was changed: {doubt}. {instead}If you have seen it yourself, {UNCHECKED} records your word, "
             "with your reason"
         )
-    assert isinstance(means, Succeeded | Refused)  # `against` names all else
+    assert isinstance(means, Succeeded | Refused)  # `_against` names all else
     return replace(means, fields={**wanted.fields, **means.fields}, reference=means.reference or wanted.reference)
 
 
@@ -145,8 +144,11 @@ UNDER_KEY: Final = "`idem intents show ID` prints its provider key"
 
 def against(confirmed: Confirmed, wanted: Succeeded | Refused, operation: Operation, other: UUID | None) -> str | None:
     """What stands against an operator's word, in words; None: the provider says the same."""
-    found = confirmed.object
-    return _against(confirmed, None if found is None else meaning(operation, found), wanted, other)
+    return _against(confirmed, _means(confirmed, operation), wanted, other)
+
+
+def _means(confirmed: Confirmed, operation: Operation) -> Proof | None:
+    return None if confirmed.object is None else meaning(operation, confirmed.object)
 
 
 def _against(confirmed: Confirmed, means: Proof | None, wanted: Succeeded | Refused, other: UUID | None) -> str | None:

@@ -24,8 +24,8 @@ from idem.outbox.providers.signing import RenewedToken, Signers
 BITS: Final = 31
 """Of each digest: two of them and no sign fit into a bigint."""
 CANCEL_BITS: Final = 13
-"""Of the lower half: the way of the cancel has these, the rules of the look-ups the others. Nobody chooses these texts
-so that they meet; of some thousand changes one is not seen."""
+"""Of the lower half: the way of the cancel has these, the rules of the look-ups the others. No attacker chooses
+these texts, so some thousand changes pass before one is not seen."""
 COST: Final = 2**12
 """Of scrypt: some milliseconds, once for each credential in each process."""
 
@@ -56,18 +56,28 @@ def _number(found: bytes) -> int:
     return int.from_bytes(found[:4]) >> (32 - BITS)
 
 
-def renewed(account: Account) -> bool:
-    """Whether its credentials can become others while the process lives."""
-    return any(isinstance(each, RenewedToken) for each in _signers(account.signer))
+class Credentials:
+    """What the calls of an account prove themselves with.
 
+    `renewed`: it can become something else while the process lives. Else it is put together once, because each claim
+    and each call asks for it.
+    """
 
-def credentials(account: Account) -> str | None:
-    """What a call proves itself with now; None where that cannot be read, so that no call can leave either."""
-    headers = sorted((name.lower(), value) for name, value in account.credentials.items())
-    try:
-        return plain([headers, *(_proof(each) for each in _signers(account.signer))])
-    except (OSError, ValueError):
-        return None
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self.renewed = any(isinstance(each, RenewedToken) for each in _signers(account.signer))
+        self._kept = None if self.renewed else self._read()
+
+    def now(self) -> str | None:
+        """None where it cannot be read, so that no call can leave either."""
+        return self._read() if self.renewed else self._kept
+
+    def _read(self) -> str | None:
+        headers = sorted((name.lower(), value) for name, value in self._account.credentials.items())
+        try:
+            return plain([headers, *(_proof(each) for each in _signers(self._account.signer))])
+        except (OSError, ValueError):
+            return None
 
 
 def looks(provider: Provider) -> str:

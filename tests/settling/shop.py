@@ -94,3 +94,29 @@ def standing(spine: Spine) -> int:
     """Payments that the bank has made and not called off."""
     voided = {r.payment for r in spine.bank.log.records if type(r).__name__ == "Voided"}
     return len([p for p in spine.bank.log.effects() if p.id not in voided])
+
+
+async def lost(spine: Spine, key: str = "lost", fault: str = "act_then_drop", operation: str = "pay.keyed") -> UUID:
+    """A call whose answer was lost: it is unknown."""
+    intent = spine.accepted(key, operation=operation)
+    spine.bank.script(None, [fault])
+    await spine.work()
+    spine.bank.forget_script()
+    assert (await row_of(spine, intent))["status"] == "unknown"
+    return intent
+
+
+async def paid(spine: Spine, key: str, operation: str = "pay.keyed") -> None:
+    """A call that was completed a minute ago."""
+    intent = spine.accepted(key, operation=operation)
+    await spine.work()
+    assert (await spine.key(intent))["state"] == "completed"
+    await spine.advance(60)
+
+
+async def much_later(spine: Spine) -> None:
+    """Everything that can be decided is; what goes back to work is sent."""
+    for seconds in (60, 200, 200, 600, 4000, 4000, 90000, 90000):
+        await spine.advance(seconds)
+        await spine.reconcile(hasten=True)
+        await spine.work()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 from fix_spine import KEYED, Spine
-from settling.shop import CANCEL, asked, cancelling, cancels, row_of, sends
+from settling.shop import CANCEL, asked, cancelling, cancels, lost, row_of, sends
 
 from idem.outbox.providers.cancelling import Cancel
 from idem.outbox.providers.http import HttpProvider
@@ -25,14 +24,6 @@ def cancels_by(spine: Spine, rule: Cancel) -> None:
     assert isinstance(provider, HttpProvider)
     changed = replace(provider, cancels=rule)
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
-
-
-async def lost(spine: Spine) -> UUID:
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    spine.bank.forget_script()
-    return intent
 
 
 @pytest.mark.parametrize("changed", OTHERWISE)

@@ -154,7 +154,7 @@ async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine
     provider = spine.catalogue.providers["keyed"]
     name = lane_names(spine.catalogue)["keyed", "keyed"][0]
     calls = Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
-    sender = Sender(calls.provider, calls.account, AccountCheck(spine.database, name, calls, "t"))
+    sender = Sender(calls.provider, AccountCheck(spine.database, name, calls, "t"))
     async with with_clock(spine, HOUR), spine.database.connection() as connection:
         (taken,) = await due.take(
             connection, name, provider.contract, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime(),

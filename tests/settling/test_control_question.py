@@ -48,7 +48,7 @@ async def desk_of(spine: Spine, kind: str) -> Desk:
     provider = spine.catalogue.providers[kind]
     name = lane_names(spine.catalogue)[kind, kind][0]
     lane = Lane(provider, provider.accounts[kind], slots=2, margin=1)
-    sender = Sender(provider, lane.account, AccountCheck(spine.database, name, lane, "t"))
+    sender = Sender(provider, AccountCheck(spine.database, name, lane, "t"))
     async with spine.database.connection() as connection:
         await due.hasten(connection, since=None)
         (taken,) = await due.take(

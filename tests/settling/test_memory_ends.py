@@ -50,7 +50,7 @@ async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
     await remembered(spine, intent, "first_sent_at")
     before = len(sends(spine))
     name, now, calls = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime(), lane(spine)
-    sender = Sender(calls.provider, calls.account, AccountCheck(spine.database, name, calls, "t"))
+    sender = Sender(calls.provider, AccountCheck(spine.database, name, calls, "t"))
     async with spine.database.connection() as connection:
         (taken,) = await due.take(
             connection, name, spine.catalogue.providers["keyed"].contract, token=uuid4(), holder="t", lease=30, limit=1,

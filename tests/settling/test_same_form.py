@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from fix_spine import Spine
 from settling import shop
+from settling.shop import much_later
 
 from idem.outbox.contract import FrozenRequest, ProviderRequest
 from idem.outbox.providers.places import of_path, places
@@ -32,26 +33,11 @@ def naming(spine: Spine, member: str, **more: Any) -> None:
 
 
 async def lost(spine: Spine, fault: str = "act_then_drop") -> UUID:
-    intent = spine.accepted("lost", operation="pay.keyless")
-    spine.bank.script(None, [fault])
-    await spine.work()
-    spine.bank.forget_script()
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
-    return intent
+    return await shop.lost(spine, fault=fault, operation="pay.keyless")
 
 
 async def paid(spine: Spine, key: str) -> None:
-    intent = spine.accepted(key, operation="pay.keyless")
-    await spine.work()
-    assert (await spine.key(intent))["state"] == "completed"
-    await spine.advance(60)
-
-
-async def much_later(spine: Spine) -> None:
-    for seconds in (60, 200, 200, 600, 4000, 4000, 90000, 90000):
-        await spine.advance(seconds)
-        await spine.reconcile(hasten=True)
-        await spine.work()
+    await shop.paid(spine, key, "pay.keyless")
 
 
 async def stands(spine: Spine, intent: UUID, why: str) -> None:

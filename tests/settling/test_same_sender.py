@@ -18,6 +18,7 @@ from uuid import UUID
 import pytest
 from fix_spine import BY_ID, KEYED, Spine, lookup
 from settling import shop
+from settling.shop import lost, much_later, paid
 
 from idem.outbox import operator, worker
 from idem.outbox.providers.http import HttpProvider
@@ -59,30 +60,6 @@ def another(spine: Spine) -> Spine:
     """The bank has a second account, of which nobody has told idem."""
     spine.bank.add_account(BankAccount("another", "another-token"))
     return spine
-
-
-async def lost(spine: Spine, key: str = "lost", fault: str = "act_then_drop", operation: str = "pay.keyed") -> UUID:
-    intent = spine.accepted(key, operation=operation)
-    spine.bank.script(None, [fault])
-    await spine.work()
-    spine.bank.forget_script()
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
-    return intent
-
-
-async def paid(spine: Spine, key: str, operation: str = "pay.keyed") -> None:
-    intent = spine.accepted(key, operation=operation)
-    await spine.work()
-    assert (await spine.key(intent))["state"] == "completed"
-    await spine.advance(60)
-
-
-async def much_later(spine: Spine) -> None:
-    """Everything that can be decided is; what goes back to work is sent."""
-    for seconds in (60, 200, 200, 600, 4000, 4000, 90000, 90000):
-        await spine.advance(seconds)
-        await spine.reconcile(hasten=True)
-        await spine.work()
 
 
 async def soon(spine: Spine) -> None:

@@ -8,22 +8,13 @@ from typing import Any
 import pytest
 from fix_spine import Spine
 from settling import shop
-from settling.shop import row_of
+from settling.shop import lost, row_of
 
 from idem.outbox import operator
 from idem.outbox.answers import Renderer
 from idem.outbox.contract import ProviderRequest
 from idem.outbox.outcomes import Succeeded
 from idem.testing.bank import Account as BankAccount
-
-
-async def lost(spine: Spine, key: str, fault: str) -> Any:
-    intent = spine.accepted(key)
-    spine.bank.script(None, [fault])
-    await spine.work()
-    spine.bank.forget_script()
-    assert (await row_of(spine, intent))["status"] == "unknown"
-    return intent
 
 
 async def test_a_reference_that_a_person_gives_is_no_witness_of_the_account(spine: Spine) -> None:

@@ -19,9 +19,9 @@ from idem.cli.options import Config, examples
 from idem.cli.output import say
 
 if TYPE_CHECKING:
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.configuration import Configuration
-    from idem.outbox.database import Database
+    from idem.outbox.config import Configuration
+    from idem.outbox.database.pool import Database
+    from idem.outbox.domain.catalogue import Catalogue
 
 app = typer.Typer(no_args_is_help=True, help="Where clients meet idem.", epilog=examples("idem api run --port 8080"))
 
@@ -57,8 +57,8 @@ def run_api(
         settings = found.settings.api
         at = settings.host if host is None else host, settings.port if port is None else port
         beside = None if metrics_port is None else (metrics_host, metrics_port)
-        from idem.outbox.daemon import stop_on_signals
-        from idem.outbox.http.serving import listen
+        from idem.outbox.daemon.daemon import stop_on_signals
+        from idem.outbox.http_server.serving import listen
 
         with stop_on_signals() as stop:
             async with probes(beside, stop, "api"):
@@ -84,7 +84,7 @@ async def probes(beside: tuple[str, int] | None, stop: asyncio.Event, name: str)
     if beside is None:
         yield
         return
-    from idem.outbox.http.beside import Beside, Health
+    from idem.outbox.http_server.side_server import Beside, Health
 
     health, over = Health(), asyncio.Event()
     served = Beside(*beside, health, name=name)
@@ -116,10 +116,10 @@ async def serve_until(
 
     `reserved`: descriptors that others of this process are still to open; the API's own are added.
     """
-    from idem.outbox.daemon import Life
-    from idem.outbox.http.app import Api
-    from idem.outbox.http.serving import serve_on
-    from idem.outbox.wakeup import Nudge
+    from idem.outbox.api.app import Api
+    from idem.outbox.daemon.daemon import Life
+    from idem.outbox.database.notify import Nudge
+    from idem.outbox.http_server.serving import serve_on
     from idem.reconciler.webhooks import endpoint
 
     settings = found.settings.api

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from idem.outbox.errors import ConfigError, IdemError
+from idem.outbox.values.errors import ConfigError, IdemError
 
 if TYPE_CHECKING:
-    from idem.outbox.application.idem import Idem
+    from idem.application.app import Idem
 
 VARIABLE: Final = "IDEM_APP"
 
@@ -38,7 +38,7 @@ App: TypeAlias = Annotated[
 
 def application(config: Path | None) -> Idem | None:
     """The application that is named for this process, imported from here; None where none is. Raises ConfigError."""
-    from idem.outbox.configuration import source
+    from idem.outbox.config import source
 
     named = os.environ.get(VARIABLE)
     if not named:
@@ -54,7 +54,7 @@ def application(config: Path | None) -> Idem | None:
 
 @cache
 def _imported(named: str) -> Idem:
-    from idem.outbox.application.idem import Idem
+    from idem.application.app import Idem
 
     module, colon, attribute = named.partition(":")
     if not (module and colon and attribute):

@@ -15,14 +15,14 @@ from idem.cli import opening
 from idem.cli.failures import FINDINGS
 from idem.cli.options import confirm
 from idem.cli.output import as_json, say, table
-from idem.outbox import standing
-from idem.outbox.errors import Refusal
-from idem.outbox.states import Reason
+from idem.outbox.domain.states import Reason
+from idem.outbox.operator import guards
+from idem.outbox.values.errors import Refusal
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.domain.catalogue import Catalogue
 
 PAGE = 1000
 
@@ -67,7 +67,7 @@ async def redrive(
     as_data: bool,
 ) -> None:
     """Redrive everything of the selection that may be; exit code 3 if some were left out."""
-    from idem.outbox import letters, operator
+    from idem.outbox.operator import actions, dead_letters
 
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
@@ -92,11 +92,11 @@ async def redrive(
             try:
                 if each.intent is None:
                     assert each.letter is not None  # an event
-                    await letters.try_event_again(connection, each.letter, by=by, reason=reason, seen=each.version)
+                    await dead_letters.try_event_again(connection, each.letter, by=by, reason=reason, seen=each.version)
                 elif each.letter is not None:
-                    await letters.run_again(connection, each.letter, by=by, reason=reason, seen=each.version)
+                    await dead_letters.run_again(connection, each.letter, by=by, reason=reason, seen=each.version)
                 else:
-                    await operator.redrive(
+                    await actions.redrive(
                         connection, catalogue, each.intent, by=by, reason=reason, version=each.version,
                         due_in=len(done) / rate,
                     )  # fmt: skip
@@ -119,7 +119,7 @@ async def redrive(
 
 
 async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, selection: Selection) -> list[Candidate]:
-    from idem.outbox import letters, listing
+    from idem.outbox.operator import dead_letters, listing
 
     told: list[Candidate] = []
     versions: dict[UUID, int] = {}
@@ -133,7 +133,7 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
         told += [
             Candidate(UUID(each["details"]["intent"]), each["seen"], None, each["id"])
             for each in page
-            if letters.is_of_handler(each["reason"], each["details"])
+            if dead_letters.is_of_handler(each["reason"], each["details"])
         ]
         told += [
             Candidate(None, each["seen"], None, each["id"])
@@ -147,9 +147,9 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
 
 
 async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID) -> str | None:
-    from idem.outbox import operator
+    from idem.outbox.operator import actions
 
-    held = await operator.stand(connection, intent)
+    held = await actions.stand(connection, intent)
     if held is None:
         return "it is completed already"
     if held.row.status == "unknown":
@@ -157,4 +157,4 @@ async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, inten
     terms = catalogue.terms(held.row.operation, held.row.provider)
     if terms is None:
         return f"operation {held.row.operation} with provider {held.row.provider} is not in this configuration"
-    return standing.against_redrive(held, terms, sure=False)
+    return guards.against_redrive(held, terms, sure=False)

@@ -17,11 +17,11 @@ from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, say, table
 
 if TYPE_CHECKING:
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.configuration import Configuration
-    from idem.outbox.connecting.address import Address
-    from idem.outbox.database import Database, Timeouts
-    from idem.outbox.worker import Worker
+    from idem.outbox.config import Configuration
+    from idem.outbox.database.address import Address
+    from idem.outbox.database.pool import Database, Timeouts
+    from idem.outbox.domain.catalogue import Catalogue
+    from idem.outbox.worker.worker import Worker
     from idem.reconciler.daemon import Reconciler
 
 worker = typer.Typer(
@@ -72,7 +72,7 @@ def run_worker(
     """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
-        from idem.outbox.daemon import stop_on_signals
+        from idem.outbox.daemon.daemon import stop_on_signals
 
         with stop_on_signals() as stop:
             await worker_of(config, database, catalogue, found).run(stop)
@@ -95,7 +95,7 @@ def run_sweeper(
     """End claims whose lease ran out, hold what is too old, expire keys, until SIGTERM."""
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> Any:
-        from idem.outbox.daemon import stop_on_signals
+        from idem.outbox.daemon.daemon import stop_on_signals
         from idem.sweeper.daemon import Sweeper
 
         daemon = Sweeper(database, catalogue, found.settings.sweeper)
@@ -131,7 +131,7 @@ def run_reconciler(
     """Ask providers about what is unknown, apply proofs, redrive what may be, until SIGTERM."""
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
-        from idem.outbox.daemon import stop_on_signals
+        from idem.outbox.daemon.daemon import stop_on_signals
 
         with stop_on_signals() as stop:
             await reconciler_of(database, catalogue, found).run(stop)
@@ -158,8 +158,8 @@ def run_daemon(
     they are not those of every daemon. It waits up to `wait` seconds for a database that is down: a restart in the
     middle of an outage is no mistake.
     """
-    from idem.outbox import telemetry
-    from idem.outbox.http import descriptors
+    from idem.outbox.http_server import descriptors
+    from idem.outbox.observe import telemetry
 
     found = opening.configuration(config)
     address = opening.address(config)
@@ -173,7 +173,7 @@ def run_daemon(
     asyncio.run(starting.ready(address, name, wait, checks))
     beside = None
     if port is not None:
-        from idem.outbox.http.beside import Beside
+        from idem.outbox.http_server.side_server import Beside
 
         beside = Beside(host, port, name=name)
         say(f"metrics on http://{opening.in_url(host)}:{port}/metrics")
@@ -194,7 +194,7 @@ async def connected(
     found: Configuration, address: Address, name: str, pool: Pool | None = None
 ) -> AsyncIterator[Database]:
     """The connections of the daemon of this name; `pool` gives their number and timeouts, if they are its own."""
-    from idem.outbox.database import Database
+    from idem.outbox.database.pool import Database
 
     size, timeouts = pool(found) if pool is not None else (SIZE, opening.timeouts(found))
     database = Database(address, name=f"idem {name}", size=size, timeouts=timeouts, on_connect=opening.guard(found))
@@ -210,8 +210,8 @@ async def check_database(config: Path | None, name: str) -> None:
 
     A line that others may read is a warning in the log.
     """
-    from idem.outbox import daemon_events
-    from idem.outbox.connecting import encryption
+    from idem.outbox.database import encryption
+    from idem.outbox.observe import daemon_events
 
     async with opening.connected(config) as connection:
         if (reader := encryption.readable(connection)) is not None:
@@ -227,7 +227,7 @@ async def check_environment(config: Path | None, found: Configuration) -> None:
 
 def worker_of(config: Path | None, database: Database, catalogue: Catalogue, found: Configuration) -> Worker:
     """A worker with the settings of this configuration and the handlers of its application."""
-    from idem.outbox.worker import Worker
+    from idem.outbox.worker.worker import Worker
 
     served, handlers = application(config), None
     if served is not None and served.handlers:

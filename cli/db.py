@@ -14,10 +14,10 @@ from idem.cli.application import App
 from idem.cli.failures import AFTER_A_RESTORE, FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, fields, say
-from idem.outbox.errors import ConfigError, Refusal
+from idem.outbox.values.errors import ConfigError, Refusal
 
 if TYPE_CHECKING:
-    from idem.outbox.connecting.address import Address
+    from idem.outbox.database.address import Address
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -114,7 +114,7 @@ def sync(
     Operations of others in the same database are left alone. Needs no provider's credentials; a worker needs no sync.
     """
     from idem.migrations import runner
-    from idem.outbox.sync import sync as write
+    from idem.outbox.accept.sql_operations import sync as write
 
     known = opening.accepting(config)
     address, (environment, _) = opening.address(config), opening.environment(config)
@@ -218,10 +218,12 @@ def _found(address: Address, *, owner: bool = False) -> dict[str, Any]:
     from sqlalchemy import text
 
     from idem.migrations import ownership, runner
-    from idem.outbox.connecting import hindrances
+    from idem.outbox.database import preconditions
 
     with runner.engine(address.url).connect() as connection:
-        if wrong := hindrances.hindrances(hindrances.Found(*connection.execute(text(hindrances.HINDRANCES)).one())):
+        if wrong := preconditions.hindrances(
+            preconditions.Found(*connection.execute(text(preconditions.HINDRANCES)).one())
+        ):
             raise ConfigError(*map(str, wrong))
         if owner:
             ownership.refuse_others(connection)

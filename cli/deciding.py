@@ -16,17 +16,17 @@ from idem.cli import prospects as prospect
 from idem.cli.options import confirm
 from idem.cli.output import age, as_json, say, text
 from idem.cli.prospects import Prospect, prospects
-from idem.outbox.errors import Refusal
+from idem.outbox.values.errors import Refusal
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.operation import Answer
-    from idem.outbox.operators.confirming import Confirmed
-    from idem.outbox.operators.prefixes import Prefix
-    from idem.outbox.outcomes import Refused, Succeeded
-    from idem.outbox.standing import Standing
+    from idem.outbox.domain.catalogue import Catalogue
+    from idem.outbox.domain.operation import Answer
+    from idem.outbox.domain.outcomes import Refused, Succeeded
+    from idem.outbox.operator.confirmation import Confirmed
+    from idem.outbox.operator.guards import Standing
+    from idem.outbox.operator.id_prefixes import Prefix
 
 Act: TypeAlias = Literal["completed", "failed_retryable", "closed", "redrive", "discard"]
 
@@ -68,10 +68,9 @@ async def read(
     connection: AsyncConnection[Any], letter_id: Prefix | UUID, *, params: bool = False, unmask: str | None = None
 ) -> Case:
     """Everything about a dead letter; `unmask`: who is shown what is masked. Raises Refusal where there is none."""
-    from idem.outbox import listing, operator
-    from idem.outbox.operators import prefixes, unmasking
+    from idem.outbox.operator import actions, id_prefixes, listing, unmasking
 
-    letter_id = await prefixes.letter(connection, letter_id)
+    letter_id = await id_prefixes.letter(connection, letter_id)
     letter = await listing.letter(connection, letter_id)
     if letter is None:
         raise Refusal(f"there is no dead letter {letter_id} in this database: `idem dlq list` shows the open ones")
@@ -82,7 +81,7 @@ async def read(
     if unmask is not None:
         await unmasking.note(connection, letter["intent_id"], by=unmask)
     intent = await listing.intent(connection, letter["intent_id"], params=params, unmask=unmask is not None)
-    return Case(letter, intent, await operator.stand(connection, letter["intent_id"]), event)
+    return Case(letter, intent, await actions.stand(connection, letter["intent_id"]), event)
 
 
 def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False) -> list[Prospect]:
@@ -145,36 +144,36 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
 
 async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> Wish:
     """Ask the provider, and show what it says; the wish with the end that it confirms. Raises Refusal."""
-    from idem.outbox.operators import confirming
-    from idem.outbox.outcomes import name
+    from idem.outbox.domain.outcomes import name
+    from idem.outbox.operator import confirmation
 
     assert wish.outcome is not None and case.intent is not None and case.held is not None
     reference, intent = wish.outcome.reference, case.intent["id"]
-    confirmed = await confirming.ask(connection, catalogue, intent, reference)
+    confirmed = await confirmation.ask(connection, catalogue, intent, reference)
     found = confirmed.object
     if found is not None:
         say(f"the provider says: {name(found)}, reference {text(found.reference)}, status {text(found.status)}")
         for field, value in found.fields.items():
             say(f"  {text(field)}: {text(value)}")
     else:
-        say(f"the provider says: {text(confirming.said(confirmed))}")
+        say(f"the provider says: {text(confirmation.said(confirmed))}")
     operation = catalogue.cautious(case.held.row.operation, case.held.row.provider).operation
-    other = await confirming.of_another(connection, intent, reference)
+    other = await confirmation.of_another(connection, intent, reference)
     if wish.unchecked:
-        doubt = confirming.against(confirmed, wish.outcome, operation, other)
+        doubt = confirmation.against(confirmed, wish.outcome, operation, other)
         say(f"WARNING: UNCHECKED: {doubt or 'you ask for no check'}. Your word is stored for ever")
-    outcome = confirming.end(confirmed, wish.outcome, operation, unchecked=wish.unchecked, other=other)
+    outcome = confirmation.end(confirmed, wish.outcome, operation, unchecked=wish.unchecked, other=other)
     return replace(wish, outcome=outcome, confirmed=confirmed)
 
 
 async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> dict[str, Any]:
-    from idem.outbox import letters, operator
-    from idem.outbox.answers import Renderer
+    from idem.outbox.operator import actions, dead_letters
+    from idem.outbox.settle.rendering import Renderer
 
     letter_id, seen = case.letter["id"], case.letter["seen"]
     words: dict[str, Any] = {"by": wish.by, "reason": wish.reason}
-    if letters.is_of_handler(case.letter["reason"], case.letter["details"]):
-        act = letters.run_again if wish.act == "redrive" else letters.skip_event
+    if dead_letters.is_of_handler(case.letter["reason"], case.letter["details"]):
+        act = dead_letters.run_again if wish.act == "redrive" else dead_letters.skip_event
         await act(connection, letter_id, seen=seen, **words)
         about = case.letter["details"]
         return {
@@ -182,10 +181,10 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
             "handler": about["handler"], "event": f"{about['intent']} number {about['number']}",
         }  # fmt: skip
     if case.intent is None and wish.act == "redrive":
-        await letters.try_event_again(connection, letter_id, seen=seen, **words)
+        await dead_letters.try_event_again(connection, letter_id, seen=seen, **words)
         return {"action": "tried_again", "event": case.letter["details"].get("event")}
     if case.intent is None:
-        await letters.discard(connection, letter_id, seen=seen, **words)
+        await dead_letters.discard(connection, letter_id, seen=seen, **words)
         return {"action": "discarded"}
     intent, words["version"] = case.intent["id"], case.intent["version"]
     match wish.act:
@@ -193,7 +192,7 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
             assert wish.outcome is not None
             renderer = Renderer()
             try:
-                done = await operator.resolve_completed(
+                done = await actions.resolve_completed(
                     connection,
                     catalogue,
                     renderer,
@@ -207,17 +206,17 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
             finally:
                 renderer.close()
         case "failed_retryable":
-            done = await operator.resolve_failed(
+            done = await actions.resolve_failed(
                 connection, catalogue, intent, know_it_did_not_happen=wish.sure, letter=letter_id, **words
             )
         case "redrive":
             words |= {"know_it_did_not_happen": wish.sure, "new_provider_key": wish.new_key}
-            done = await operator.redrive(connection, catalogue, intent, **words)
+            done = await actions.redrive(connection, catalogue, intent, **words)
         case "closed":
-            await letters.close_letter(connection, letter_id, seen=seen, **words)
+            await dead_letters.close_letter(connection, letter_id, seen=seen, **words)
             return {"action": "closed", "state": case.intent["state"]}
         case "discard":
-            await letters.discard(connection, letter_id, seen=seen, by=wish.by, reason=wish.reason)
+            await dead_letters.discard(connection, letter_id, seen=seen, by=wish.by, reason=wish.reason)
             return {"action": "discarded"}
     written = asdict(done)
     return {name: written[name] for name in ("action", "state", "status")}
@@ -225,7 +224,7 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
 
 def final(outcome: str, reference: str | None, status: str | None, named: list[str]) -> Succeeded | Refused:
     """The outcome that the options describe. Raises a usage error."""
-    from idem.outbox.outcomes import Refused, Succeeded
+    from idem.outbox.domain.outcomes import Refused, Succeeded
 
     values: dict[str, Any] = {}
     for each in named:
@@ -246,7 +245,7 @@ def final(outcome: str, reference: str | None, status: str | None, named: list[s
 
 def answer(file: Path | None, status: int | None, outcome: str) -> Answer | None:
     """The answer that the options give. Raises a usage error."""
-    from idem.outbox.operation import Answer
+    from idem.outbox.domain.operation import Answer
 
     if file is None:
         if status is not None:

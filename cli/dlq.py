@@ -88,12 +88,11 @@ def list_(
 async def _list(
     config: Path | None, since: str | None, until: str | None, after: Any, filters: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    from idem.outbox import listing
-    from idem.outbox.operators import prefixes
+    from idem.outbox.operator import id_prefixes, listing
 
     start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:
-        last = None if after is None else await prefixes.letter(connection, after)
+        last = None if after is None else await id_prefixes.letter(connection, after)
         times = await opening.times(connection, start, end)
         found = await listing.letters(connection, after=last, **times, **filters)
         if not found:
@@ -103,7 +102,7 @@ async def _list(
 
 def checked(reason_code: str | None) -> str | None:
     """A reason that exists. Raises a usage error."""
-    from idem.outbox.states import Reason
+    from idem.outbox.domain.states import Reason
 
     if reason_code is not None and reason_code not in set(Reason):
         raise typer.BadParameter(f"{reason_code!r} is none of {', '.join(Reason)}", param_hint="--reason-code")

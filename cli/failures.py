@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from idem.outbox.errors import ConfigError, IdemError
-from idem.outbox.failures import ROOM_FOR_LOCKS
+from idem.outbox.database.caller_errors import ROOM_FOR_LOCKS
+from idem.outbox.values.errors import ConfigError, IdemError
 
 OK: Final = 0
 FAILED: Final = 1

@@ -68,7 +68,7 @@ def find(
 
 
 async def _find(config: Path | None, text: str) -> list[dict[str, Any]]:
-    from idem.outbox.operators import finding
+    from idem.outbox.operator import search
 
     async with opening.connected(config) as connection:
-        return await finding.find(connection, text)
+        return await search.find(connection, text)

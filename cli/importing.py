@@ -14,7 +14,7 @@ from idem.cli.options import By, Config, Json, Yes, confirm, examples, who
 from idem.cli.output import as_json, say
 
 if TYPE_CHECKING:
-    from idem.outbox.importing.found import Found
+    from idem.outbox.importing.report import Found
 
 EXAMPLES = examples(
     "idem import outbox.jsonl --dry-run",
@@ -92,18 +92,18 @@ def take_over(
 async def _import(
     file: Path, config: Path | None, *, reason: str, by: str, yes: bool, dry_run: bool, not_sent_before: bool
 ) -> Found:
-    from idem.outbox.importing import taking
+    from idem.outbox.importing import takeover
 
     known = opening.configuration(config)
     catalogue = opening.catalogue(known)
     async with opening.deciding(config, known) as connection:
         with file.open("rb") as lines:
-            found = await taking.check(connection, catalogue, lines)
+            found = await takeover.check(connection, catalogue, lines)
         if dry_run or found.wrong or not found.new or (found.against and not not_sent_before):
             return found
         confirm(f"Take over {sum(found.new.values())} of {found.lines} lines?", yes=yes)
         with file.open("rb") as lines:
-            return await taking.take(connection, catalogue, lines, checked=found, by=by, reason=reason)
+            return await takeover.take(connection, catalogue, lines, checked=found, by=by, reason=reason)
 
 
 def _tell(found: Found, dry_run: bool, against: str | None) -> None:

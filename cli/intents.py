@@ -37,7 +37,7 @@ from idem.cli.options import (
     who,
 )
 from idem.cli.output import age, as_json, say, table
-from idem.outbox.errors import Refusal
+from idem.outbox.values.errors import Refusal
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -105,13 +105,12 @@ def list_(
 async def _list(
     config: Path | None, *, since: str | None, until: str | None, before: Any, **filters: Any
 ) -> list[dict[str, Any]]:
-    from idem.outbox import listing
-    from idem.outbox.operators import prefixes
+    from idem.outbox.operator import id_prefixes, listing
 
     start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:
         times = await opening.times(connection, start, end)
-        last = None if before is None else await prefixes.intent(connection, before)
+        last = None if before is None else await id_prefixes.intent(connection, before)
         found = await listing.intents(connection, before=last, **times, **filters)
         if not found:
             await names.note(
@@ -140,11 +139,10 @@ def show(
 
 
 async def _show(config: Path | None, prefix: Any, params: bool, unmask: str | None) -> dict[str, Any]:
-    from idem.outbox import listing
-    from idem.outbox.operators import prefixes, unmasking
+    from idem.outbox.operator import id_prefixes, listing, unmasking
 
     async with opening.connected(config) as connection:
-        intent = await prefixes.intent(connection, prefix)
+        intent = await id_prefixes.intent(connection, prefix)
         if unmask is not None:
             await unmasking.note(connection, intent, by=unmask)
         return known(await listing.intent(connection, intent, params=params, unmask=unmask is not None), intent)
@@ -176,21 +174,20 @@ def cancel(
 
 async def _cancel(config: Path | None, prefix: Any, by: str, reason: str, sure: bool, yes: bool, as_data: bool) -> None:
     from idem.cli.prospects import CANCEL, prospects
-    from idem.outbox import listing, operator
-    from idem.outbox.operators import prefixes
+    from idem.outbox.operator import actions, id_prefixes, listing
 
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
     async with opening.deciding(config, configuration) as connection:
-        intent = await prefixes.intent(connection, prefix)
+        intent = await id_prefixes.intent(connection, prefix)
         found = known(await listing.intent(connection, intent), intent)
-        held = await operator.stand(connection, intent)
+        held = await actions.stand(connection, intent)
         for each in prospects(found, held, catalogue, sure=sure):
             if each.command == CANCEL:
                 say(f"intent {intent} ({found['operation']}, {found['label'] or 'no label'}): {each.text}")
         if held is not None:
             confirm("Cancel it?", yes=yes)
-        done = await operator.cancel(
+        done = await actions.cancel(
             connection, catalogue, intent, by=by, reason=reason, version=held.row.version if held else None,
             know_it_did_not_happen=sure,
         )  # fmt: skip

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from idem.cli import opening
 from idem.cli.output import say
-from idem.outbox.errors import ConfigError, Refusal
+from idem.outbox.values.errors import ConfigError, Refusal
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from idem.outbox.catalogue import Catalogue
+    from idem.outbox.domain.catalogue import Catalogue
 
 
 async def providers(connection: AsyncConnection[Any], catalogue: Catalogue | None) -> dict[str, set[str]]:
     """The accounts of each provider that the database or the configuration knows."""
-    from idem.outbox import pausing
+    from idem.outbox.operator import pause
 
-    known = await pausing.providers(connection)
+    known = await pause.providers(connection)
     for name, each in ({} if catalogue is None else catalogue.providers).items():
         known.setdefault(name, set()).update(each.accounts)
     return known
@@ -27,7 +27,7 @@ async def providers(connection: AsyncConnection[Any], catalogue: Catalogue | Non
 
 async def require(config: Path | None, connection: AsyncConnection[Any], provider: str, account: str | None) -> None:
     """Raises Refusal for a provider or account that nobody has configured or used."""
-    from idem.outbox.nearest import nearest
+    from idem.outbox.values.suggestions import nearest
 
     catalogue = opening.catalogue_to_look(config)
     known = await providers(connection, catalogue)
@@ -52,7 +52,7 @@ async def note(
 
     Where the configuration cannot be used, the database alone says which names exist, and it does not list operations.
     """
-    from idem.outbox.nearest import nearest
+    from idem.outbox.values.suggestions import nearest
 
     if (provider, account, operation) == (None, None, None):
         return

@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 from idem.cli.application import VARIABLE, application
 from idem.cli.output import say
-from idem.outbox.errors import ConfigError
-from idem.outbox.installation import NOT_INSTALLED
+from idem.outbox.database.installation import NOT_INSTALLED
+from idem.outbox.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from psycopg import AsyncConnection
 
-    from idem.outbox.application.idem import Idem
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.configuration import Configuration
-    from idem.outbox.connecting.address import Address
-    from idem.outbox.database import Hook, Timeouts
-    from idem.outbox.http.settings import ApiSettings
-    from idem.outbox.http.webhook_settings import EndpointSettings
-    from idem.outbox.providers.contracts import Finding
+    from idem.application.app import Idem
+    from idem.outbox.config import Configuration
+    from idem.outbox.config.api_settings import ApiSettings
+    from idem.outbox.config.endpoint_settings import EndpointSettings
+    from idem.outbox.database.address import Address
+    from idem.outbox.database.pool import Hook, Timeouts
+    from idem.outbox.domain.catalogue import Catalogue
+    from idem.outbox.providers.contract_checks import Finding
 
 URL = "IDEM_DATABASE_URL"
 
 
 def configuration(config: Path | None) -> Configuration:
     """The whole configuration, with the operations of the application that is named. Raises ConfigError."""
-    from idem.outbox.configuration import load
+    from idem.outbox.config import load
 
     app = application(config)
     return load(config) if app is None else app.configuration()
@@ -41,14 +41,14 @@ def configuration(config: Path | None) -> Configuration:
 
 def accepting(config: Path | None) -> Configuration | Idem:
     """What is accepted, by the file and the application, without any provider's credentials. Raises ConfigError."""
-    from idem.outbox.configuration import load
+    from idem.outbox.config import load
 
     return application(config) or load(config, accepting=True)
 
 
 def is_written(config: Path | None) -> bool:
     """Whether there is a file to read; an application can do without one. One that was named must be there."""
-    from idem.outbox.configuration import source
+    from idem.outbox.config import source
 
     named = config is not None or bool(os.environ.get(source.FILE_VARIABLE))
     return named or source.find(None, os.environ).exists()
@@ -56,8 +56,8 @@ def is_written(config: Path | None) -> bool:
 
 def findings(config: Path | None) -> list[Finding]:
     """Every mistake and doubt in the file, and in what the named application's code says of operations."""
-    from idem.outbox.configuration import explain
-    from idem.outbox.providers.contracts import Finding
+    from idem.outbox.config import explain
+    from idem.outbox.providers.contract_checks import Finding
 
     found = explain(config) if is_written(config) or not os.environ.get(VARIABLE) else []
     if any(finding.level == "error" for finding in found):
@@ -78,8 +78,8 @@ def address(config: Path | None) -> Address:
 
     Raises ConfigError, which never quotes the URL.
     """
-    from idem.outbox.configuration import database_address
-    from idem.outbox.connecting.address import Address
+    from idem.outbox.config import database_address
+    from idem.outbox.database.address import Address
 
     try:
         found = Address(os.environ[URL]) if os.environ.get(URL) else database_address(config)
@@ -120,7 +120,7 @@ def environment(config: Path | None) -> tuple[str, bool]:
 
     A migration job has none of them. Raises ConfigError for a name that cannot be one.
     """
-    from idem.outbox.settings import InstallationSettings
+    from idem.outbox.config.settings import InstallationSettings
 
     said = {name: value for name, value in _merged(config).items() if name == "environment"}
     try:
@@ -133,7 +133,7 @@ def environment(config: Path | None) -> tuple[str, bool]:
 
 def evidence_retention(config: Path | None) -> float | None:
     """How long evidence is kept, in seconds, from the same; None where nobody says it."""
-    from idem.outbox.settings import SweeperSettings
+    from idem.outbox.config.settings import SweeperSettings
 
     sweeper = _merged(config).get("sweeper", {})
     if not isinstance(sweeper, dict) or "evidence_retention" not in sweeper:
@@ -145,7 +145,7 @@ def evidence_retention(config: Path | None) -> float | None:
 
 
 def _merged(config: Path | None) -> dict[str, Any]:
-    from idem.outbox.configuration import source
+    from idem.outbox.config import source
 
     path = source.find(config, os.environ)
     raw = {} if config is None and not path.exists() else source.read(path)[0]
@@ -154,10 +154,11 @@ def _merged(config: Path | None) -> dict[str, Any]:
 
 def catalogue(found: Configuration) -> Catalogue:
     """What the daemons know, out of a configuration."""
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.providers.nobody import NAME, Nobody
+    from idem.outbox.domain.catalogue import Catalogue
+    from idem.outbox.domain.contract import LOCAL
+    from idem.outbox.providers.local import Nobody
 
-    return Catalogue(found.settings.environment, {NAME: Nobody(), **found.providers}, found.operations)
+    return Catalogue(found.settings.environment, {LOCAL: Nobody(), **found.providers}, found.operations)
 
 
 def catalogue_to_look(config: Path | None) -> Catalogue | None:
@@ -173,7 +174,7 @@ def catalogue_to_look(config: Path | None) -> Catalogue | None:
 
 def timeouts(found: Configuration) -> Timeouts:
     """The timeouts of a configuration's sessions."""
-    from idem.outbox.database import Timeouts
+    from idem.outbox.database.pool import Timeouts
 
     database = found.settings.database
     return Timeouts(
@@ -184,7 +185,7 @@ def timeouts(found: Configuration) -> Timeouts:
 
 def pool(found: Configuration, served: ApiSettings | EndpointSettings) -> tuple[int, Timeouts]:
     """Connections and timeouts of a process that serves HTTP: its clients hear 503 sooner than a daemon gives up."""
-    from idem.outbox.database import Timeouts
+    from idem.outbox.database.pool import Timeouts
 
     database = found.settings.database
     return served.pool, Timeouts(
@@ -196,7 +197,7 @@ def pool(found: Configuration, served: ApiSettings | EndpointSettings) -> tuple[
 @asynccontextmanager
 async def connected(config: Path | None) -> AsyncIterator[AsyncConnection[Any]]:
     """A connection of this command's own, never one of the workers' pool."""
-    from idem.outbox.connecting import session
+    from idem.outbox.database import session
 
     connection = await session.connect(address(config), name="idem command")
     async with connection:
@@ -208,9 +209,9 @@ async def connected(config: Path | None) -> AsyncIterator[AsyncConnection[Any]]:
 
 async def unhindered(connection: AsyncConnection[Any]) -> None:
     """Raises ConfigError where a setting of the database or the role hides rows, or lets nothing of idem work."""
-    from idem.outbox.connecting import hindrances
+    from idem.outbox.database import preconditions
 
-    if wrong := await hindrances.read(connection):
+    if wrong := await preconditions.read(connection):
         raise ConfigError(*map(str, wrong))
 
 
@@ -251,7 +252,7 @@ async def deciding(config: Path | None, found: Configuration) -> AsyncIterator[A
 
     After a restore, what looks at rest may have been sent: nobody decides about it before that is noticed.
     """
-    from idem.outbox import telemetry
+    from idem.outbox.observe import telemetry
 
     telemetry.set_up(json=False, level="warning")
     async with writing(config, found.settings.environment) as connection:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from idem.outbox.operators.prefixes import Prefix
+    from idem.outbox.operator.id_prefixes import Prefix
 
     Id: TypeAlias = Prefix
 else:
@@ -77,7 +77,7 @@ Params: TypeAlias = Annotated[
 
 def an_id(text: str) -> Prefix:
     """An id, or its beginning. Raises a usage error."""
-    from idem.outbox.operators.prefixes import Prefix
+    from idem.outbox.operator.id_prefixes import Prefix
 
     try:
         return Prefix.parse(text)
@@ -123,7 +123,7 @@ def moment(value: str | None, option: str = "--since") -> datetime | float | Non
         pass
     else:
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    from idem.outbox import durations
+    from idem.outbox.values import durations
 
     try:
         return durations.parse(value)
@@ -138,7 +138,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask, unless `yes`. Where nobody can answer it is refused, not assumed."""
     if yes:
         return
-    from idem.outbox.errors import Refusal
+    from idem.outbox.values.errors import Refusal
 
     # typer.confirm would write to standard output, where the JSON goes.
     typer.echo(f"{question} [y/N] ", nl=False, err=True)

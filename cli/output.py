@@ -16,7 +16,7 @@ from uuid import UUID
 
 import typer
 
-from idem.outbox.process.terminal import encoded, printable
+from idem.outbox.values.terminal import encoded, printable
 
 
 def as_json(data: Mapping[str, Any], *, indent: int | None = 2) -> None:
@@ -108,7 +108,7 @@ def text(value: object) -> str:
 
 def age(seconds: float | None) -> str:
     """A duration in its two largest units: `3d 4h`, `12m 5s`."""
-    from idem.outbox import durations
+    from idem.outbox.values import durations
 
     return "-" if seconds is None else durations.rough(seconds)
 

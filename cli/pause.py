@@ -19,7 +19,7 @@ from idem.cli.output import as_json, say
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-    from idem.outbox.pausing import What
+    from idem.outbox.operator.pause import What
 
 PAUSE_EXAMPLES = examples(
     'idem pause bank --reason "their maintenance, ticket 4711"',
@@ -81,7 +81,7 @@ class _Wish:
 
     @property
     def lanes(self) -> str:
-        from idem.outbox.pausing import EVERY_ACCOUNT
+        from idem.outbox.operator.pause import EVERY_ACCOUNT
 
         return self.account or EVERY_ACCOUNT
 
@@ -99,7 +99,7 @@ def _one(account: str | None) -> str | None:
 
 
 def _chosen(what: str) -> list[What]:
-    from idem.outbox.pausing import EVERYTHING
+    from idem.outbox.operator.pause import EVERYTHING
 
     named = {each.strip() for each in what.split(",") if each.strip()}
     if unknown := sorted(named - set(EVERYTHING)):
@@ -112,7 +112,7 @@ def _chosen(what: str) -> list[What]:
 
 
 async def _pause(wish: _Wish) -> None:
-    from idem.outbox import pausing
+    from idem.outbox.operator import pause as pausing
 
     provider, account, what = wish.provider, wish.account, wish.what
     async with wish.writing() as connection:
@@ -132,7 +132,7 @@ async def _pause(wish: _Wish) -> None:
 
 
 async def _resume(wish: _Wish) -> None:
-    from idem.outbox import pausing
+    from idem.outbox.operator import pause as pausing
 
     provider, account = wish.provider, wish.account
     async with wish.writing() as connection:
@@ -156,6 +156,6 @@ async def _resume(wish: _Wish) -> None:
 
 
 def _are(what: Sequence[What]) -> str:
-    from idem.outbox.pausing import named
+    from idem.outbox.operator.pause import named
 
     return f"{named(what)} {'is' if list(what) == ['accept'] else 'are'}"

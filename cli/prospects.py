@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from idem.outbox import holding, letters, standing
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.states import KeyState, OutboxStatus, Reason
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
+from idem.outbox.operator import dead_letters, guards, locking
 
 if TYPE_CHECKING:
-    from idem.outbox.standing import Standing
-    from idem.outbox.terms import Terms
+    from idem.outbox.domain.terms import Terms
+    from idem.outbox.operator.guards import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def prospects(
     `catalogue` is None where the configuration cannot be used: then nothing is known of any operation.
     """
     found: list[Prospect] = []
-    if letter is not None and letters.is_of_handler(letter["reason"], letter["details"]):
+    if letter is not None and dead_letters.is_of_handler(letter["reason"], letter["details"]):
         about = letter["details"]
         event = f"event {about['number']} ({about['event']}) of intent {about['intent']}"
         return [
@@ -67,10 +67,10 @@ def prospects(
         return found
     if held is not None:
         found += _of_row(intent, held, catalogue, sure=sure)
-    elif letter is None or letter["reason"] not in letters.CLOSED_ALONE:
-        found.append(Prospect(COMPLETED, False, holding.why_ended(KeyState(intent["state"]))))
-    if letter is not None and letter["reason"] in letters.CLOSED_ALONE:
-        why = letters.against_closing(Reason(letter["reason"]), KeyState(intent["state"]))
+    elif letter is None or letter["reason"] not in dead_letters.CLOSED_ALONE:
+        found.append(Prospect(COMPLETED, False, locking.why_ended(KeyState(intent["state"]))))
+    if letter is not None and letter["reason"] in dead_letters.CLOSED_ALONE:
+        why = dead_letters.against_closing(Reason(letter["reason"]), KeyState(intent["state"]))
         found.append(_prospect(CLOSED, why, _closing(Reason(letter["reason"]), held)))
     return found
 
@@ -89,21 +89,21 @@ def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None,
     return [
         _prospect(
             COMPLETED,
-            standing.against_completed(held),
+            guards.against_completed(held),
             "stores the final answer for this key, for ever; nothing is sent again; handlers are told. Needs "
             f"--reference{reference}",
         ),
         _prospect(
             FAILED,
-            standing.against_failed(held, terms, sure=sure),
+            guards.against_failed(held, terms, sure=sure),
             "records on your word that it did not happen; the client's retry with the same key makes it happen, "
-            f"nothing else does{_overridden(standing.overridable(held, terms), sure=sure)}",
+            f"nothing else does{_overridden(guards.overridable(held, terms), sure=sure)}",
         ),
         _redrive(held, terms, catalogue, sure=sure, new_key=False),
         _redrive(held, terms, catalogue, sure=sure, new_key=True),
         _prospect(
             CANCEL,
-            standing.against_cancel(held, sure=sure),
+            guards.against_cancel(held, sure=sure),
             "completes the key with the answer 409 `cancelled`: no retry with this key makes it happen any more "
             f"(idem intents cancel {intent['id']})",
         ),
@@ -112,7 +112,7 @@ def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None,
 
 def _redrive(held: Standing, terms: Terms, catalogue: Catalogue | None, *, sure: bool, new_key: bool) -> Prospect:
     row = held.row
-    why_not = standing.against_redrive(held, terms, sure=sure, new_key=new_key)
+    why_not = guards.against_redrive(held, terms, sure=sure, new_key=new_key)
     if why_not is None and catalogue is None:
         why_not = (
             "the configuration cannot be used (see the note): mend it, or use the idem.toml that it was accepted with"
@@ -122,14 +122,12 @@ def _redrive(held: Standing, terms: Terms, catalogue: Catalogue | None, *, sure:
     command = NEW_KEY if new_key else REDRIVE
     if why_not is not None:
         return Prospect(command, False, why_not)
-    unknown, left = row.status == "unknown", standing.window_left(held, terms)
-    risks = list(standing.risks_of_redrive(held, terms, new_key=new_key))
+    unknown, left = row.status == "unknown", guards.window_left(held, terms)
+    risks = list(guards.risks_of_redrive(held, terms, new_key=new_key))
     if new_key or row.key_burned:
         key = f"under a NEW provider key (the old one is {row.provider_key})"
     elif (unknown or held.on_word) and left > 0:
-        key = (
-            f"under the same provider key {row.provider_key}, which the provider remembers for {standing.seconds(left)}"
-        )
+        key = f"under the same provider key {row.provider_key}, which the provider remembers for {guards.seconds(left)}"
     else:
         key = f"under the same provider key {row.provider_key}"
     patience = terms.operation.patience
@@ -139,19 +137,19 @@ def _redrive(held: Standing, terms: Terms, catalogue: Catalogue | None, *, sure:
         command,
         True,
         f"{'is recorded as not executed, then ' if unknown else ''}goes back to work and is sent again to "
-        f"{row.provider}/{row.account} {key}; may be started for {standing.seconds(patience)} from now"
+        f"{row.provider}/{row.account} {key}; may be started for {guards.seconds(patience)} from now"
         f"{_overridden(risks, sure=sure)}{_safer(held, terms, risks)}",
     )
 
 
-def _overridden(risks: Iterable[standing.Risk], *, sure: bool) -> str:
+def _overridden(risks: Iterable[guards.Risk], *, sure: bool) -> str:
     texts = "; ".join(text for _, text in risks) if sure else ""
     return f". YOU OVERRIDE: {texts}" if texts else ""
 
 
-def _safer(held: Standing, terms: Terms, risks: list[standing.Risk]) -> str:
+def _safer(held: Standing, terms: Terms, risks: list[guards.Risk]) -> str:
     unproven = {name for name, _ in risks} & {"new_key", "no_memory"}
-    return f". What would settle it instead: {standing.instead(held, terms)}" if unproven else ""
+    return f". What would settle it instead: {guards.instead(held, terms)}" if unproven else ""
 
 
 def _prospect(command: str, why_not: str | None, effect: str) -> Prospect:

@@ -15,9 +15,9 @@ from idem.cli.options import Config, Json, Since, examples, moment
 from idem.cli.output import age, as_json, table
 
 if TYPE_CHECKING:
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.configuration import Configuration
-    from idem.outbox.database import Database
+    from idem.outbox.config import Configuration
+    from idem.outbox.database.pool import Database
+    from idem.outbox.domain.catalogue import Catalogue
     from idem.reconciler.ledger.report import Checked
 
 EXAMPLES = (
@@ -63,7 +63,7 @@ def reconcile(
         raise typer.BadParameter("it settles nothing, and --now is there to settle", param_hint="--dry-run")
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> dict[str, Any]:
-        from idem.outbox import listing
+        from idem.outbox.operator import listing
         from idem.reconciler.daemon import Pass
         from idem.reconciler.ledger.check import check, ensure
         from idem.reconciler.ledger.window import Since as Start

@@ -100,7 +100,7 @@ def _told(done: Done, *, lost: bool) -> Iterator[str]:
 
 
 async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes: bool) -> Done:
-    from idem.outbox import telemetry
+    from idem.outbox.observe import telemetry
     from idem.outbox.recovery import preview, quarantine, release
 
     telemetry.set_up(json=False, level="warning")

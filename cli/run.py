@@ -15,7 +15,7 @@ from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
 from idem.cli.options import Config, examples
 
 if TYPE_CHECKING:
-    from idem.outbox.connecting.address import Address
+    from idem.outbox.database.address import Address
 
 Host: TypeAlias = Annotated[
     str | None, typer.Option(help="Address that the API listens on; default api.host.", show_default=False)
@@ -75,8 +75,8 @@ def run(
     starting.own_metrics()
     from idem.cli.group.gathering import gathered, patience
     from idem.cli.group.stopping import stop_on_signals
-    from idem.outbox import telemetry
-    from idem.outbox.http.serving import listen
+    from idem.outbox.http_server.serving import listen
+    from idem.outbox.observe import telemetry
 
     with streams.unblocked(), stop_on_signals() as stop:
         found, address = opening.configuration(config), opening.address(config)

@@ -13,9 +13,9 @@ from idem.cli.failures import FAILED, OK
 from idem.cli.output import say
 
 if TYPE_CHECKING:
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.configuration import Configuration
-    from idem.outbox.connecting.address import Address
+    from idem.outbox.config import Configuration
+    from idem.outbox.database.address import Address
+    from idem.outbox.domain.catalogue import Catalogue
 
 At: TypeAlias = tuple[str, int] | None
 """A host and a port to listen on; None: not at all."""
@@ -39,8 +39,8 @@ def run(config: Path | None, found: Configuration, address: Address, at: At, bes
 async def _all(
     config: Path | None, found: Configuration, address: Address, at: At, beside: At, patience: float
 ) -> list[str]:
-    from idem.outbox.daemon import stop_on_signals
-    from idem.outbox.http.serving import listen
+    from idem.outbox.daemon.daemon import stop_on_signals
+    from idem.outbox.http_server.serving import listen
     from idem.sweeper.daemon import Sweeper
 
     catalogue = opening.catalogue(found)
@@ -70,7 +70,7 @@ async def _all(
 
 
 def _descriptors(found: Configuration, catalogue: Catalogue) -> int:
-    from idem.outbox.http import descriptors
+    from idem.outbox.http_server import descriptors
 
     # A call and its name look-up for each slot, the reconciler's share of them too; pools, and sessions that listen.
     # Not more than half of all: not every slot of every lane is taken at once.
@@ -87,7 +87,7 @@ async def until_the_end(
     Failed has what raises, what ends before `stop`, and what has not ended `patience` seconds after it. The first of
     them sets `stop` for all: half of an installation looks alive, and is not.
     """
-    from idem.outbox import daemon_events
+    from idem.outbox.observe import daemon_events
 
     failed: list[str] = []
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from idem.outbox.connecting.address import Address
+    from idem.outbox.database.address import Address
 
 REFUSALS: Final = 4
 """Connections in a row that a server which takes connections has not let in: after those it is no cut line."""
@@ -42,8 +42,8 @@ async def ready(address: Address, name: str, seconds: float, checks: Callable[[]
     import psycopg
     from sqlalchemy.exc import DBAPIError
 
-    from idem.outbox.connecting import session
-    from idem.outbox.daemon import Trouble
+    from idem.outbox.daemon.daemon import Trouble
+    from idem.outbox.database import session
 
     trouble, never, refused = Trouble(name), asyncio.Event(), 0
     until = asyncio.get_running_loop().time() + seconds
@@ -69,8 +69,8 @@ def passes(error: BaseException | None) -> bool:
     """Whether this error of the database may be over by itself: a lost line, a server that starts or is full."""
     import psycopg
 
-    from idem.outbox.connecting.failing import away
-    from idem.outbox.database import AWAY, REFUSED
+    from idem.outbox.database.pool import AWAY, REFUSED
+    from idem.outbox.database.server_errors import away
 
     if isinstance(error, psycopg.Error):
         return away(error) is not None or isinstance(error, REFUSED)

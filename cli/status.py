@@ -16,8 +16,8 @@ from idem.cli import opening
 from idem.cli.failures import explain
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import age, as_json, fields, labelled, table, terminal, text
-from idem.outbox.errors import ConfigError, Refusal
-from idem.outbox.installation import NOT_INSTALLED
+from idem.outbox.database.installation import NOT_INSTALLED
+from idem.outbox.values.errors import ConfigError, Refusal
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -53,7 +53,7 @@ def status(
 
 
 def _duration(every: str) -> float:
-    from idem.outbox import durations
+    from idem.outbox.values import durations
 
     with contextlib.suppress(ValueError):
         if (seconds := durations.parse(every)) >= 0.1:
@@ -71,7 +71,7 @@ async def _once(config: Path | None, as_data: bool) -> None:
 
 
 async def _read(connection: AsyncConnection[Any]) -> dict[str, Any]:
-    from idem.outbox.ages import ages
+    from idem.outbox.operator.ages import ages
 
     found = await ages(connection)
     if found["installation"] is None:

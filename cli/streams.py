@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from idem.outbox.process.terminal import safe
+from idem.outbox.values.terminal import safe
 
 NOBODY = frozenset({errno.EPIPE, errno.EBADF, errno.ECONNRESET})
 """Errors of a stream that nobody reads: `idem run | head`, a shell that has closed it."""
@@ -115,8 +115,8 @@ def _take_numbers() -> None:
 @contextlib.contextmanager
 def unblocked() -> Iterator[None]:
     """Both streams for a daemon: no write waits for its reader, lines that nobody takes are lost and counted."""
-    from idem.outbox import daemon_events
-    from idem.outbox.process.lines import Lines
+    from idem.outbox.observe import daemon_events
+    from idem.outbox.observe.log_writer import Lines
 
     before = sys.stdout, sys.stderr
     made: list[Lines] = []

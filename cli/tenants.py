@@ -65,10 +65,10 @@ def top(
 async def _top(
     config: Path | None, since: datetime | float | None, by: By, limit: int
 ) -> tuple[datetime, list[dict[str, Any]]]:
-    from idem.outbox import tenant_usage
+    from idem.outbox.tenants import usage
 
-    order: tenant_usage.Order = "misuse" if by == "misuse" else tenant_usage.Misuse(by)
+    order: usage.Order = "misuse" if by == "misuse" else usage.Misuse(by)
     async with opening.connected(config) as connection:
         at = await opening.time_of(connection, since)
         assert at is not None
-        return at, await tenant_usage.top(connection, since=at, by=order, limit=limit)
+        return at, await usage.top(connection, since=at, by=order, limit=limit)

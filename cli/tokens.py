@@ -16,7 +16,7 @@ from idem.cli.options import By, Config, Id, Json, Limit, Yes, an_id, confirm, e
 from idem.cli.output import as_json, fields, say, table
 
 if TYPE_CHECKING:
-    from idem.outbox.tokens import Token
+    from idem.outbox.tenants.tokens import Token
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,7 +42,7 @@ def create(
     Programs that must not share keys get a tenant each, or the operation says `key_owner = "label"`: then a key belongs
     to the tokens with the label of the one that sent it. A new token for the same program keeps its label.
     """
-    from idem.outbox.tokens import check_label, check_tenant
+    from idem.outbox.tenants.tokens import check_label, check_tenant
 
     _usable(check_tenant, tenant, "TENANT")
     _usable(check_label, label, "--label")
@@ -55,7 +55,7 @@ def create(
 
 
 async def _create(config: Path | None, tenant: str, label: str, by: str) -> tuple[UUID, str]:
-    from idem.outbox import tokens
+    from idem.outbox.tenants import tokens
 
     async with opening.writing(config, opening.environment(config)[0]) as connection:
         return await tokens.create(connection, tenant, label, by=by)
@@ -87,7 +87,7 @@ def list_(
 
 
 async def _list(config: Path | None, tenant: str | None, revoked: bool, limit: int) -> list[Token]:
-    from idem.outbox import tokens
+    from idem.outbox.tenants import tokens
 
     async with opening.connected(config) as connection:
         return await tokens.tokens(connection, tenant=tenant, revoked=revoked, limit=limit)
@@ -116,11 +116,11 @@ def revoke(
 
 
 async def _revoke(config: Path | None, prefix: Any, reason: str, by: str, *, yes: bool) -> Token:
-    from idem.outbox import tokens
-    from idem.outbox.operators import prefixes
+    from idem.outbox.operator import id_prefixes
+    from idem.outbox.tenants import tokens
 
     async with opening.writing(config, opening.environment(config)[0]) as connection:
-        token_id = await prefixes.token(connection, prefix)
+        token_id = await id_prefixes.token(connection, prefix)
         found = await tokens.token(connection, token_id)
         used = f"last used on {found.last_used_at:%Y-%m-%d}" if found.last_used_at else "never used"
         say(f"token {found.id}: {found.label} of tenant {found.tenant_id}, {used}")

@@ -98,7 +98,7 @@ def _is_number(cell: str) -> bool:
 async def _found(
     config: Path | None, since: str | None, until: str | None, filters: dict[str, Any], limit: int
 ) -> list[dict[str, Any]]:
-    from idem.outbox import listing
+    from idem.outbox.operator import listing
 
     start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:

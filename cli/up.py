@@ -17,7 +17,7 @@ from idem.cli.group import beside
 from idem.cli.options import Config, examples
 from idem.cli.output import say
 from idem.cli.run import Host, Port, Workers
-from idem.outbox.errors import ConfigError
+from idem.outbox.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from idem.cli.group.welcome import Address
@@ -47,7 +47,7 @@ def up(
     from idem.cli.group.sample import sample
     from idem.cli.group.stopping import stop_on_signals
     from idem.cli.group.token import of_demo
-    from idem.outbox import telemetry
+    from idem.outbox.observe import telemetry
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(streams.unblocked())
@@ -103,7 +103,7 @@ def up(
 
 def _chosen(config: Path | None) -> Path | None:
     """The user's own configuration; None where there is none, and none was named."""
-    from idem.outbox.configuration import source
+    from idem.outbox.config import source
 
     found = source.find(config, os.environ)
     return found if config is not None or os.environ.get(source.FILE_VARIABLE) or found.exists() else None
@@ -112,7 +112,7 @@ def _chosen(config: Path | None) -> Path | None:
 def _address(host: str, port: int) -> Address:
     """Where the API will listen, tried out. Raises ConfigError if that cannot be."""
     from idem.cli.group.welcome import Address
-    from idem.outbox.http.serving import listen
+    from idem.outbox.http_server.serving import listen
 
     try:
         with listen(host, port) as free:

@@ -14,9 +14,9 @@ from idem.cli.options import Config, examples
 from idem.cli.output import say
 
 if TYPE_CHECKING:
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.configuration import Configuration
-    from idem.outbox.database import Database
+    from idem.outbox.config import Configuration
+    from idem.outbox.database.pool import Database
+    from idem.outbox.domain.catalogue import Catalogue
 
 app = typer.Typer(
     no_args_is_help=True, help="Where providers' events come in.", epilog=examples("idem webhooks run --port 8081")
@@ -82,8 +82,8 @@ def say_addresses(catalogue: Catalogue) -> None:
 
 
 async def _serve(database: Database, catalogue: Catalogue, found: Configuration, host: str, port: int) -> None:
-    from idem.outbox.daemon import Life, stop_on_signals
-    from idem.outbox.http.serving import serve
+    from idem.outbox.daemon.daemon import Life, stop_on_signals
+    from idem.outbox.http_server.serving import serve
     from idem.reconciler.webhooks import endpoint
 
     life, ended = Life("webhooks"), asyncio.Event()

@@ -14,29 +14,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _MODULES = {
-    "idem.outbox.application.auditing": "Unprotected",
-    "idem.outbox.application.idem": "Idem",
-    "idem.outbox.application.calls": "Call SyncCall",
-    "idem.outbox.application.effects": "Effect",
-    "idem.outbox.application.inline": "AsyncInlineCall InlineCall",
-    "idem.outbox.application.misuse": "InTransaction Misuse NoTransaction NotCommitted NotStored OutOfOrder",
-    "idem.outbox.application.replies": "response",
-    "idem.outbox.configuration": "load",
-    "idem.outbox.decisions": "Accepted Decision Expired InProgress Mismatch NeedsOperator Replay Retrying Unknown",
-    "idem.outbox.errors": (
+    "idem.application.audit": "Unprotected",
+    "idem.application.app": "Idem",
+    "idem.application.call": "Call SyncCall",
+    "idem.application.operation": "Effect",
+    "idem.application.inline": "AsyncInlineCall InlineCall",
+    "idem.application.misuse": "InTransaction Misuse NoTransaction NotCommitted NotStored OutOfOrder",
+    "idem.application.replies": "response",
+    "idem.outbox.config": "load",
+    "idem.outbox.domain.decisions": (
+        "Accepted Decision Expired InProgress Mismatch NeedsOperator Replay Retrying Unknown"
+    ),
+    "idem.outbox.values.errors": (
         "AcceptPaused BodyInvalid ConfigError IdemError KeyInvalid ParamsInvalid Refusal RetryTransaction "
         "StoreUnavailable Unrenderable Unserved LeaseTooShort"
     ),
     "idem.outbox.handlers": "Settled",
-    "idem.outbox.operation": "Answer",
-    "idem.outbox.outcomes": "Absent Ambiguous CouldNotAsk NotExecuted Pending Refused Succeeded",
-    "idem.outbox.provider": "Question",
-    "idem.outbox.sending": "SendRequest Sending",
+    "idem.outbox.domain.operation": "Answer",
+    "idem.outbox.domain.outcomes": "Absent Ambiguous CouldNotAsk NotExecuted Pending Refused Succeeded",
+    "idem.outbox.domain.provider": "Question",
+    "idem.outbox.domain.sending": "SendRequest Sending",
 }
 _NAMES = {name: (module, name) for module, names in _MODULES.items() for name in names.split()}
-_NAMES["Request"] = ("idem.outbox.contract", "ProviderRequest")
-_INSIDE = "idem.reconciler.webhooks.inside"
-"""What `Idem` needs of a package that its own may not know."""
+_NAMES["Request"] = ("idem.outbox.domain.contract", "ProviderRequest")
 
 __all__ = [
     "Absent",
@@ -91,12 +91,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from idem.outbox.application.auditing import Unprotected
-    from idem.outbox.application.calls import Call, SyncCall
-    from idem.outbox.application.effects import Effect
-    from idem.outbox.application.idem import Idem
-    from idem.outbox.application.inline import AsyncInlineCall, InlineCall
-    from idem.outbox.application.misuse import (
+    from idem.application.app import Idem
+    from idem.application.audit import Unprotected
+    from idem.application.call import Call, SyncCall
+    from idem.application.inline import AsyncInlineCall, InlineCall
+    from idem.application.misuse import (
         InTransaction,
         Misuse,
         NotCommitted,
@@ -104,10 +103,11 @@ if TYPE_CHECKING:
         NotStored,
         OutOfOrder,
     )
-    from idem.outbox.application.replies import response
-    from idem.outbox.configuration import load
-    from idem.outbox.contract import ProviderRequest as Request
-    from idem.outbox.decisions import (
+    from idem.application.operation import Effect
+    from idem.application.replies import response
+    from idem.outbox.config import load
+    from idem.outbox.domain.contract import ProviderRequest as Request
+    from idem.outbox.domain.decisions import (
         Accepted,
         Decision,
         Expired,
@@ -118,7 +118,20 @@ if TYPE_CHECKING:
         Retrying,
         Unknown,
     )
-    from idem.outbox.errors import (
+    from idem.outbox.domain.operation import Answer
+    from idem.outbox.domain.outcomes import (
+        Absent,
+        Ambiguous,
+        CouldNotAsk,
+        NotExecuted,
+        Pending,
+        Refused,
+        Succeeded,
+    )
+    from idem.outbox.domain.provider import Question
+    from idem.outbox.domain.sending import Sending, SendRequest
+    from idem.outbox.handlers import Settled
+    from idem.outbox.values.errors import (
         AcceptPaused,
         BodyInvalid,
         ConfigError,
@@ -132,17 +145,10 @@ if TYPE_CHECKING:
         Unrenderable,
         Unserved,
     )
-    from idem.outbox.handlers import Settled
-    from idem.outbox.operation import Answer
-    from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Pending, Refused, Succeeded
-    from idem.outbox.provider import Question
-    from idem.outbox.sending import Sending, SendRequest
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         module, there = _NAMES[name]
         return getattr(import_module(module), there)
-    if name == "_events_inside":
-        return import_module(_INSIDE)
     raise AttributeError(f"module 'idem' has no attribute {name!r}")

@@ -10,16 +10,16 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox.contract import Contract
-from idem.outbox.recovery.doubts import O_IS_LISTED
-from idem.reconciler.taken import Taken
+from idem.outbox.domain.contract import Contract
+from idem.outbox.settle.doubted_rows import O_IS_LISTED
+from idem.reconciler.claim import Taken
 
 
 def quiet_after(row: str) -> str:
     """When nothing that was sent of this row (an alias) can act any more: by what the contract said when it was sent,
     and by what it says now, whichever is later. Its limits may have been corrected since. NULL where it is not known.
 
-    The statement has %(flight)s and %(pause)s, in seconds. The twin of `flight_left` in `idem.outbox.endings`.
+    The statement has %(flight)s and %(pause)s, in seconds. The twin of `flight_left` in `idem.outbox.settle.endings`.
     """
     now = f"""{row}.status_since + make_interval(secs => %(flight)s::float8
                   + CASE WHEN {row}.sweeps > 0 THEN %(pause)s::float8 ELSE 0 END)"""

@@ -9,31 +9,33 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
-from idem.outbox import clock, fleet, telemetry
-from idem.outbox.account_check import AccountCheck
-from idem.outbox.answers import Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import new_token
-from idem.outbox.daemon import Holds, Life
-from idem.outbox.database import AWAY, REFUSED, Database
-from idem.outbox.lane import Lane
-from idem.outbox.lane_names import LaneName, lane_names
-from idem.outbox.outcomes import name
-from idem.outbox.passes import Over, Passes, never
+from idem.outbox.calls.lane import Lane
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.daemon import fleet
+from idem.outbox.daemon.daemon import Holds, Life
+from idem.outbox.daemon.schedule import Over, Passes, never
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.domain.outcomes import name
+from idem.outbox.domain.sending import StillSending
+from idem.outbox.domain.terms import Terms
+from idem.outbox.observe import telemetry
 from idem.outbox.providers import tracing
-from idem.outbox.sending import StillSending
-from idem.outbox.sent_as import Sender
-from idem.outbox.settings import ReconcilerSettings
-from idem.outbox.sweeping.expired import sweep_expired
-from idem.outbox.sweeping.pages import Place
-from idem.outbox.terms import Terms
-from idem.reconciler import due, schedules, settling, stored, strategies
-from idem.reconciler.asking import Asker
-from idem.reconciler.control import ControlQuestion
-from idem.reconciler.quiet import QuietTimes
-from idem.reconciler.taken import Taken
-from idem.reconciler.taking import Slots
-from idem.reconciler.webhooks import again
+from idem.outbox.settle.expired_leases import sweep_expired
+from idem.outbox.settle.pages import Place
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.values import clock
+from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.claim import new_token
+from idem.outbox.worker.sent_as import Sender
+from idem.reconciler import due, exhausted, settling, stored, strategies
+from idem.reconciler.claim import Taken
+from idem.reconciler.control_question import ControlQuestion
+from idem.reconciler.lookups import Asker
+from idem.reconciler.pump import Slots
+from idem.reconciler.quiet_time import QuietTimes
+from idem.reconciler.webhooks import retries
 from idem.reconciler.webhooks.fetching import Hints
 
 SCHEDULES_INTERVAL = 60.0
@@ -285,7 +287,7 @@ class Reconciler:
             place = Place()
             async with self.desk.database.connection() as connection:
                 while not (place.over or over()):
-                    await schedules.open_entries(
+                    await exhausted.open_entries(
                         connection, self.catalogue, lane.name, batch=self.desk.settings.batch, place=place
                     )
             if place.refused is not None:
@@ -293,7 +295,7 @@ class Reconciler:
 
     async def _look_again(self, over: Over = never) -> int:
         desk = self.desk
-        return await again.look_again(
+        return await retries.look_again(
             desk.database, self.catalogue, desk.renderer, limit=desk.settings.batch, over=over
         )
 

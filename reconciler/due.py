@@ -14,17 +14,17 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.claim import FORMAT_VERSIONS
-from idem.outbox.contract import Contract
-from idem.outbox.database import records
-from idem.outbox.exact import takes_turns, with_requests
-from idem.outbox.lane_names import LaneName
-from idem.outbox.providers.sender import BITS
-from idem.outbox.recovery.doubts import C_IS_LISTED
-from idem.outbox.recovery.memory import WENT_BACK
-from idem.reconciler import taken
+from idem.outbox.database.memory import WENT_BACK
+from idem.outbox.database.pool import records
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.providers.sender_identity import BITS
+from idem.outbox.settle.doubted_rows import C_IS_LISTED
+from idem.outbox.worker.claim import FORMAT_VERSIONS
+from idem.outbox.worker.exact_limits import takes_turns, with_requests
+from idem.reconciler import claim
 from idem.reconciler.attempts import quiet_after
-from idem.reconciler.taken import Taken
+from idem.reconciler.claim import Taken
 
 LATER_KEYS = 2
 """Generations of a provider key that lost commits may have made: after a burned key, or by an operator's redrive."""
@@ -190,7 +190,7 @@ async def take(
     found = await (await records(connection).execute(TAKE, parameters)).fetchall()
     if takes_turns(lane):
         found = await with_requests(connection, token, found)
-    return [taken.read(r, contract, token=token, now=now, lease=lease, replay_first=replay_first) for r in found]
+    return [claim.read(r, contract, token=token, now=now, lease=lease, replay_first=replay_first) for r in found]
 
 
 # A subquery that gives one value, because a join would read the ledger whole.

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import assert_never
 from uuid import uuid4
 
-from idem.outbox import decide
-from idem.outbox.answers import Renderer
-from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
-from idem.outbox.outcomes import Succeeded, name
-from idem.outbox.states import OutboxStatus, Reason
-from idem.outbox.terms import Terms
-from idem.reconciler.taken import Taken
+from idem.outbox.domain.outcomes import Succeeded, name
+from idem.outbox.domain.states import OutboxStatus, Reason
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.settle import decide
+from idem.outbox.settle.rendering import Renderer
+from idem.reconciler.claim import Taken
 from idem.reconciler.verdict import EDGE, quiet_left
 
 SOURCE = "policy"

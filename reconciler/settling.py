@@ -6,18 +6,19 @@ import dataclasses
 from typing import assert_never
 from uuid import uuid4
 
-from idem.outbox import decide, telemetry
-from idem.outbox.answers import Renderer
-from idem.outbox.change import Change, Evidence, Letter, StoredProof
-from idem.outbox.database import Database
-from idem.outbox.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
-from idem.outbox.proofs import apply, change_one, note
-from idem.outbox.rows import Found
-from idem.outbox.states import Reason
-from idem.outbox.terms import Terms
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.domain.states import Reason
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change, Evidence, Letter, StoredProof
+from idem.outbox.observe import telemetry
+from idem.outbox.settle import decide
+from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.proofs import apply, change_one, note
+from idem.outbox.settle.rendering import Renderer
 from idem.reconciler import policy, verdict
-from idem.reconciler.asking import Answered
-from idem.reconciler.taken import Taken
+from idem.reconciler.claim import Taken
+from idem.reconciler.lookups import Answered
 
 
 async def settle(

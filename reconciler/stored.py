@@ -9,16 +9,17 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import daemon_events, decide, moves, telemetry
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Change, Evidence, StoredProof
-from idem.outbox.database import AWAY, REFUSED
-from idem.outbox.generations import is_undone
-from idem.outbox.outcomes import name, proof
-from idem.outbox.passes import Over, never
-from idem.outbox.proofs import compare, drop
-from idem.outbox.rows import FIRST_ID, is_gone, lock, read_locked
-from idem.outbox.settle import write
+from idem.outbox.daemon.schedule import Over, never
+from idem.outbox.database.pool import AWAY, REFUSED
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.outcomes import name, proof
+from idem.outbox.domain.transition import Change, Evidence, StoredProof
+from idem.outbox.observe import after_commit, daemon_events, telemetry
+from idem.outbox.settle import decide
+from idem.outbox.settle.gate import write
+from idem.outbox.settle.key_rotation import is_undone
+from idem.outbox.settle.locked_rows import FIRST_ID, is_gone, lock, read_locked
+from idem.outbox.settle.proofs import compare, drop
 
 WAITING = """
 SELECT DISTINCT p.outbox_id
@@ -57,7 +58,7 @@ async def apply_stored(
 
 
 async def _apply_row(connection: AsyncConnection[Any], catalogue: Catalogue, row_id: UUID) -> int:
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         found = await lock(connection, row_id, skip=True)
         if found is None:
             return await _compare_all(connection, row_id)
@@ -127,7 +128,7 @@ async def redrive(connection: AsyncConnection[Any], catalogue: Catalogue, *, lim
     wanted = {"limit": limit, "operations": list(known), "providers": [each.provider for each in known.values()]}
     if not await _due(connection, wanted):
         return 0  # as nearly always: it needs no transaction
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         ids = await _due(connection, wanted)
         changes: list[Change] = []
         for found in await read_locked(connection, ids):

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
-from idem.outbox.contract import Contract, Strategy
-from idem.outbox.outcomes import Absent, CouldNotAsk, Look
-from idem.outbox.states import OutboxStatus
-from idem.reconciler.taken import Taken
+from idem.outbox.domain.contract import Contract, Strategy
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look
+from idem.outbox.domain.states import OutboxStatus
+from idem.reconciler.claim import Taken
 
 
 def order(contract: Contract) -> tuple[Strategy, ...]:

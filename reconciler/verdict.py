@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from idem.outbox import decide
-from idem.outbox.backoff import backoff, not_before
-from idem.outbox.change import Change, Evidence, Letter, Row, StoredProof
-from idem.outbox.contract import Contract
-from idem.outbox.endings import DAY, LOOKS, flight_left, ordered, overdue
-from idem.outbox.outcomes import Absent, CouldNotAsk, Refused, name
-from idem.outbox.recovery.window import memory_left
-from idem.outbox.states import OutboxStatus, Reason
-from idem.outbox.terms import Terms
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Refused, name
+from idem.outbox.domain.states import OutboxStatus, Reason
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.settle import decide
+from idem.outbox.settle.endings import DAY, LOOKS, flight_left, ordered, overdue
+from idem.outbox.settle.replay_window import memory_left
+from idem.outbox.values.backoff import backoff, not_before
 
 EDGE = 0.05
 """Seconds past the quiet time at which the deciding look is made."""

@@ -11,22 +11,23 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
-from idem.outbox import ages, daemon_events, telemetry
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Change
-from idem.outbox.daemon import Life
-from idem.outbox.database import REFUSED, Database
-from idem.outbox.passes import Passes
-from idem.outbox.recovery import ahead
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.daemon.daemon import Life
+from idem.outbox.daemon.schedule import Passes
+from idem.outbox.database.pool import REFUSED, Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.transition import Change
+from idem.outbox.observe import daemon_events, telemetry
+from idem.outbox.operator import ages
 from idem.outbox.recovery.quarantine import work_off
-from idem.outbox.settings import SweeperSettings
-from idem.outbox.states import OutboxStatus
-from idem.outbox.sweeping.expired import sweep_expired
-from idem.outbox.sweeping.pages import Place
-from idem.sweeper import unattended
+from idem.outbox.settle import clock_ahead
+from idem.outbox.settle.expired_leases import sweep_expired
+from idem.outbox.settle.pages import Place
+from idem.sweeper import unserved as unattended
 from idem.sweeper.doubted import end_doubted
 from idem.sweeper.history import Walk
-from idem.sweeper.steps import Retention, Step
+from idem.sweeper.retention_steps import Retention, Step
 from idem.sweeper.too_old import hold_too_old
 
 UNATTENDED_INTERVAL = 60.0
@@ -164,7 +165,7 @@ class Sweeper:
         place, before = Place(), done["sent_ahead"]
 
         async def page(connection: AsyncConnection[Any]) -> bool:
-            done["sent_ahead"] += await ahead.mark(connection, batch=self.settings.batch, place=place)
+            done["sent_ahead"] += await clock_ahead.mark(connection, batch=self.settings.batch, place=place)
             return place.over
 
         try:

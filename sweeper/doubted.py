@@ -10,13 +10,12 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox import decide
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Change, Evidence
-from idem.outbox.recovery import window
-from idem.outbox.rows import Found
-from idem.outbox.states import OutboxStatus
-from idem.outbox.sweeping.pages import Place, change_page
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.transition import Change, Evidence
+from idem.outbox.settle import decide, replay_window
+from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.pages import Place, change_page
 
 NOT_SENT_YET = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
 
@@ -38,7 +37,7 @@ async def end_doubted(
     def make(found: Found) -> Change | None:
         row = found.row
         terms = catalogue.cautious(row.operation, row.provider)
-        left = window.time_left(row, terms)
+        left = replay_window.time_left(row, terms)
         if row.status not in NOT_SENT_YET or left is None or left > 0:
             return None
         why = "lost commits may have sent it, and the provider need not remember its key any more"

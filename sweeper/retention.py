@@ -18,11 +18,11 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import moves
-from idem.outbox.moves import Moved
-from idem.outbox.sweeping.pages import Place
-from idem.sweeper.at_rest import leave_with_key
-from idem.sweeper.tenants import hold_counts, take_off
+from idem.outbox.observe import after_commit
+from idem.outbox.observe.after_commit import Moved
+from idem.outbox.settle.pages import Place
+from idem.sweeper.abandoned import leave_with_key
+from idem.sweeper.tenant_counts import hold_counts, take_off
 
 # All three states of the index's own condition, so that no estimate of one of them can cost the order.
 PAST_KEYS = """
@@ -58,7 +58,7 @@ async def prune_keys(
     by_state: dict[str, list[UUID]] = defaultdict(list)
     for intent, _, state in past:
         by_state[state].append(intent)
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         at_rest = await _hold_rows(connection, by_state["failed_retryable"])
         expired = await _expire(connection, by_state["completed"] + at_rest, tombstone_ttl)
     gone = await _delete(connection, by_state["expired"])
@@ -129,7 +129,7 @@ async def _expire(connection: AsyncConnection[Any], intents: list[UUID], tombsto
 
 
 def _tell(connection: AsyncConnection[Any], key: Moved) -> None:
-    moves.tell(connection, partial(moves.moved, key))
+    after_commit.tell(connection, partial(after_commit.moved, key))
 
 
 DELETE_TOMBSTONES = """

@@ -6,12 +6,13 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox import decide, telemetry
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Change
-from idem.outbox.rows import Found
-from idem.outbox.states import OutboxStatus
-from idem.outbox.sweeping.pages import Place, change_page
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.transition import Change
+from idem.outbox.observe import telemetry
+from idem.outbox.settle import decide
+from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.pages import Place, change_page
 
 QUEUED = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN})
 

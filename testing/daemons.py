@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import uuid4
 
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import Claimed
-from idem.outbox.database import Database
+from idem.outbox.calls.lane import Lane
+from idem.outbox.config.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.handlers import Handler, HandlerRunner
-from idem.outbox.lane import Lane
-from idem.outbox.lane_names import lane_names
-from idem.outbox.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
-from idem.outbox.worker import Pass, Worker
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.worker import Pass, Worker
 from idem.reconciler.daemon import Pass as Reconciled
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper, SweepResult

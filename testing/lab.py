@@ -18,15 +18,15 @@ import psycopg
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import sync
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database, Timeouts
+from idem.outbox.accept import sql_operations
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import LOCAL
+from idem.outbox.domain.provider import Provider
 from idem.outbox.handlers import Handler
-from idem.outbox.provider import Provider
-from idem.outbox.providers import nobody
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.send import SendProvider
-from idem.outbox.worker import Pass
+from idem.outbox.worker.worker import Pass
 from idem.reconciler.daemon import Pass as Reconciled
 from idem.sweeper.daemon import SweepResult
 from idem.testing import ledger, stepping
@@ -75,7 +75,7 @@ class Lab:
             self._handlers = application.handlers
             for name, provider in application.providers.items():
                 # Where a function of the user's sends, it is called as it is.
-                if name != nobody.NAME and not isinstance(provider, SendProvider):
+                if name != LOCAL and not isinstance(provider, SendProvider):
                     self._stack.enter_context(application.pointed_at(name, bank.url))
             self._catalogue = self._at_the_bank(application.catalogue())
             self._loop = Loop("idem-lab")
@@ -240,7 +240,7 @@ class Lab:
             connection.execute(NAME_ENVIRONMENT, {"environment": self._catalogue.environment})
         engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool)
         with engine.begin() as connection:
-            sync.sync(connection, self._catalogue.operations, self._catalogue.providers)
+            sql_operations.sync(connection, self._catalogue.operations, self._catalogue.providers)
 
     async def _advanced(self, seconds: float) -> None:
         async with self._database.connection() as connection:

@@ -6,14 +6,14 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 
-from idem.outbox.contract import Response
-from idem.outbox.outcomes import Outcome, Pending, Refused, Succeeded
-from idem.outbox.pointer import Tokens
-from idem.outbox.provider import Provider, Question
-from idem.outbox.providers.defaults import DECLINED, ErrorShape
+from idem.outbox.domain.contract import Response
+from idem.outbox.domain.outcomes import Outcome, Pending, Refused, Succeeded
+from idem.outbox.domain.provider import Provider, Question
+from idem.outbox.providers.default_rules import DECLINED, ErrorShape
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.looks import Lookup
-from idem.outbox.providers.rules import Rule, Says
+from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.outcome_rules import Rule, Says
+from idem.outbox.values.json_pointer import Tokens
 from idem.testing.bank import Account, Api, Look, Replay, Said, Shape, StripeSettings
 
 WORDS: Mapping[str, tuple[tuple[Says, ...], type[Outcome]]] = {

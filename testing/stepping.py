@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, sql
 
-from idem.outbox.database import records
+from idem.outbox.database.pool import records
 
 KEPT = ("installation", "operations", "api_tokens", "tenant_usage", "tenant_keys", "daemons")
 """Tables whose times are no due times: hours of a count, marks, when a token was made, signs of life (whoever lives

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from fix_api import running
 from fix_spine import catalogue
 
-from idem.outbox.daemon import stop_on_signals
-from idem.outbox.http.settings import ApiSettings
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.daemon.daemon import stop_on_signals
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["api_process"])

@@ -13,12 +13,12 @@ import httpx
 import pytest
 from fix_spine import Spine
 
-from idem.outbox import tokens
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.http.app import Api
-from idem.outbox.http.serving import serve
-from idem.outbox.http.settings import ApiSettings
+from idem.outbox.api.app import Api
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.http_server.serving import serve
+from idem.outbox.tenants import tokens
 
 PAY = "/v1/intents/pay.keyed"
 

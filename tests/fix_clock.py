@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 import psycopg
 from fix_spine import Spine
 
-from idem.outbox.database import Database, Timeouts
+from idem.outbox.database.pool import Database, Timeouts
 
 OWN = """
 CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz

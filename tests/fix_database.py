@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from idem.migrations import runner
-from idem.outbox.database import Database, Timeouts
+from idem.outbox.database.pool import Database, Timeouts
 from idem.testing.databases import HERE
 from idem.testing.embedded import acquire
 

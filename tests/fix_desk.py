@@ -18,16 +18,27 @@ import pytest
 from fix_spine import Spine
 
 from idem.cli.main import main
-from idem.outbox import claim as claims
-from idem.outbox import clock, letters, operator, reports
-from idem.outbox.answers import Renderer
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.claim import Claimed
-from idem.outbox.lane_names import lane_names
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Proof, Refused, Seen, Succeeded
-from idem.outbox.proofs import store
-from idem.outbox.reports import Report
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import (
+    Ambiguous,
+    NotExecuted,
+    Outcome,
+    Pending,
+    Proof,
+    Refused,
+    Seen,
+    Succeeded,
+)
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.operator import actions, dead_letters
+from idem.outbox.settle import results
+from idem.outbox.settle.proofs import store
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.results import Report
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.claim import Claimed
 
 CONFIGURATION = """
 environment = "test"
@@ -89,9 +100,9 @@ class Desk:
         while True:
             try:
                 async with self.spine.database.connection() as connection:
-                    await reports.settle(connection, [Report(claimed.row, outcome, Seen(500), terms, answer)])
+                    await results.settle(connection, [Report(claimed.row, outcome, Seen(500), terms, answer)])
                 return
-            except reports.Held:  # as the settler does
+            except results.Held:  # as the settler does
                 await asyncio.sleep(0.02)
 
     async def pending(self, key: str) -> UUID:
@@ -145,7 +156,7 @@ class Desk:
             " WHERE l.id = %(l)s", l=letter,
         )  # fmt: skip
         async with self.spine.database.connection() as connection:
-            await letters.close_letter(connection, letter, by="ada", reason="known", **row)
+            await dead_letters.close_letter(connection, letter, by="ada", reason="known", **row)
 
     async def store_proof(self, intent: UUID, proof: Proof) -> None:
         """A proof that nobody could apply yet."""
@@ -167,12 +178,12 @@ class Desk:
                 outcome = arguments.pop("outcome", Succeeded("pay_7", "succeeded"))
                 renderer = Renderer()
                 try:
-                    return await operator.resolve_completed(
+                    return await actions.resolve_completed(
                         connection, self.spine.catalogue, renderer, intent, outcome, by=by, reason=reason, **arguments
                     )
                 finally:
                     renderer.close()
-            return await getattr(operator, action)(
+            return await getattr(actions, action)(
                 connection, self.spine.catalogue, intent, by=by, reason=reason, **arguments
             )
 

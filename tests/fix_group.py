@@ -13,7 +13,7 @@ from uuid import UUID
 from fix_desk import Desk
 from group.conftest import Command, command, eventually
 
-from idem.outbox import tokens
+from idem.outbox.tenants import tokens
 
 
 @contextlib.asynccontextmanager

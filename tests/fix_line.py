@@ -12,8 +12,8 @@ import httpx
 from fix_api import Client, running
 from fix_spine import Spine
 
-from idem.outbox import tokens
-from idem.outbox.http.settings import ApiSettings
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.tenants import tokens
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 BOUND = 20.0

@@ -26,8 +26,8 @@ from fix_webhooks import free_port
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.configuration import load
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config import load
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 KEY = "sk_test_12345"

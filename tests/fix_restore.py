@@ -16,8 +16,8 @@ import psycopg
 import pytest
 from fix_spine import Spine, catalogue
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.database import Database, Timeouts
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.recovery.quarantine import Quarantined, lost
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Account as BankAccount

@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from stripe import WebhookSignature
 
-from idem.outbox.schemes.adyen import AdyenSignatures
-from idem.outbox.schemes.gocardless import GoCardlessSignatures
-from idem.outbox.schemes.hmac_sha256 import HmacSha256, parse_template
-from idem.outbox.schemes.square import SquareSignatures
-from idem.outbox.schemes.standard import StandardWebhooks
-from idem.outbox.schemes.stripe import StripeSignatures
-from idem.outbox.webhook import Scheme, Signed, Unverified, verify
+from idem.outbox.domain.webhook import Scheme, Signed, Unverified, verify
+from idem.outbox.providers.schemes.adyen import AdyenSignatures
+from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
+from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, parse_template
+from idem.outbox.providers.schemes.square import SquareSignatures
+from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outbox.providers.schemes.stripe import StripeSignatures
 
 NOW = float(int(time.time()))
 URL = "https://hooks.shop.example/webhooks/keyed"

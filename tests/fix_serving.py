@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import h11
 import pytest
 
-from idem.outbox.http.serving import listen, serve_on
+from idem.outbox.http_server.serving import listen, serve_on
 
 
 @contextlib.asynccontextmanager

@@ -19,25 +19,26 @@ from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import pointer, worker
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
-from idem.outbox.database import Database
-from idem.outbox.decisions import Accepted, Decision
-from idem.outbox.operation import Answer, Final, Operation
-from idem.outbox.providers.defaults import ErrorShape
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
+from idem.outbox.domain.decisions import Accepted, Decision
+from idem.outbox.domain.operation import Answer, Final, Operation
+from idem.outbox.providers.default_rules import ErrorShape
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.looks import Lookup
-from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, compile_text
-from idem.outbox.settings import ReconcilerSettings, WorkerSettings
+from idem.outbox.values import json_pointer
+from idem.outbox.worker import worker
 from idem.reconciler.daemon import Pass, Reconciler
 from idem.testing import stepping
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
 
-P = pointer.parse
+P = json_pointer.parse
 PLACES = Places(reference=P("/id"), status=P("/status"), fields={"amount": P("/amount")})
 OUTCOME = (
     Rule(Says.FINAL, body=(Condition(P("/status"), ("succeeded",)),), places=PLACES),

@@ -22,11 +22,11 @@ from fix_webhooks import free_port, serving
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.configuration import load
-from idem.outbox.database import Database
-from idem.outbox.decisions import Accepted, Decision
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config import load
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted, Decision
 from idem.outbox.providers.http import HttpProvider
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings, StripeSettings, WebhookOrder

@@ -18,19 +18,19 @@ from fix_desk import Desk
 from fix_spine import Spine
 from standardwebhooks import Webhook as Official
 
-from idem.outbox import pointer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Account
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.http.serving import serve
-from idem.outbox.http.webhook_settings import EndpointSettings
+from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import Account
+from idem.outbox.domain.webhook import Webhook
+from idem.outbox.http_server.serving import serve
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.schemes.standard import StandardWebhooks
-from idem.outbox.webhook import Webhook
+from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outbox.values import json_pointer
 from idem.reconciler.webhooks import endpoint
 
-P = pointer.parse
+P = json_pointer.parse
 SCHEME = StandardWebhooks()
 
 

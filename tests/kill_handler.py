@@ -14,9 +14,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from idem.outbox import telemetry
-from idem.outbox.daemon import stop_on_signals
-from idem.outbox.handlers import HandlerRunner, Settled, handler, seat, turn
+from idem.outbox.daemon.daemon import stop_on_signals
+from idem.outbox.handlers import HandlerRunner, Settled, executor, handler
+from idem.outbox.handlers import run as turn
+from idem.outbox.observe import telemetry
 
 WRITE = "INSERT INTO public.orders (intent, handler, number, said) VALUES (:intent, 'count', :number, :said)"
 _point = ""
@@ -78,8 +79,8 @@ def run(url: str, point: str, asynchronous: bool) -> None:
         case "marked":
             turn.mark = _dies(turn.mark, after=True)
         case "committed":
-            setattr(seat, "told", _dies(turn.told, after=True))  # noqa: B010
-            setattr(seat, "told_async", _dies_async(turn.told_async))  # noqa: B010
+            setattr(executor, "told", _dies(turn.told, after=True))  # noqa: B010
+            setattr(executor, "told_async", _dies_async(turn.told_async))  # noqa: B010
     telemetry.set_up(json=True, level="error")
     asyncio.run(_run(url, asynchronous))
 

@@ -6,10 +6,10 @@ from uuid import uuid4
 
 from fix_spine import Spine
 
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.claim import Claimed
-from idem.outbox.lane_names import lane_names
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.claim import Claimed
 
 
 async def claim_one(spine: Spine, kind: str, lease: float = 30) -> Claimed:

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from idem.cli.demo import client_log
 from idem.cli.demo.client_log import Asked, ClientLog, Line, Said
 from idem.cli.demo.scenario import TENANT, Manner, PlannedPayment
-from idem.outbox.accept import Acceptor
-from idem.outbox.decisions import (
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.decisions import (
     Accepted,
     Decision,
     Expired,
@@ -26,7 +26,7 @@ from idem.outbox.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.errors import IdemError
+from idem.outbox.values.errors import IdemError
 
 CONNECTIONS = 8
 TRIES_AFTER = 2

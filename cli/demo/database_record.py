@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-from idem.outbox.connecting import session
+from idem.outbox.database import session
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import psycopg
 
 from idem.cli.demo.processes import Processes
 from idem.cli.demo.settings import DemoSettings
-from idem.outbox.connecting import session
+from idem.outbox.database import session
 
 TOGETHER = 0.2
 """How often two are killed at the same moment."""

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from idem.cli.demo.clients import Clients
-from idem.outbox.connecting import session
+from idem.outbox.database import session
 
 COUNT = """
 SELECT (SELECT count(*) FROM idem.intents), (SELECT count(*) FROM idem.intents WHERE state = 'completed'),

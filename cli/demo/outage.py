@@ -13,7 +13,7 @@ import psycopg
 
 from idem.cli.demo.processes import Processes
 from idem.cli.group.children import Child
-from idem.outbox.connecting import session
+from idem.outbox.database import session
 from idem.testing.embedded import Embedded, outage
 
 RETURN = 30.0

@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from idem.cli.demo.clients import Clients
 from idem.cli.demo.scenario import KEYLESS
 from idem.cli.demo.settings import Sabotage
-from idem.outbox.connecting import session
+from idem.outbox.database import session
 from idem.testing.bank import Request, read_log
 
 POLL = 0.1

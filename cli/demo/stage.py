@@ -31,11 +31,11 @@ from idem.cli.demo.settings import DemoSettings
 from idem.cli.group.children import Death
 from idem.cli.group.reaper import record
 from idem.migrations import runner
-from idem.outbox.accept import Acceptor
-from idem.outbox.configuration import load
-from idem.outbox.connecting import session
-from idem.outbox.errors import ConfigError
-from idem.outbox.wakeup import Nudge
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config import load
+from idem.outbox.database import session
+from idem.outbox.database.notify import Nudge
+from idem.outbox.values.errors import ConfigError
 from idem.testing.bank import read_log
 from idem.testing.embedded import Embedded
 

@@ -8,7 +8,7 @@ from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, several, warning
 from idem.cli.doctor.queue import MOST
 from idem.cli.output import age
-from idem.outbox.contract import Contract
+from idem.outbox.domain.contract import Contract
 
 DAY: Final = 86400.0
 

@@ -14,7 +14,7 @@ from idem.cli.doctor.findings import Finding, Level, several
 from idem.cli.failures import FAILED, FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, labelled, text
-from idem.outbox.process.terminal import coloured
+from idem.outbox.values.terminal import coloured
 
 EXAMPLES = (
     examples("idem doctor", "idem doctor --replicas 4", "idem doctor --strict --json")

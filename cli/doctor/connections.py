@@ -6,7 +6,7 @@ from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 
 DAEMON_POOL = 4
-"""Connections of a daemon's pool (`idem.outbox.database.Database`)."""
+"""Connections of a daemon's pool (`idem.outbox.database.pool.Database`)."""
 BESIDE = 1
 """Connections outside the pool: LISTEN of a worker, NOTIFY of an API process."""
 

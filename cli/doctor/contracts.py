@@ -6,11 +6,11 @@ from datetime import UTC, date, datetime
 
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, warning
-from idem.outbox.configuration import Configuration
-from idem.outbox.contract import Contract
-from idem.outbox.doctor_settings import DoctorSettings
-from idem.outbox.durations import text
-from idem.outbox.providers.contracts import Finding as Complaint
+from idem.outbox.config import Configuration
+from idem.outbox.config.doctor_settings import DoctorSettings
+from idem.outbox.domain.contract import Contract
+from idem.outbox.providers.contract_checks import Finding as Complaint
+from idem.outbox.values.durations import text
 
 
 def configuration(complaints: list[Complaint]) -> list[Finding]:

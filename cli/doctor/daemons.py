@@ -7,8 +7,8 @@ from typing import Any
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
-from idem.outbox.ages import DAEMONS, SILENT
-from idem.outbox.durations import text
+from idem.outbox.operator.ages import DAEMONS, SILENT
+from idem.outbox.values.durations import text
 
 KINDS = {
     "worker": "due rows are not sent",

@@ -19,13 +19,13 @@ from psycopg.rows import dict_row
 
 from idem.cli.doctor.findings import Finding, error, granting, monitor
 from idem.cli.patience import within
-from idem.outbox.connecting import session
-from idem.outbox.connecting.address import Address
-from idem.outbox.doctor_settings import DoctorSettings
+from idem.outbox.config.doctor_settings import DoctorSettings
+from idem.outbox.database import session
+from idem.outbox.database.address import Address
 
 if TYPE_CHECKING:
-    from idem.outbox.catalogue import Catalogue
-    from idem.outbox.configuration import Configuration
+    from idem.outbox.config import Configuration
+    from idem.outbox.domain.catalogue import Catalogue
 
 CONNECT_TIMEOUT = 5
 """Seconds to wait for a connection."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
-from idem.outbox.ages import HANDLERS
-from idem.outbox.durations import text
+from idem.outbox.operator.ages import HANDLERS
+from idem.outbox.values.durations import text
 
 
 async def handlers(examination: Examination) -> list[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
-from idem.outbox.durations import text
-from idem.outbox.states import Reason
+from idem.outbox.domain.states import Reason
+from idem.outbox.values.durations import text
 
 MOST = 10_000
 PROOFS = """

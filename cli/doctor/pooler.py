@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, sql
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, warning
 from idem.cli.patience import within
-from idem.outbox.connecting import pooler as way
+from idem.outbox.database import pooler as way
 
 HEARD_WITHIN = 3.0
 """Seconds in which a notification must come back."""

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
-from idem.outbox.ages import PAUSED
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import FORMAT_VERSIONS
-from idem.outbox.doctor_settings import DoctorSettings
-from idem.outbox.durations import text
-from idem.outbox.lane_names import lane_names
-from idem.outbox.pausing import named
+from idem.outbox.config.doctor_settings import DoctorSettings
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.operator.ages import PAUSED
+from idem.outbox.operator.pause import named
+from idem.outbox.values.durations import text
+from idem.outbox.worker.claim import FORMAT_VERSIONS
 
 MOST = 200_000
 """Rows that are looked at of each kind (queued, claimed, asked about, at rest), the oldest first: a queue of millions

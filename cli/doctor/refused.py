@@ -5,9 +5,9 @@ from __future__ import annotations
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
-from idem.outbox.ages import SILENT
-from idem.outbox.breaker import CONFIG_LIMIT
-from idem.outbox.sent_as import SENT_BY_OTHERS
+from idem.outbox.calls.breaker import CONFIG_LIMIT
+from idem.outbox.operator.ages import SILENT
+from idem.outbox.worker.sent_as import SENT_BY_OTHERS
 
 SAMPLE = 500
 """Queued rows with an attempt behind them whose last report is read."""

@@ -34,8 +34,8 @@ from idem.cli.doctor import (
 from idem.cli.doctor.examination import CHECK_TIMEOUT, CONNECT_TIMEOUT, Check, Examination, make
 from idem.cli.doctor.findings import Finding, error, warning
 from idem.cli.failures import explain
-from idem.outbox.doctor_settings import DoctorSettings
-from idem.outbox.errors import ConfigError
+from idem.outbox.config.doctor_settings import DoctorSettings
+from idem.outbox.values.errors import ConfigError
 
 FIRST = (
     Check("server", server.version, "database"),
@@ -143,9 +143,9 @@ async def _reach(examination: Examination) -> Finding | None:
 
 def _begin(config: Path | None, replicas: int) -> tuple[list[Finding], Examination | None]:
     from idem.cli import opening
-    from idem.outbox import configuration
+    from idem.outbox.config import Configuration
 
-    found: configuration.Configuration | None = None
+    found: Configuration | None = None
     if not opening.is_written(config) and not os.environ.get(VARIABLE):
         findings = [
             warning(

@@ -6,8 +6,8 @@ from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.failures import AFTER_A_RESTORE
 from idem.cli.output import age
-from idem.outbox.recovery.doubts import WAITING
-from idem.outbox.recovery.identity import IDENTITY
+from idem.outbox.database.identity import IDENTITY
+from idem.outbox.settle.doubted_rows import WAITING
 
 THERE = "SELECT to_regclass('idem.alembic_version') IS NOT NULL AS installed"
 REVISION = "SELECT v.version_num AS revision FROM idem.alembic_version v"

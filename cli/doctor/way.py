@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
-from idem.outbox.connecting import encryption, hindrances
+from idem.outbox.database import encryption, preconditions
 
 # Roles that may do something with a table of idem and have neither BYPASSRLS nor the owner's exemption.
 OTHERS = """
@@ -21,7 +21,7 @@ SELECT r.rolname::text AS role, count(DISTINCT c.oid)::integer AS tables
 async def hindered(examination: Examination) -> list[Finding]:
     """Whether this database and this role show everything and keep everything."""
     assert examination.connection is not None
-    found = [error(each.check, each.what, each.do) for each in await hindrances.read(examination.connection)]
+    found = [error(each.check, each.what, each.do) for each in await preconditions.read(examination.connection)]
     if found:
         return found
     others = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.output import age
-from idem.outbox.configuration import Configuration
-from idem.outbox.durations import text
+from idem.outbox.config import Configuration
+from idem.outbox.values.durations import text
 
 NEWEST = 10_000
 """Events that are looked at, the newest first."""

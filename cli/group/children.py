@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-from idem.outbox import telemetry
-from idem.outbox.clock import boottime
-from idem.outbox.daemon import LIFE
+from idem.outbox.daemon.daemon import LIFE
+from idem.outbox.observe import telemetry
+from idem.outbox.values.clock import boottime
 
 RESTART = 0.3
 """Seconds until a process that somebody killed is started again; one that ended by itself waits longer each time."""

@@ -11,12 +11,12 @@ from idem.cli.group.metrics_folder import metrics_folder
 from idem.cli.group.reaper import Reaper
 from idem.cli.group.stopping import Stop
 from idem.cli.group.supervisor import Supervisor
-from idem.outbox import metrics
-from idem.outbox.http.serving import GRACE
+from idem.outbox.http_server.serving import GRACE
+from idem.outbox.observe import metrics
 
 if TYPE_CHECKING:
-    from idem.outbox.configuration import Configuration
-    from idem.outbox.connecting.address import Address
+    from idem.outbox.config import Configuration
+    from idem.outbox.database.address import Address
 
 LONGEST_RESTART = 30.0
 """Seconds until a daemon that ends again and again is started once more."""

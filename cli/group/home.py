@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from idem.cli.group.beside import LOCK
-from idem.outbox.errors import Refusal
+from idem.outbox.values.errors import Refusal
 from idem.testing.embedded import acquire, locks
 
 LINGER = 0.5

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from idem.outbox import daemon_events, metrics
+from idem.outbox.observe import daemon_events, metrics
 from idem.testing.embedded import EmbeddedError, locks
 
 PREFIX = "idem-metrics-"
@@ -25,8 +25,9 @@ _LOCK = "supervisor"
 def metrics_folder() -> Iterator[str]:
     """A fresh folder, removed at the end; those of supervisors that were killed go too.
 
-    Names it to `idem.outbox.metrics` of this process as well, which must be loaded by now: the supervisor counts
-    nothing and leaves no file of its own there. An empty name where there is no room for one: nothing else needs it.
+    Names it to `idem.outbox.observe.metrics` of this process too, which must be loaded by now: the supervisor
+    counts nothing and leaves no file of its own there. An empty name where there is no room for one: nothing else
+    needs it.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -10,10 +10,10 @@ from typing import Any, Self
 import psycopg
 
 from idem.cli.group.children import Death
-from idem.outbox import daemon_events, telemetry
-from idem.outbox.clock import boottime
-from idem.outbox.connecting import session
-from idem.outbox.connecting.address import Address
+from idem.outbox.database import session
+from idem.outbox.database.address import Address
+from idem.outbox.observe import daemon_events, telemetry
+from idem.outbox.values.clock import boottime
 
 RETRY = 1.0
 """Seconds between two tries while the database is away."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from idem.outbox.errors import ConfigError
+from idem.outbox.values.errors import ConfigError
 from idem.testing.bank import Account, BankSettings, SettingsError
 
 OPERATION = "payments.create"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from idem.cli.group.children import Children, Death
 from idem.cli.group.reaper import Reaper
 from idem.cli.group.stopping import Stop
-from idem.outbox import daemon_events, metrics, telemetry
+from idem.outbox.observe import daemon_events, metrics, telemetry
 
 LOOK = 0.5
 """Seconds between two looks at the processes; the end of one wakes us at once."""

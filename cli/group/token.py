@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from idem.cli.options import who
-from idem.outbox import tokens
-from idem.outbox.connecting import session
-from idem.outbox.connecting.address import Address
+from idem.outbox.database import session
+from idem.outbox.database.address import Address
+from idem.outbox.tenants import tokens
 
 TENANT = "demo"
 LABEL = "idem up"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from idem.outbox.handlers.handling import Handler, Settled, handler
+from idem.outbox.handlers.handler import Handler, Settled, handler
 
 if TYPE_CHECKING:
     from idem.outbox.handlers.runner import HandlerRunner

@@ -10,12 +10,13 @@ from psycopg import AsyncConnection
 from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError
 
-from idem.outbox import moves, storable
-from idem.outbox.backoff import not_before
-from idem.outbox.database import records
-from idem.outbox.handlers.work import Item
-from idem.outbox.logs import told
-from idem.outbox.states import Reason
+from idem.outbox.database.pool import records
+from idem.outbox.domain.states import Reason
+from idem.outbox.handlers.queue import Item
+from idem.outbox.observe import after_commit
+from idem.outbox.observe.logs import told
+from idem.outbox.values import storable
+from idem.outbox.values.backoff import not_before
 
 CAP = 600.0
 """Seconds between two attempts at the most. 1, 4, 16, 64, 256, 600 and 600: eight attempts take about half an hour."""
@@ -80,7 +81,7 @@ async def fail(connection: AsyncConnection[Any], item: Item, why: Failure, *, at
     The intent's later events wait as long. Raises one of REFUSED where the row is still locked by what has failed.
     """
     cursor = records(connection)
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         await cursor.execute(
             FAIL,
             {
@@ -90,7 +91,7 @@ async def fail(connection: AsyncConnection[Any], item: Item, why: Failure, *, at
         )  # fmt: skip
         row = await cursor.fetchone()
         if row is not None and row.stops:
-            moves.tell(connection, partial(moves.dead_letter, item.intent, Reason.HANDLER_FAILED))
+            after_commit.tell(connection, partial(after_commit.dead_letter, item.intent, Reason.HANDLER_FAILED))
     return None if row is None else bool(row.stops)
 
 

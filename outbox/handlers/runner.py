@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from idem.outbox import telemetry
-from idem.outbox.connecting.address import Address
-from idem.outbox.daemon import BROKEN_WAIT, Trouble, wait
-from idem.outbox.database import AWAY, REFUSED, Database
-from idem.outbox.handlers import failures, work
+from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
+from idem.outbox.daemon.pass_times import PassTimes
+from idem.outbox.database.address import Address
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.handlers import failures, queue
+from idem.outbox.handlers.executor import NAME, Seat
 from idem.outbox.handlers.failures import Failure
-from idem.outbox.handlers.handling import Handler
-from idem.outbox.handlers.seat import NAME, Seat
-from idem.outbox.handlers.turn import Fate, OwnTransaction, Turn
-from idem.outbox.handlers.work import Item
-from idem.outbox.process.pass_times import PassTimes
+from idem.outbox.handlers.handler import Handler
+from idem.outbox.handlers.queue import Item
+from idem.outbox.handlers.run import Fate, OwnTransaction, Turn
+from idem.outbox.observe import telemetry
 
 SIGN_OF_LIFE: Final = 30.0
 """Seconds between two signs of life of a handler."""
@@ -133,15 +133,15 @@ class HandlerRunner:
         walked = 0
         async with self._database.connection() as connection:
             if self.handlers and loop.time() - self._seen >= SIGN_OF_LIFE:
-                await work.register(connection, self.handlers.values())
+                await queue.register(connection, self.handlers.values())
             if loop.time() - self._seen >= SIGN_OF_LIFE:
-                while await work.expand(connection):
+                while await queue.expand(connection):
                     pass
                 self._seen = loop.time()
             if first := [name for name, each in self.handlers.items() if each.begin == "first"]:
-                walked = await work.walk(connection, first)
+                walked = await queue.walk(connection, first)
             limits = {name: room for name, line in self._lines.items() if (room := self._room(line)) > 0}
-            found = await work.find(connection, limits)
+            found = await queue.find(connection, limits)
         fresh = [item for item in found if item.line not in self._turns]
         for item in fresh:
             if self._room(self._lines[item.handler]) > 0:

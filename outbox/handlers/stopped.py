@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.states import Reason
+from idem.outbox.domain.states import Reason
 
 
 def is_of_handler(reason: str, details: Mapping[str, Any] | None) -> bool:

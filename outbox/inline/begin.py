@@ -8,12 +8,13 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import accept, clock
-from idem.outbox.change import Row
-from idem.outbox.database import records
-from idem.outbox.decisions import Decision, Limited
-from idem.outbox.prepare import Prepared
-from idem.outbox.states import KeyState, OutboxStatus
+from idem.outbox.accept import accept
+from idem.outbox.accept.prepare import Prepared
+from idem.outbox.database.pool import records
+from idem.outbox.domain.decisions import Decision, Limited
+from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outbox.domain.transition import Row
+from idem.outbox.values import clock
 
 
 @dataclass(frozen=True, slots=True)

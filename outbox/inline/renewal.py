@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from idem.outbox import clock
-from idem.outbox.change import Row
-from idem.outbox.durations import text
-from idem.outbox.errors import ConfigError
-from idem.outbox.operation import Operation
+from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.transition import Row
+from idem.outbox.values import clock
+from idem.outbox.values.durations import text
+from idem.outbox.values.errors import ConfigError
 
 BEATS: Final = 3
 """Renewals for which a lease must have room: with two, one late beat is already too late (IB-012)."""

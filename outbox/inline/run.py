@@ -9,19 +9,31 @@ from types import TracebackType
 from typing import Final, Self
 from uuid import UUID
 
-from idem.outbox import clock, completion, reports, telemetry
-from idem.outbox.answers import Rendered, Renderer
-from idem.outbox.backoff import backoff
-from idem.outbox.daemon import Holds
-from idem.outbox.database import AWAY, REFUSED, Database, within
-from idem.outbox.durations import text
-from idem.outbox.errors import StoreUnavailable
+from idem.outbox.daemon.daemon import Holds
+from idem.outbox.database.pool import AWAY, REFUSED, Database, within
+from idem.outbox.domain import completion
+from idem.outbox.domain.contract import LOCAL
+from idem.outbox.domain.outcomes import (
+    Ambiguous,
+    NotExecuted,
+    Outcome,
+    Pending,
+    Refused,
+    Seen,
+    Succeeded,
+    name,
+)
+from idem.outbox.domain.terms import Terms
 from idem.outbox.inline.begin import Begun
 from idem.outbox.inline.renewal import renew
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Seen, Succeeded, name
-from idem.outbox.providers import nobody
-from idem.outbox.reports import Fate, Report
-from idem.outbox.terms import Terms
+from idem.outbox.observe import telemetry
+from idem.outbox.settle import results
+from idem.outbox.settle.rendering import Rendered, Renderer
+from idem.outbox.settle.results import Fate, Report
+from idem.outbox.values import clock
+from idem.outbox.values.backoff import backoff
+from idem.outbox.values.durations import text
+from idem.outbox.values.errors import StoreUnavailable
 
 TRY: Final = 10.0
 """Seconds for one try to write a report: a line that says nothing must not use up the time of all of them."""
@@ -110,7 +122,7 @@ class Run:
         StoreUnavailable where the database stayed away, ValueError for a `Pending` whose end nobody could tell.
         """
         wanted = completion.meaning(self._terms.operation, outcome)
-        if isinstance(wanted, Pending) and self._row.provider == nobody.NAME:
+        if isinstance(wanted, Pending) and self._row.provider == LOCAL:
             raise ValueError(
                 f"{self._terms.operation.name} has no provider that could tell how a pending call ends: give the "
                 'operation its provider, or say completes_when = "exists"'
@@ -191,7 +203,7 @@ class Run:
         while True:
             try:
                 return await within(max(1.0, min(TRY, until - loop.time())), self._write(report))
-            except (*AWAY, *reports.WAITING) as error:
+            except (*AWAY, *results.WAITING) as error:
                 failures += 1
                 pause = backoff(failures, base=0.2, cap=2.0)
                 if loop.time() + pause > until:
@@ -205,7 +217,7 @@ class Run:
 
     async def _write(self, report: Report) -> Fate:
         async with self._desk.database.connection() as connection:
-            return (await reports.settle(connection, [report]))[self._row.id]
+            return (await results.settle(connection, [report]))[self._row.id]
 
     async def _keep(self) -> None:
         # By a fixed beat: one that the database does not answer must not push back the next.

@@ -10,26 +10,28 @@ from uuid import UUID
 
 from psycopg import DatabaseError
 
-from idem.outbox import claim as claims
-from idem.outbox import failures, moves, reports, telemetry
-from idem.outbox.answers import Renderer
-from idem.outbox.backoff import backoff
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Row
-from idem.outbox.connecting.pooler import server_of
-from idem.outbox.daemon import Holds, Life, wait
-from idem.outbox.database import AWAY, REFUSED, Database, within
-from idem.outbox.decisions import Decision
-from idem.outbox.durations import text
-from idem.outbox.errors import AcceptPaused, ConfigError, StoreUnavailable, Unserved
+from idem.outbox.accept.prepare import Prepared
+from idem.outbox.daemon.daemon import Holds, Life, wait
+from idem.outbox.database import caller_errors
+from idem.outbox.database.pool import AWAY, REFUSED, Database, within
+from idem.outbox.database.pooler import server_of
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Decision
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.outcomes import NotExecuted, Seen
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Row
 from idem.outbox.inline.begin import Beginning, Begun, begin
 from idem.outbox.inline.renewal import interval
 from idem.outbox.inline.run import Desk, Run
-from idem.outbox.lane_names import LaneName
-from idem.outbox.outcomes import NotExecuted, Seen
-from idem.outbox.prepare import Prepared
-from idem.outbox.reports import Report
-from idem.outbox.terms import Terms
+from idem.outbox.observe import after_commit, telemetry
+from idem.outbox.settle import results
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.results import Report
+from idem.outbox.values.backoff import backoff
+from idem.outbox.values.durations import text
+from idem.outbox.values.errors import AcceptPaused, ConfigError, StoreUnavailable, Unserved
+from idem.outbox.worker import claim as claims
 
 
 class InlineRuns:
@@ -93,7 +95,7 @@ class InlineRuns:
             self._holds.let_go(token)
             telemetry.accepted(prepared.tenant, operation.name, prepared.key, found, counts=False)
             return found
-        moves.begun(prepared.tenant, prepared.key, found.row, again=found.again)
+        after_commit.begun(prepared.tenant, prepared.key, found.row, again=found.again)
         run = Run(self._desk, found, Terms(prepared.provider.contract, operation), every=every)
         self._runs.add(run)
         return run
@@ -146,7 +148,7 @@ class InlineRuns:
             try:
                 return await begin(connection, prepared, token=token, holder=self._life.id)
             except DatabaseError as error:
-                if (meant := failures.paused(error)) is None:
+                if (meant := caller_errors.paused(error)) is None:
                     raise
                 raise meant from error
 
@@ -172,11 +174,11 @@ class InlineRuns:
             while rows and not self._stop.is_set():
                 try:
                     async with self._database.connection() as connection:
-                        await reports.settle(
+                        await results.settle(
                             connection, [Report(row, NotExecuted("given_back"), note, terms) for row in rows]
                         )
                     break
-                except (*AWAY, *reports.WAITING):
+                except (*AWAY, *results.WAITING):
                     failed += 1
                     await wait(self._stop, backoff(failed, base=0.2, cap=5.0))
         except Exception as error:  # its lease ends by itself

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from idem.outbox.contract import FrozenRequest, Response
-from idem.outbox.pointer import Tokens
-from idem.outbox.providers import document, rules
-from idem.outbox.providers.looks import GET
+from idem.outbox.domain.contract import FrozenRequest, Response
+from idem.outbox.providers import outcome_rules
+from idem.outbox.providers import response as document
+from idem.outbox.providers.lookups import GET
+from idem.outbox.values.json_pointer import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +25,4 @@ class AccountQuestion:
     def read(self, response: Response) -> str | None:
         """What names the account; None for an answer that does not say it. Never raises."""
         answer = document.read(response)
-        return document.reference(answer.find(self.at)) if answer.status in rules.SUCCESS else None
+        return document.reference(answer.find(self.at)) if answer.status in outcome_rules.SUCCESS else None

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from idem.outbox import pointer
-from idem.outbox.outcomes import Refused
-from idem.outbox.pointer import MISSING, Tokens
-from idem.outbox.providers import cutting, document, rules
-from idem.outbox.providers.document import UNREADABLE, Document
-from idem.outbox.providers.kinds import Kinds
-from idem.outbox.providers.mark import Mark
-from idem.outbox.providers.rules import Condition, Rule, Says
-from idem.outbox.webhook import Event
+from idem.outbox.domain.outcomes import Refused
+from idem.outbox.domain.webhook import Event
+from idem.outbox.providers import batches, outcome_rules, response
+from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.object_types import Kinds
+from idem.outbox.providers.outcome_rules import Condition, Rule, Says
+from idem.outbox.providers.response import UNREADABLE, Document
+from idem.outbox.values import json_pointer
+from idem.outbox.values.json_pointer import MISSING, Tokens
 
 AS_SHOWN: Final = 200
 """The HTTP status under which the rules see the object of an event: as if a look-up had shown it."""
@@ -57,19 +57,19 @@ class EventReader:
 
         Of a batch each has the body that says it alone. `mark`: what our own objects carry. Never raises.
         """
-        content = document.read_event(body)
+        content = response.read_event(body)
         if content is UNREADABLE:
             return None
         outcome = tuple(rule for rule in outcome if rule.says is not Says.ABSENT)
-        due = all(condition.holds(pointer.resolve(content, condition.at)) for condition in self.when)
+        due = all(condition.holds(json_pointer.resolve(content, condition.at)) for condition in self.when)
         if self.events is None:
             return (self._event(content, outcome, mark, due, kinds),)
-        items = pointer.resolve(content, self.events)
+        items = json_pointer.resolve(content, self.events)
         if not isinstance(items, list):
             return None
         believed = [_only(item, self.signed) if self.signed else item for item in items]
-        read = [self._event(pointer.resolve(item, self.inside), outcome, mark, due, kinds) for item in believed]
-        parts = (body,) if len(items) == 1 else cutting.alone(body, self.events)
+        read = [self._event(json_pointer.resolve(item, self.inside), outcome, mark, due, kinds) for item in believed]
+        parts = (body,) if len(items) == 1 else batches.alone(body, self.events)
         if parts is None:
             return None
         return tuple(replace(event, body=part) for event, part in zip(read, parts, strict=True))
@@ -77,8 +77,8 @@ class EventReader:
     def _event(
         self, content: Any, outcome: tuple[Rule, ...], mark: Mark | None, due: bool, kinds: Kinds | None
     ) -> Event:
-        kind = document.word(_find(content, self.type))
-        shown = pointer.resolve(content, self.object)
+        kind = response.word(_find(content, self.type))
+        shown = json_pointer.resolve(content, self.object)
         keys = self._keys(content, None if mark is None else mark.key(shown))
         event = Event(
             id=self._id(content),
@@ -86,7 +86,7 @@ class EventReader:
             wanted=due and self._wants(kind),
             key=keys[0] if keys else None,
             more_keys=keys[1:],
-            reference=document.reference(_find(content, self.reference)),
+            reference=response.reference(_find(content, self.reference)),
             ours=None if mark is None else mark.ours(shown),
             kind=None if kinds is None else kinds.of(shown),
         )
@@ -98,28 +98,28 @@ class EventReader:
 
     def _keys(self, content: Any, marked: str | None) -> tuple[str, ...]:
         """What may be our key, each once; a UUID before anything else, because all of ours are."""
-        found = [document.word(_find(content, at)) for at in (self.key, *self.more_keys)]
+        found = [response.word(_find(content, at)) for at in (self.key, *self.more_keys)]
         keys = tuple(dict.fromkeys(key for key in found if key is not None)) or ((marked,) if marked else ())
         return tuple(sorted(keys, key=lambda key: not UUID_FORM.fullmatch(key)))
 
     def _id(self, content: Any) -> str | None:
         pointers = self.id_parts if self.id is None else (self.id, *self.id_parts)
-        parts = [document.word(_find(content, each)) for each in pointers]
+        parts = [response.word(_find(content, each)) for each in pointers]
         return None if not parts or None in parts else "/".join(part for part in parts if part is not None)
 
     def _wants(self, kind: str | None) -> bool:
-        return rules.of_type(self.types, kind)
+        return outcome_rules.of_type(self.types, kind)
 
 
 def _find(content: Any, tokens: Tokens | None) -> Any:
-    return MISSING if tokens is None else pointer.resolve(content, tokens)
+    return MISSING if tokens is None else json_pointer.resolve(content, tokens)
 
 
 def _only(item: Any, places: Iterable[Tokens]) -> dict[str, Any]:
     """The item with nothing in it but what stands at these places."""
     kept: dict[str, Any] = {}
     for *way, last in places:
-        found = pointer.resolve(item, (*way, last))
+        found = json_pointer.resolve(item, (*way, last))
         if found is not MISSING:
             inner = kept
             for token in way:
@@ -132,9 +132,9 @@ def _concluded(event: Event, shown: Any, outcome: tuple[Rule, ...]) -> Event:
     """The event with what the rules make of its object."""
     if shown is MISSING:
         return replace(event, bare=True, note="the event shows no object")
-    typed = (rule for rule in outcome if rules.of_type(rule.types, event.type))
-    rule = rules.first(typed, Document(AS_SHOWN, {}, shown), True)
-    if rule is None or (rule.says not in rules.PROOFS and rule.says is not Says.LATER_FACT):
+    typed = (rule for rule in outcome if outcome_rules.of_type(rule.types, event.type))
+    rule = outcome_rules.first(typed, Document(AS_SHOWN, {}, shown), True)
+    if rule is None or (rule.says not in outcome_rules.PROOFS and rule.says is not Says.LATER_FACT):
         return replace(event, note="no rule takes the object for the end of anything")
     if not rule.recognises:
         # It tells a good HTTP answer from a bad one; here there is only the object.
@@ -148,4 +148,6 @@ def _concluded(event: Event, shown: Any, outcome: tuple[Rule, ...]) -> Event:
         return replace(event, note="the object has no reference")
     if rule.says is Says.REFUSED:
         return replace(event, reference=reference, said=Refused(reference, status, fields), note=note)
-    return replace(event, reference=reference, said=rules.exists(rule.says, reference, status, fields), note=note)
+    return replace(
+        event, reference=reference, said=outcome_rules.exists(rule.says, reference, status, fields), note=note
+    )

@@ -6,34 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
-from idem.outbox.errors import Unrenderable
-from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
-from idem.outbox.pointer import MISSING, Tokens
-from idem.outbox.provider import Page, Question
-from idem.outbox.providers import carrying, document, rules
+from idem.outbox.domain.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
+from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, Look, NotExecuted, Outcome, Seen
+from idem.outbox.domain.provider import Page, Question
+from idem.outbox.domain.webhook import Event, Webhook
+from idem.outbox.providers import outcome_rules, request_parts
+from idem.outbox.providers import response as document
 from idem.outbox.providers.account_question import AccountQuestion
-from idem.outbox.providers.cancelling import Cancel
-from idem.outbox.providers.defaults import ErrorShape, by_status, throttled
-from idem.outbox.providers.document import Document
-from idem.outbox.providers.event_looks import EventLookup
+from idem.outbox.providers.body_encoding import MEDIA_TYPES, Encoding, encoded
+from idem.outbox.providers.cancels import Cancel
+from idem.outbox.providers.default_rules import ErrorShape, by_status, throttled
+from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.event_lookups import EventLookup
 from idem.outbox.providers.events import EventReader
-from idem.outbox.providers.forms import MEDIA_TYPES, Encoding, encoded
-from idem.outbox.providers.kinds import Kinds
 from idem.outbox.providers.listing import Listing
-from idem.outbox.providers.looks import Facts, Lookup, Way, agree, seen
-from idem.outbox.providers.mark import Mark
-from idem.outbox.providers.paging import BrokenList, begins
-from idem.outbox.providers.rules import Rule, Says
+from idem.outbox.providers.lookups import Facts, Lookup, Way, agree, seen
+from idem.outbox.providers.object_types import Kinds
+from idem.outbox.providers.outcome_rules import Rule, Says
+from idem.outbox.providers.pages import BrokenList, begins
+from idem.outbox.providers.response import Document
 from idem.outbox.providers.template import check_path, fill
-from idem.outbox.webhook import Event, Webhook
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import MISSING, Tokens
 
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True)
 class HttpProvider:
-    """A provider over HTTP, made of its contract (`Provider` in `idem.outbox.contract`).
+    """A provider over HTTP, made of its contract (`Provider` in `idem.outbox.domain.contract`).
 
     `outcome` are the ordered rules, `errors` the provider's own error shape, `lookups` the ways to ask, best first.
     `webhook` verifies its events, `events` says where things stand in them. `encoding` is that of every body, `mark`
@@ -73,8 +74,8 @@ class HttpProvider:
         if method not in WRITES:
             raise Unrenderable(f"the method {request.method} causes no effect: use one of {', '.join(sorted(WRITES))}")
         check_path(request.path)
-        headers = carrying.headers(request.headers, self.contract.key, provider_key)
-        content = carrying.body(fill(request.json, provider_key), self.contract.key, provider_key)
+        headers = request_parts.headers(request.headers, self.contract.key, provider_key)
+        content = request_parts.body(fill(request.json, provider_key), self.contract.key, provider_key)
         # RFC 9110 9.3.5: a body of a DELETE has no meaning, and some refuse the request for it.
         marked = self.mark is not None and self.mark.belongs(request.path)
         if self.mark is not None and marked and (content is not None or method != "DELETE"):
@@ -194,12 +195,12 @@ class HttpProvider:
         if rule.says is Says.AMBIGUOUS_CACHED:
             # What a proxy says is stored nowhere, and a replay may still settle it.
             return rule.recognises or rule.demands_header or self.errors.fits(answer)
-        if rule.says not in rules.PROOFS:
+        if rule.says not in outcome_rules.PROOFS:
             return True
         # A proxy's page must not look like the provider: no proof out of a body that is not JSON; and outside 2xx
         # the body must show something that the rule demands, or for a refusal the error shape.
         shown = rule.recognises or (rule.says is Says.REFUSED and self.errors.fits(answer))
-        return (answer.readable or answer.blank) and (answer.status in rules.SUCCESS or shown)
+        return (answer.readable or answer.blank) and (answer.status in outcome_rules.SUCCESS or shown)
 
     def _objects(self, answer: Document) -> list[Document]:
         """The object in its envelope; rules read it first, and what is beside it (errors) after it."""
@@ -226,7 +227,7 @@ class HttpProvider:
                 if places.reference is not None and reference is None:
                     return Ambiguous(), "the answer lacks the reference that the contract promises"
                 status, fields = places.read_status(view.body), places.read_fields(view.body)
-                return rules.exists(rule.says, reference, status, fields), note
+                return outcome_rules.exists(rule.says, reference, status, fields), note
 
     @property
     def _origins(self) -> frozenset[str]:
@@ -250,7 +251,7 @@ class HttpProvider:
 
     def _with_headers(self, request: FrozenRequest, question: Question | None = None) -> FrozenRequest:
         # What was said then, perhaps by the operation alone, may say whose the object is: it is said again.
-        then = {} if question is None else carrying.told(question.headers, self.contract.key, question.keys)
+        then = {} if question is None else request_parts.told(question.headers, self.contract.key, question.keys)
         return replace(request, headers={**request.headers, **self.headers, **then})
 
     def _reading(self, way: Way, answer: Document, question: Question, request: FrozenRequest) -> tuple[Look, str]:

@@ -6,20 +6,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from idem.outbox import pointer
-from idem.outbox.contract import FrozenRequest
-from idem.outbox.pointer import MISSING, Tokens
-from idem.outbox.provider import Item, Page
-from idem.outbox.providers import document, rules
-from idem.outbox.providers.document import Document
-from idem.outbox.providers.kinds import Kinds
-from idem.outbox.providers.looks import GET, shown
-from idem.outbox.providers.mark import Mark
-from idem.outbox.providers.moments import moment
-from idem.outbox.providers.paging import BrokenList, Paging, listed
-from idem.outbox.providers.rules import Rule
-from idem.outbox.providers.targets import filled, time_words
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.domain.provider import Item, Page
+from idem.outbox.providers import outcome_rules, response
+from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.lookup_targets import filled, time_words
+from idem.outbox.providers.lookups import GET, shown
+from idem.outbox.providers.object_types import Kinds
+from idem.outbox.providers.outcome_rules import Rule
+from idem.outbox.providers.pages import BrokenList, Paging, listed
+from idem.outbox.providers.response import Document
 from idem.outbox.providers.template import Text
+from idem.outbox.providers.timestamps import moment
+from idem.outbox.values import json_pointer
+from idem.outbox.values.json_pointer import MISSING, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Listing:
     ) -> Page | None:
         """The objects of a page; None for an answer that is none. Never raises."""
         items = listed(answer, self.items, self.page)
-        if answer.status not in rules.SUCCESS or items is None:
+        if answer.status not in outcome_rules.SUCCESS or items is None:
             return None
         found = tuple(self._item(item, answer, outcome, mark, kinds) for item in items)
         if self.page is None:
@@ -69,17 +69,17 @@ class Listing:
     def _item(
         self, item: Any, answer: Document, outcome: tuple[Rule, ...], mark: Mark | None, kinds: Kinds | None
     ) -> Item:
-        thing = pointer.resolve(item, self.object)
+        thing = json_pointer.resolve(item, self.object)
         if thing is MISSING:
             return Item(None)
         said, _ = shown(Document(answer.status, answer.headers, thing), outcome)
-        reference = document.reference(_find(thing, self.reference))
-        key = document.word(_find(thing, self.key))
+        reference = response.reference(_find(thing, self.reference))
+        key = response.word(_find(thing, self.key))
         return Item(
             reference=reference if said is None else reference or said.reference,
             key=key if key is not None or mark is None else mark.key(thing),
             said=said,
-            status=document.word(_find(thing, self.status)) or (None if said is None else said.status),
+            status=response.word(_find(thing, self.status)) or (None if said is None else said.status),
             created=moment(_find(thing, self.created)),
             ours=None if mark is None else mark.ours(thing),
             kind=None if kinds is None else kinds.of(thing),
@@ -87,4 +87,4 @@ class Listing:
 
 
 def _find(thing: Any, tokens: Tokens | None) -> Any:
-    return MISSING if tokens is None else pointer.resolve(thing, tokens)
+    return MISSING if tokens is None else json_pointer.resolve(thing, tokens)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from idem.outbox import sending
-from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
-from idem.outbox.errors import Unrenderable
-from idem.outbox.outcomes import Ambiguous, CouldNotAsk, Look, Outcome, Seen
-from idem.outbox.provider import Page, Question
-from idem.outbox.providers.forms import MEDIA_TYPES, encoded
+from idem.outbox.domain import sending
+from idem.outbox.domain.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
+from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk, Look, Outcome, Seen
+from idem.outbox.domain.provider import Page, Question
+from idem.outbox.domain.sending import AskAbout, Send, SendRequest
+from idem.outbox.domain.webhook import Event, Webhook
+from idem.outbox.providers.body_encoding import MEDIA_TYPES, encoded
 from idem.outbox.providers.template import fill
-from idem.outbox.sending import AskAbout, Send, SendRequest
-from idem.outbox.webhook import Event, Webhook
+from idem.outbox.values.errors import Unrenderable
 
 KEY: Final = "idem-key"
 """Where the frozen request keeps the provider key, which the function is given."""

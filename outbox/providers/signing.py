@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from idem.outbox.contract import FrozenRequest, Signer
+from idem.outbox.domain.contract import FrozenRequest, Signer
 from idem.outbox.providers.template import Hole, Text, compile_text
 
 Algorithm: TypeAlias = Literal["sha256", "sha512"]
@@ -32,7 +32,7 @@ def compile_over(text: str) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class HmacSigner:
-    """A `Signer` of `idem.outbox.contract`.
+    """A `Signer` of `idem.outbox.domain.contract`.
 
     `over` is what is signed: the method, the target as it is sent (path and query), the host with its port where it is
     no default one, the time and the raw body. The time is sent in `timestamp_header` where `over` has it.
@@ -70,7 +70,7 @@ class HmacSigner:
 
 @dataclass(frozen=True, slots=True)
 class RenewedToken:
-    """A `Signer` of `idem.outbox.contract`: the token that is in the file now, as Authorization.
+    """A `Signer` of `idem.outbox.domain.contract`: the token that is in the file now, as Authorization.
 
     Whoever renews it writes another file and renames it, so that nobody reads half a token.
     """

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import rfc8785
 
-from idem.outbox import pointer
-from idem.outbox.errors import Unrenderable
-from idem.outbox.pointer import MISSING, Tokens
+from idem.outbox.values import json_pointer
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import MISSING, Tokens
 
 PARTS: Final = re.compile(r"(\{\{|\}\}|\{[^{}]*\}|[{}])")
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
@@ -258,7 +258,7 @@ def check_header(name: str, value: str) -> None:
 def _look_up(hole: Hole, params: Any) -> Any:
     if hole.path == KEY:
         return KEY_TEXT
-    value = pointer.resolve(params, hole.path)
+    value = json_pointer.resolve(params, hole.path)
     if value is MISSING and not hole.optional:
         raise Unrenderable(f"the param {hole.name} is missing")
     return value

@@ -1,6 +1,6 @@
-"""What idem does when the database is not the one any more that it wrote to (docs/design.md, Recovery).
+"""Recovery: what idem does when a database lost commits, e.g. by a restore, a clone or an asynchronous promotion.
 
-A restore, a clone or an asynchronous promotion forgets commits: a row that looks queued may have been sent. `guard`
-notices it, `quarantine` doubts every open row, `window` says how long a doubted row may still be sent, and `release`
-takes an operator's word that nothing was lost.
+A row that looks queued may have been sent. `guard` notices it, `quarantine` doubts every open row, and `release` takes
+an operator's word that nothing was lost (docs/design.md, Recovery). `idem.outbox.database.identity` knows which
+database this is.
 """

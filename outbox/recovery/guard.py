@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeAlias
 
 from psycopg import AsyncConnection
 
-from idem.outbox import daemon_events, moves
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.errors import StoreUnavailable
-from idem.outbox.installation import NOT_INSTALLED
-from idem.outbox.recovery import doubts
-from idem.outbox.recovery import identity as identities
-from idem.outbox.recovery.identity import differs, same_but_for_timeline, what
-from idem.outbox.recovery.memory import Beat, Memory, newest
+from idem.outbox.database import identity as identities
+from idem.outbox.database.identity import differs, same_but_for_timeline, what
+from idem.outbox.database.installation import NOT_INSTALLED
+from idem.outbox.database.memory import Beat, Memory, newest
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.observe import after_commit, daemon_events
 from idem.outbox.recovery.quarantine import work_off
+from idem.outbox.settle import doubted_rows
+from idem.outbox.values.errors import StoreUnavailable
 
 Durability: TypeAlias = Literal["single", "synchronous", "asynchronous"]
 """synchronous: a new timeline alone lost nothing. The others: it may have."""
@@ -76,7 +76,7 @@ class Guard:
             self._memory = memory.beaten(beat)
 
     async def _changed(self, connection: AsyncConnection[Any], memory: Memory, went_back: bool) -> None:
-        async with moves.transaction(connection):
+        async with after_commit.transaction(connection):
             # One daemon does it, the others find it done.
             known = await identities.known(connection, lock=True)
             identity = await identities.read(connection)
@@ -89,7 +89,7 @@ class Guard:
                 return
             lost = went_back or not (same_but_for_timeline(known, identity) and self._durability == "synchronous")
             said = what(known, identity, went_back)
-            listed = await doubts.list_open(connection, said) if lost else 0
+            listed = await doubted_rows.list_open(connection, said) if lost else 0
             await identities.adopt(connection, identity, doubted=lost)
         daemon_events.database_changed(said, listed)
         # Noticed once: nobody sends what is listed, and what this process does not get to, the sweeper does.

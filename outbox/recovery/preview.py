@@ -6,10 +6,10 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import records
+from idem.outbox.database.pool import records
+from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.recovery.quarantine import AT_REST, BATCH, NOTHING, Quarantined, stays_for
-from idem.outbox.rows import FIRST_ID, read_locked
+from idem.outbox.settle.locked_rows import FIRST_ID, read_locked
 
 AGES = """
 SELECT o.id, idem.memory_age(coalesce(o.word_since, least(o.imported_sent_at,

@@ -20,17 +20,18 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from idem.outbox import daemon_events, decide, known, moves, telemetry
-from idem.outbox.catalogue import LONGEST_FLIGHT, Catalogue
-from idem.outbox.change import Change, Evidence, Row
-from idem.outbox.contract import Contract
-from idem.outbox.database import REFUSED, records
-from idem.outbox.recovery import doubts, window
-from idem.outbox.recovery import identity as identities
-from idem.outbox.rows import FIRST_ID, read_locked
-from idem.outbox.settle import write
-from idem.outbox.states import OutboxStatus
-from idem.outbox.terms import Terms
+from idem.outbox.calls import known_object
+from idem.outbox.database import identity as identities
+from idem.outbox.database.pool import REFUSED, records
+from idem.outbox.domain.catalogue import LONGEST_FLIGHT, Catalogue
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change, Evidence, Row
+from idem.outbox.observe import after_commit, daemon_events, telemetry
+from idem.outbox.settle import decide, doubted_rows, replay_window
+from idem.outbox.settle.gate import write
+from idem.outbox.settle.locked_rows import FIRST_ID, read_locked
 
 BATCH = 500
 AT_REST = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
@@ -71,10 +72,10 @@ async def lost(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: st
     The list and the word commit together; a process that dies later leaves the rest of the list to the sweeper. Raises
     what an unreachable database raises.
     """
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         # A daemon that has noticed the same change waits here, and then finds it done.
         await identities.known(connection, lock=True)
-        await doubts.list_open(connection, reason, by=by)
+        await doubted_rows.list_open(connection, reason, by=by)
         await identities.adopt(connection, await identities.read(connection))
         await identities.spoken(connection, lost=True)
     return await work_off(connection, catalogue)
@@ -89,7 +90,7 @@ async def work_off(connection: AsyncConnection[Any], catalogue: Catalogue, *, un
     """
     found, after = NOTHING, FIRST_ID
     while asyncio.get_running_loop().time() < until and (
-        ids := await doubts.page(connection, after=after, limit=BATCH)
+        ids := await doubted_rows.page(connection, after=after, limit=BATCH)
     ):
         after = ids[-1]
         try:
@@ -101,7 +102,7 @@ async def work_off(connection: AsyncConnection[Any], catalogue: Catalogue, *, un
                 found += await _alone(connection, catalogue, each)
     if after == FIRST_ID:
         return found
-    left = await doubts.waiting(connection)
+    left = await doubted_rows.waiting(connection)
     return dataclasses.replace(found, waiting=left.rows, first=left.first)
 
 
@@ -137,7 +138,7 @@ SELECT l.outbox_id AS id, k.id IS NOT NULL AS locked,
 
 
 async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: list[UUID]) -> Quarantined:
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         listed = await (await records(connection).execute(LOCK_LISTED, {"ids": ids})).fetchall()
         details = {record.id: record.details for record in listed if record.locked}
         ages = {record.id: record.age for record in listed if record.locked}
@@ -159,9 +160,9 @@ async def _page(connection: AsyncConnection[Any], catalogue: Catalogue, ids: lis
         opened = await _doubt_open(connection, catalogue, {row: details[row] for row in live})
         became = await write(connection, unknown)
         stayed = await write(connection, [change for change, _ in left.values()])
-        await connection.execute(SENT_THEN, {"ids": [*opened, *became, *stayed], "near": known.NEAR})
+        await connection.execute(SENT_THEN, {"ids": [*opened, *became, *stayed], "near": known_object.NEAR})
         gone = [record.id for record in listed if record.gone]
-        await doubts.worked_off(connection, [*opened, *became, *stayed, *gone])
+        await doubted_rows.worked_off(connection, [*opened, *became, *stayed, *gone])
     return Quarantined(len(became), len(stayed), max((left[row][1] for row in stayed), default=None), len(opened))
 
 
@@ -171,7 +172,7 @@ def stays_for(row: Row, age: float, terms: Terms) -> float | None:
     `age`: seconds since the earliest moment at which lost commits may have sent it.
     """
     age = max(age, row.doubted_for or 0.0)
-    time_left = window.time_left(dataclasses.replace(row, doubted_for=age, memory_age=age), terms)
+    time_left = replay_window.time_left(dataclasses.replace(row, doubted_for=age, memory_age=age), terms)
     assert time_left is not None
     return time_left if terms.known and time_left > 0 else None
 

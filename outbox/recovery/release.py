@@ -9,15 +9,15 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox import decide, moves
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Change, Evidence
-from idem.outbox.database import records
-from idem.outbox.recovery import doubts
-from idem.outbox.recovery import identity as identities
-from idem.outbox.rows import FIRST_ID, read_locked
-from idem.outbox.settle import write
-from idem.outbox.states import OutboxStatus
+from idem.outbox.database import identity as identities
+from idem.outbox.database.pool import records
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.transition import Change, Evidence
+from idem.outbox.observe import after_commit
+from idem.outbox.settle import decide, doubted_rows
+from idem.outbox.settle.gate import write
+from idem.outbox.settle.locked_rows import FIRST_ID, read_locked
 
 BATCH = 500
 REDRIVE = "redrive"
@@ -81,11 +81,11 @@ async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by
     Before the daemons start it stands for what they would notice: none of them doubts anything then. Raises what an
     unreachable database raises.
     """
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         await identities.known(connection, lock=True)
         await identities.adopt(connection, await identities.read(connection))
         await identities.spoken(connection, lost=False)
-        await doubts.take_back(connection)
+        await doubted_rows.take_back(connection)
     rows = await release(connection, catalogue, by=by, reason=reason)
     record = await (await connection.execute(STILL_DOUBTED)).fetchone()
     return Released(rows, record[0] if record else 0)
@@ -102,7 +102,7 @@ async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by:
     details = {"by": by, "reason": reason}
     evidence = Evidence("operator", "recovered_lossless", details=details)
     while True:
-        async with moves.transaction(connection):
+        async with after_commit.transaction(connection):
             cursor = records(connection)
             found = await (await cursor.execute(QUARANTINED, {"after": after, "limit": BATCH})).fetchall()
             if not found:

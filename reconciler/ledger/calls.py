@@ -10,10 +10,10 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database import records
-from idem.outbox.lane_names import LaneName
-from idem.outbox.provider import Item
-from idem.outbox.states import KeyState, OutboxStatus
+from idem.outbox.database.pool import records
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.provider import Item
+from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.reconciler.ledger.compare import Ours
 from idem.reconciler.webhooks.matching import provider_key
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from idem.outbox.answers import Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
-from idem.outbox.lane import Lane
-from idem.outbox.lane_names import LaneName
+from idem.outbox.calls.lane import Lane
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.ledger.report import Checked
 from idem.reconciler.ledger.walk import Walk
 from idem.reconciler.ledger.window import Since, window

@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
-from idem.outbox import storable
-from idem.outbox.completion import is_open
-from idem.outbox.contract import Contract
-from idem.outbox.endings import another
-from idem.outbox.outcomes import Refused, name
-from idem.outbox.provider import Item, Question
-from idem.outbox.states import KeyState, OutboxStatus
+from idem.outbox.domain.completion import is_open
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.outcomes import Refused, name
+from idem.outbox.domain.provider import Item, Question
+from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outbox.settle.endings import another
+from idem.outbox.values import storable
 
 Kind: TypeAlias = Literal["matched", "settled_now", "ours_only", "theirs_only", "foreign", "open"]
 """What an object or an intent is counted as.

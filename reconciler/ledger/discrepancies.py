@@ -15,12 +15,14 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import moves, proofs, storable
-from idem.outbox.change import Evidence
-from idem.outbox.database import records
-from idem.outbox.outcomes import Seen, name
-from idem.outbox.provider import Item
-from idem.outbox.states import KeyState, Reason
+from idem.outbox.database.pool import records
+from idem.outbox.domain.outcomes import Seen, name
+from idem.outbox.domain.provider import Item
+from idem.outbox.domain.states import KeyState, Reason
+from idem.outbox.domain.transition import Evidence
+from idem.outbox.observe import after_commit
+from idem.outbox.settle import proofs
+from idem.outbox.values import storable
 from idem.reconciler.ledger.compare import Difference, Ours
 
 
@@ -195,7 +197,7 @@ async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Ope
 
     One transaction. None: the intent has moved meanwhile, so that it must be read again.
     """
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         if found.ours is not None:
             # Two checks at once meet here, so that one of them opens it and the other finds it.
             state = await (await connection.execute(STATE, {"intent": found.ours.intent_id})).fetchone()
@@ -209,7 +211,7 @@ async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Ope
         opened = await (await connection.execute(OPEN, about)).fetchone()
         if opened is None:
             return await known(connection, found)
-        moves.tell(connection, partial(moves.dead_letter, intent, Reason.DISCREPANCY))
+        after_commit.tell(connection, partial(after_commit.dead_letter, intent, Reason.DISCREPANCY))
         if found.ours is not None and found.ours.row_id is not None:
             await proofs.note(connection, found.ours.row_id, _evidence(found, opened[0]), kind="ledger_check")
             if found.tells_another_end:

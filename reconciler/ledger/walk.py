@@ -15,18 +15,21 @@ from hashlib import blake2b
 from typing import Final
 from uuid import UUID, uuid4
 
-from idem.outbox import clock, generations, pausing, telemetry
-from idem.outbox.answers import Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.database import AWAY, REFUSED, Database
-from idem.outbox.errors import ConfigError, Unrenderable
-from idem.outbox.lane import Lane
-from idem.outbox.lane_names import LaneName
-from idem.outbox.outcomes import Absent, CouldNotAsk, Proof, Refused, Seen, name
-from idem.outbox.proofs import apply
-from idem.outbox.provider import Item
-from idem.outbox.questioning import ListFailed
+from idem.outbox.calls.lane import Lane
+from idem.outbox.calls.lookup_pages import ListFailed
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Proof, Refused, Seen, name
+from idem.outbox.domain.provider import Item
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.observe import telemetry
+from idem.outbox.operator import pause
+from idem.outbox.settle import key_rotation
+from idem.outbox.settle.proofs import apply
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.values import clock
+from idem.outbox.values.errors import ConfigError, Unrenderable
 from idem.reconciler.ledger import calls, compare, discrepancies
 from idem.reconciler.ledger.calls import Match
 from idem.reconciler.ledger.compare import Ours, Reading
@@ -112,7 +115,7 @@ class Walk:
 
     async def _not_paused(self) -> None:
         async with self._database.connection() as connection:
-            paused = await pausing.read(connection, self._name.provider, self._name.account)
+            paused = await pause.read(connection, self._name.provider, self._name.account)
         if paused.looks:
             raise Ended(f"look-ups are paused: `idem resume {self._name.provider}`, then check again")
         if self._report.discrepancies >= MOST:
@@ -196,7 +199,7 @@ class Walk:
         if ours is None or ours.row_id is None or key is None or not isinstance(item.said, Refused):
             return False
         async with self._database.connection() as connection:
-            return await generations.is_void(connection, ours.row_id, key)
+            return await key_rotation.is_void(connection, ours.row_id, key)
 
     async def _settle(self, item: Item, ours: Ours) -> bool:
         """Apply what the object says, through the gate; False: the call has moved, and must be read again."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database import records
-from idem.outbox.durations import text as duration
-from idem.outbox.errors import Refusal
+from idem.outbox.database.pool import records
+from idem.outbox.values.durations import text as duration
+from idem.outbox.values.errors import Refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,17 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import generations, later, moves, telemetry
-from idem.outbox.answers import Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Evidence, Letter, StoredProof
-from idem.outbox.completion import is_open
-from idem.outbox.errors import ConfigError
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Pending, Refused, Seen, Succeeded, name
-from idem.outbox.proofs import apply, note, store
-from idem.outbox.terms import Terms
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.completion import is_open
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded, name
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Evidence, Letter, StoredProof
+from idem.outbox.observe import after_commit, telemetry
+from idem.outbox.settle import key_rotation, later_facts
+from idem.outbox.settle.proofs import apply, note, store
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.values.errors import ConfigError
 from idem.reconciler.webhooks import hints
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.matching import Match, provider_key
@@ -113,7 +114,7 @@ async def settle(connection: AsyncConnection[Any], event_row: UUID, what: Ready)
     Returns what became of it, and the error that deferred it. Raises only where the connection itself is lost.
     """
     try:
-        async with moves.transaction(connection):
+        async with after_commit.transaction(connection):
             return await _apply(connection, event_row, what), None
     except Exception as error:
         if connection.closed:
@@ -145,7 +146,7 @@ async def _apply(connection: AsyncConnection[Any], event_row: UUID, what: Ready)
     # Until here, so that a fault below leaves the hint where it is.
     await hints.drop(connection, event_row)
     key = provider_key(event.key) if isinstance(event.said, Refused) else None
-    if key is not None and await generations.is_void(connection, what.match.row_id, key):
+    if key is not None and await key_rotation.is_void(connection, what.match.row_id, key):
         await note(connection, what.match.row_id, what.evidence(), token=event_row)
         return "noted"
     proof = what.proof(event_row)
@@ -168,7 +169,7 @@ async def _was_cancelled(connection: AsyncConnection[Any], what: Ready) -> bool:
     key, said = provider_key(what.delivery.event.key), what.delivery.event.said
     if what.fetched is not None or key is None or not isinstance(said, Succeeded | Pending):
         return False
-    return await generations.is_cancelled(connection, what.match.row_id, key)
+    return await key_rotation.is_cancelled(connection, what.match.row_id, key)
 
 
 async def _tell(connection: AsyncConnection[Any], event_row: UUID, what: Ready) -> Verdict:
@@ -178,10 +179,10 @@ async def _tell(connection: AsyncConnection[Any], event_row: UUID, what: Ready) 
         return "agrees"
     # Whoever was asked once is not asked again: what was seen waits for the row, or speaks of an earlier key.
     stored, no_news = await hints.answered(connection, event_row, match.intent_id) if what.recorded else (False, False)
-    told = await later.tell(
+    told = await later_facts.tell(
         connection, match.row_id, match.intent_id, what.evidence(),
         token=event_row, status=event.status, fields=event.fields, recorded=what.recorded,
-        explained=no_news or await generations.is_cancelled(connection, match.row_id, provider_key(event.key)),
+        explained=no_news or await key_rotation.is_cancelled(connection, match.row_id, provider_key(event.key)),
     )  # fmt: skip
     match told:
         case "told":
@@ -205,7 +206,7 @@ async def _store_at_least(connection: AsyncConnection[Any], event_row: UUID, wha
     if proof is None:
         return
     try:
-        async with moves.transaction(connection):
+        async with after_commit.transaction(connection):
             await store(connection, what.match.row_id, proof, what.evidence())
     except Exception as error:
         if connection.closed:

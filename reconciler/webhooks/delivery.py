@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl
 
-from idem.outbox import telemetry
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.errors import IdemError
-from idem.outbox.http import reading
-from idem.outbox.providers import nobody
-from idem.outbox.providers.document import VISIBLE
-from idem.outbox.schemes.tries import MOST_TRIES, tries
-from idem.outbox.webhook import Event, Headers, OutOfTime, Signed, Unverified
+from idem.outbox.api import reading
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import LOCAL
+from idem.outbox.domain.webhook import Event, Headers, OutOfTime, Signed, Unverified
+from idem.outbox.observe import telemetry
+from idem.outbox.providers.response import VISIBLE
+from idem.outbox.providers.schemes.tries import MOST_TRIES, tries
+from idem.outbox.values.errors import IdemError
 
 PAYLOAD: Final = "payload"
 MOST_FIELDS: Final = 10
@@ -75,7 +75,7 @@ class Delivery:
 def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[str, tuple[bytes, ...]]:
     """The secrets that are tried at this address, by account. Raises NoSuchEndpoint, NotConfigured."""
     known = catalogue.providers.get(provider)
-    if known is None or provider == nobody.NAME or (account is not None and account not in known.accounts):
+    if known is None or provider == LOCAL or (account is not None and account not in known.accounts):
         raise NoSuchEndpoint("there is no such provider or account here")
     secrets = {} if known.webhook is None else known.webhook.secrets
     tried = {name: keys for name, keys in secrets.items() if keys and account in (None, name)}

@@ -18,22 +18,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from idem.outbox import telemetry
-from idem.outbox.answers import Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
-from idem.outbox.http import app as http
-from idem.outbox.http import reading
-from idem.outbox.http.answers import JSON
-from idem.outbox.http.app import alive, route
-from idem.outbox.http.deciding import Store
-from idem.outbox.http.memory import Held, Memory
-from idem.outbox.http.problems import ProblemError, encoded
-from idem.outbox.http.responses import response
-from idem.outbox.http.webhook_settings import EndpointSettings
-from idem.outbox.webhook import Reply
+from idem.outbox.api import app as http
+from idem.outbox.api import reading
+from idem.outbox.api.app import alive, route
+from idem.outbox.api.responses import response
+from idem.outbox.api.store import Store
+from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.webhook import Reply
+from idem.outbox.http_server.body_memory import Held, Memory
+from idem.outbox.http_server.problems import JSON, ProblemError, encoded
+from idem.outbox.observe import telemetry
+from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.webhooks import ingest
-from idem.reconciler.webhooks.checking import checked
 from idem.reconciler.webhooks.delivery import (
     Delivery,
     NoSuchEndpoint,
@@ -42,6 +40,7 @@ from idem.reconciler.webhooks.delivery import (
     NotTaken,
     endpoint,
 )
+from idem.reconciler.webhooks.signature_checks import checked
 
 CONFIGURED_LATER: Final = 300.0
 """Seconds after which a provider may try an endpoint again that has no secret yet."""

@@ -9,25 +9,26 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from idem.outbox import clock, moves, telemetry
-from idem.outbox.answers import Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Evidence, Letter
-from idem.outbox.database import AWAY, REFUSED, Database
-from idem.outbox.lane import Lane
-from idem.outbox.lane_names import LaneName
-from idem.outbox.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
-from idem.outbox.proofs import note
+from idem.outbox.calls.lane import Lane
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.domain.states import OutboxStatus, Reason
+from idem.outbox.domain.transition import Evidence, Letter
+from idem.outbox.domain.webhook import Event
+from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.providers import tracing
-from idem.outbox.settings import ReconcilerSettings
-from idem.outbox.states import OutboxStatus, Reason
-from idem.outbox.webhook import Event
-from idem.reconciler.taking import Slots
-from idem.reconciler.webhooks import applying, asked, hints, waiting
-from idem.reconciler.webhooks.again import pause
+from idem.outbox.settle.proofs import note
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.values import clock
+from idem.reconciler.pump import Slots
+from idem.reconciler.webhooks import applying, fetch_claim, hints, waiting_events
 from idem.reconciler.webhooks.applying import Verdict
-from idem.reconciler.webhooks.asked import Hint
 from idem.reconciler.webhooks.delivery import Delivery
+from idem.reconciler.webhooks.fetch_claim import Hint
+from idem.reconciler.webhooks.retries import pause
 
 SOON: Final = 60.0
 """Seconds at most until a question that failed is asked again: a claim may be waiting for it, and the breaker keeps
@@ -71,9 +72,9 @@ class Hints:
         limit = min(self._settings.batch, self._slots.room(len(self._tasks)))
         if limit <= 0 or self._lane.provider.webhook is None:
             return 0
-        lease, now = max(self._settings.lease, waiting.LEASE), clock.boottime()
+        lease, now = max(self._settings.lease, waiting_events.LEASE), clock.boottime()
         async with self._database.connection() as connection:
-            taken = await asked.take(connection, self.name, lease=lease, limit=limit, now=now)
+            taken = await fetch_claim.take(connection, self.name, lease=lease, limit=limit, now=now)
         for hint in taken:
             task = asyncio.create_task(self._look(hint))
             self._tasks.add(task)
@@ -103,7 +104,7 @@ class Hints:
             said = f"{type(error).__name__}: {error}"[:500]
             try:
                 async with self._database.connection() as connection:
-                    await waiting.failed(connection, hint.waiting, said, again=pause(hint.waiting.tries))
+                    await waiting_events.failed(connection, hint.waiting, said, again=pause(hint.waiting.tries))
             except (*AWAY, *REFUSED):
                 return
 
@@ -143,19 +144,19 @@ class Hints:
             # One call, several objects: whatever made them, nobody else will notice (hazard 17).
             twice = {"copies": seen.copies, "reference": look.reference, "provider_key": hint.keys[0]}
             what = dataclasses.replace(what, letters=(*what.letters, Letter(Reason.POSSIBLE_DUPLICATE, twice)))
-        async with self._database.connection() as connection, moves.transaction(connection):
-            if not await waiting.still_waits(connection, taken):
+        async with self._database.connection() as connection, after_commit.transaction(connection):
+            if not await waiting_events.still_waits(connection, taken):
                 return
             verdict, error = await applying.settle(connection, taken.id, what)
             if error is not None:
-                await asked.put_off(connection, hint, again=pause(taken.tries), counts=True)
-                await waiting.bury(connection, taken, error)
+                await fetch_claim.put_off(connection, hint, again=pause(taken.tries), counts=True)
+                await waiting_events.bury(connection, taken, error)
                 return
             if event.later:
-                await asked.let_tell(connection, hint)
+                await fetch_claim.let_tell(connection, hint)
             else:
-                await asked.end(connection, hint, verdict)
-            await waiting.close(connection, taken.id, verdict)
+                await fetch_claim.end(connection, hint, verdict)
+            await waiting_events.close(connection, taken.id, verdict)
         self._tell(hint, verdict)
 
     async def _not_there(self, hint: Hint, event: Event, seen: Seen) -> None:
@@ -171,7 +172,7 @@ class Hints:
                 await self._end(connection, hint, event, "unconfirmed", seen, "absent")
                 return
             again = max(min(pause(absents), SOON), left + 1 if absents >= lookup.agree else 0.0)
-            await asked.put_off(connection, hint, again=again, counts=False, absents=absents)
+            await fetch_claim.put_off(connection, hint, again=again, counts=False, absents=absents)
 
     async def _ask_later(self, hint: Hint, event: Event, look: CouldNotAsk, seen: Seen, *, answered: bool) -> None:
         """A question that failed; `answered`: though the provider is there, and would say the same for ever."""
@@ -182,26 +183,28 @@ class Hints:
         async with self._database.connection() as connection:
             # A later fact keeps only what may be sent from its way; elsewhere it has time.
             if not answered or (event.later and hint.status not in QUEUED):
-                await asked.put_off(connection, hint, again=again, counts=False)
+                await fetch_claim.put_off(connection, hint, again=again, counts=False)
                 return
-            enough = taken.tries >= waiting.FAILURES_THAT_NEED_A_PERSON
+            enough = taken.tries >= waiting_events.FAILURES_THAT_NEED_A_PERSON
             if enough and (hint.overridden or (event.bare and hint.status not in QUEUED)):
                 # Its object is in a state that ends nothing, and no call waits for what it says.
                 await self._end(connection, hint, event, "noted", seen, None)
                 return
-            async with moves.transaction(connection):
-                await asked.put_off(connection, hint, again=max(again, pause(taken.tries)), counts=True)
+            async with after_commit.transaction(connection):
+                await fetch_claim.put_off(connection, hint, again=max(again, pause(taken.tries)), counts=True)
                 asked_in_vain = f"what was fetched decides nothing: {seen.note or 'no rule'}"
-                await waiting.bury(connection, taken, UNCONFIRMABLE if seen.note == UNCONFIRMABLE else asked_in_vain)
+                await waiting_events.bury(
+                    connection, taken, UNCONFIRMABLE if seen.note == UNCONFIRMABLE else asked_in_vain
+                )
 
     async def _let_tell(self, connection: AsyncConnection[Any], hint: Hint) -> None:
         """A later fact whose call has come to its end, or whose object is known."""
-        async with moves.transaction(connection):
-            if await waiting.still_waits(connection, hint.waiting):
+        async with after_commit.transaction(connection):
+            if await waiting_events.still_waits(connection, hint.waiting):
                 await hints.drop(connection, hint.waiting.id)
-                await asked.let_tell(connection, hint)
+                await fetch_claim.let_tell(connection, hint)
                 # Whoever closed it now would give up what is about to be told.
-                await waiting.close(connection, hint.waiting.id, "early")
+                await waiting_events.close(connection, hint.waiting.id, "early")
 
     async def _end(
         self, connection: AsyncConnection[Any], hint: Hint, event: Event, verdict: Verdict, seen: Seen,
@@ -211,13 +214,13 @@ class Hints:
         taken = hint.waiting
         details: Mapping[str, Any] = {"event": taken.event_id, "type": event.type}
         evidence = Evidence("webhook", "fetched", outcome, seen, event.reference, details)
-        async with moves.transaction(connection):
-            if not await waiting.still_waits(connection, taken):
+        async with after_commit.transaction(connection):
+            if not await waiting_events.still_waits(connection, taken):
                 return
             await hints.drop(connection, taken.id)
             await note(connection, hint.match.row_id, evidence, token=taken.id)
-            await asked.end(connection, hint, verdict)
-            await waiting.close(connection, taken.id, verdict)
+            await fetch_claim.end(connection, hint, verdict)
+            await waiting_events.close(connection, taken.id, verdict)
         self._tell(hint, verdict)
 
     def _tell(self, hint: Hint, verdict: Verdict) -> None:

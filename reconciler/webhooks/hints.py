@@ -11,18 +11,18 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import storable
-from idem.outbox.completion import is_open
-from idem.outbox.contract import Contract
-from idem.outbox.outcomes import Refused
-from idem.outbox.webhook import Event
+from idem.outbox.domain.completion import is_open
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.outcomes import Refused
+from idem.outbox.domain.webhook import Event
+from idem.outbox.values import storable
 
 
 def is_due(contract: Contract, event: Event, *, out_of_time: bool) -> bool:
     """Whether the provider is to be asked what this event says: its contract wants it, or the event came `out_of_time`.
 
     Not where it says nothing: neither an end nor a beginning, nor that something of ours has changed there. A later
-    fact changes no state, so it is told as it came, unless its call is open (`idem.outbox.later`).
+    fact changes no state, so it is told as it came, unless its call is open (`idem.outbox.settle.later_facts`).
     """
     return (contract.event.fetch or out_of_time) and not event.later and (event.said is not None or event.bare)
 

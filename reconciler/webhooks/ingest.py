@@ -9,11 +9,12 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox import moves, storable, telemetry
-from idem.outbox.answers import Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
-from idem.reconciler.webhooks import applying, hints, waiting
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.observe import after_commit, telemetry
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.values import storable
+from idem.reconciler.webhooks import applying, hints, waiting_events
 from idem.reconciler.webhooks.applying import Ready, Verdict
 from idem.reconciler.webhooks.delivery import Delivery
 from idem.reconciler.webhooks.matching import match
@@ -134,7 +135,7 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
 
     An event that is known, but came out of time, is taken up again by a delivery in time.
     """
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         event = delivery.event
         about = {
             "provider": delivery.provider,
@@ -164,13 +165,13 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
             foreign = event.ours is False
             verdict: Verdict = "foreign" if foreign else "unmatched"
             if foreign:
-                moves.tell(connection, lambda: telemetry.webhook_foreign(delivery.provider, delivery.account))
+                after_commit.tell(connection, lambda: telemetry.webhook_foreign(delivery.provider, delivery.account))
             await decide(connection, row, verdict, None, again=FIRST_TRY)
             return verdict
         verdict, error = await applying.settle(connection, row, what)
         await decide(connection, row, verdict, what, again=due_again(verdict, 0.0), failed=error is not None)
         if known and verdict != "deferred":
-            await waiting.close(connection, row, verdict)
+            await waiting_events.close(connection, row, verdict)
         return verdict
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.database import records
-from idem.outbox.webhook import Event
+from idem.outbox.database.pool import records
+from idem.outbox.domain.webhook import Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from idem.outbox import moves, pointer, storable, telemetry
-from idem.outbox.contract import Contract
-from idem.outbox.process import aside
-from idem.outbox.providers import document
-from idem.outbox.states import Reason
-from idem.outbox.webhook import Event
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.states import Reason
+from idem.outbox.domain.webhook import Event
+from idem.outbox.observe import after_commit, telemetry
+from idem.outbox.providers import response
+from idem.outbox.values import json_pointer, storable, threads
 from idem.reconciler.webhooks.applying import Verdict
 from idem.reconciler.webhooks.ingest import FIRST_TRY, decide
 from idem.reconciler.webhooks.matching import provider_key
-from idem.reconciler.webhooks.waiting import Waiting
+from idem.reconciler.webhooks.waiting_events import Waiting
 
 YOUNG: Final = 86400.0
 DAILY: Final = 86400.0
@@ -48,7 +48,7 @@ async def wait_on(connection: AsyncConnection[Any], waiting: Waiting, event: Eve
     horizon = contract.event.horizon
     late = waiting.age > (YOUNG if horizon is None else horizon)
     verdict: Verdict = "foreign" if waiting.verdict == "foreign" else "unmatched"
-    async with moves.transaction(connection):
+    async with after_commit.transaction(connection):
         if late and verdict == "unmatched" and horizon is not None and is_ours(event or Event(), contract):
             await _bury(connection, waiting, event or Event())
         elif late and verdict == "unmatched" and event is not None:
@@ -103,16 +103,16 @@ async def _bury(connection: AsyncConnection[Any], waiting: Waiting, event: Event
         "reference": event.reference,
         "provider_key": None if key is None else str(key),
         "ours": "it carries our mark" if event.ours else "its key looks like ours" if named else "the account is ours",
-        "members": await aside.read(waiting.body, partial(_pointers, waiting.body or b"")),
+        "members": await threads.read(waiting.body, partial(_pointers, waiting.body or b"")),
     }
     said = json.dumps(storable.fields(details))
     about = {"id": waiting.id, "reason": Reason.UNMATCHED_WEBHOOK, "details": said}
     if await (await connection.execute(BURY_UNMATCHED, about)).fetchone() is not None:
-        moves.tell(connection, partial(moves.dead_letter, None, Reason.UNMATCHED_WEBHOOK))
+        after_commit.tell(connection, partial(after_commit.dead_letter, None, Reason.UNMATCHED_WEBHOOK))
 
 
 def _pointers(body: bytes) -> list[str]:
-    return list(islice(_members(document.read_event(body)), MOST_POINTERS))
+    return list(islice(_members(response.read_event(body)), MOST_POINTERS))
 
 
 def _members(value: Any, at: tuple[str, ...] = ()) -> Iterator[str]:
@@ -123,6 +123,6 @@ def _members(value: Any, at: tuple[str, ...] = ()) -> Iterator[str]:
     elif len(at) < DEEPEST and isinstance(value, list):
         children = enumerate(value[:1])
     elif at:
-        yield pointer.render(at)
+        yield json_pointer.render(at)
     for name, child in children:
         yield from _members(child, (*at, str(name)))

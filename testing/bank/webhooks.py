@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from idem.outbox.client import ssl_context
+from idem.outbox.calls.http_client import ssl_context
 from idem.testing.bank.answers import encoded
 from idem.testing.bank.book import Book
 from idem.testing.bank.clock import Clock

@@ -7,7 +7,7 @@
 What cannot be checked in a world is skipped with its reason, never passed. See docs/adopt/provider-conformance.md.
 """
 
-from idem.outbox.webhook import Signed
+from idem.outbox.domain.webhook import Signed
 from idem.testing.providers.errors import Broken, NotSupported
 from idem.testing.providers.line import Line
 from idem.testing.providers.suite import ProviderConformance

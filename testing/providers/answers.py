@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, Final
 
-from idem.outbox.contract import Response
+from idem.outbox.domain.contract import Response
 
 EXAMPLES: Final = 200
 

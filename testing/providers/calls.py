@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 from uuid import uuid4
 
-from idem.outbox import clock
-from idem.outbox.contract import Account, FrozenRequest, ProviderRequest, Response
-from idem.outbox.lane import Lane
-from idem.outbox.outcomes import Look, Outcome, Pending, Refused, Seen, Succeeded, name
-from idem.outbox.provider import Item, Question
+from idem.outbox.calls.lane import Lane
+from idem.outbox.domain.contract import Account, FrozenRequest, ProviderRequest, Response
+from idem.outbox.domain.outcomes import Look, Outcome, Pending, Refused, Seen, Succeeded, name
+from idem.outbox.domain.provider import Item, Question
 from idem.outbox.providers.send import SendProvider
+from idem.outbox.values import clock
 from idem.testing.providers.errors import applies, must, world_must
 from idem.testing.providers.line import tls
 from idem.testing.providers.observed import Observed, observed

@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 from uuid import uuid4
 
-from idem.outbox import pointer
-from idem.outbox.contract import FrozenRequest
-from idem.outbox.providers.carrying import CREDENTIALS
+from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.request_parts import CREDENTIALS
+from idem.outbox.values import json_pointer
 from idem.testing.providers.calls import Calls
 from idem.testing.providers.errors import applies, must, world_must
 from idem.testing.providers.world import World
@@ -76,7 +76,7 @@ class Freezing:
         text = unquote_plus(frozen.body.decode("utf-8", "replace")) + unquote_plus(frozen.path)
         must(str(deployment) in text, "mark.at", f"the mark {deployment} is not in the request")
         if mark is not None and mark.key_at is not None:
-            where = pointer.render(mark.key_at)
+            where = json_pointer.render(mark.key_at)
             must(key in text, "mark.key_at", f"the key is not in the body, where {where} should be")
 
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from idem.outbox.outcomes import Pending, Refused, Succeeded, name
-from idem.outbox.webhook import Event, Signed, Unverified, Webhook, verify
+from idem.outbox.domain.outcomes import Pending, Refused, Succeeded, name
+from idem.outbox.domain.webhook import Event, Signed, Unverified, Webhook, verify
 from idem.testing.providers.calls import Calls, Sent
 from idem.testing.providers.errors import NotSupported, applies, must, world_must
 from idem.testing.providers.world import Fault, World

@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import httpx
 
-from idem.outbox.client import ssl_context
+from idem.outbox.calls.http_client import ssl_context
 
 LINE_FAULTS: Final = frozenset(
     {"act_then_drop", "drop_before_acting", "stall", "act_late", "cut_body", "proxy_page", "gateway_page"}

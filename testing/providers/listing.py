@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from idem.outbox.provider import Item
-from idem.outbox.questioning import ListFailed
+from idem.outbox.calls.lookup_pages import ListFailed
+from idem.outbox.domain.provider import Item
 from idem.testing.providers.calls import AROUND, Calls, around
 from idem.testing.providers.errors import Broken, NotSupported, applies, must, world_must
 from idem.testing.providers.world import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from uuid import uuid4
 
-from idem.outbox.outcomes import Absent, Ambiguous, Pending, Seen, Succeeded
+from idem.outbox.domain.outcomes import Absent, Ambiguous, Pending, Seen, Succeeded
 from idem.outbox.providers.send import QUESTION
 from idem.testing.providers.calls import Calls, Sent, settles, shown
 from idem.testing.providers.errors import applies, must, world_must

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from idem.outbox.outcomes import Absent, Ambiguous, NotExecuted
+from idem.outbox.domain.outcomes import Absent, Ambiguous, NotExecuted
 from idem.testing.providers.calls import Calls, settles, shown
 from idem.testing.providers.errors import NotSupported, applies, must, world_must
 from idem.testing.providers.world import Fault, World

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from idem.outbox.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
-from idem.outbox.outcomes import Look, Outcome, Seen
-from idem.outbox.provider import Page, Provider, Question
+from idem.outbox.domain.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
+from idem.outbox.domain.outcomes import Look, Outcome, Seen
+from idem.outbox.domain.provider import Page, Provider, Question
+from idem.outbox.domain.sending import AskAbout, Send
+from idem.outbox.domain.webhook import Event, Webhook
 from idem.outbox.providers.send import SendProvider
-from idem.outbox.sending import AskAbout, Send
-from idem.outbox.webhook import Event, Webhook
 
 
 class Observed:

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from idem.outbox.outcomes import Ambiguous, CouldNotAsk
-from idem.outbox.questioning import ListFailed
+from idem.outbox.calls.lookup_pages import ListFailed
+from idem.outbox.domain.outcomes import Ambiguous, CouldNotAsk
 from idem.testing.providers.calls import Calls, around, shown
 from idem.testing.providers.errors import NotSupported, applies, must
 from idem.testing.providers.world import Fault, World

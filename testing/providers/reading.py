@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from idem.outbox.contract import FrozenRequest, Response
-from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Outcome, name
-from idem.outbox.outcomes import Look as Looks
-from idem.outbox.provider import Question
+from idem.outbox.domain.contract import FrozenRequest, Response
+from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Outcome, name
+from idem.outbox.domain.outcomes import Look as Looks
+from idem.outbox.domain.provider import Question
 from idem.testing.providers import answers
 from idem.testing.providers.calls import Calls, Sent, shown
 from idem.testing.providers.errors import must, world_must

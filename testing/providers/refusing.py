@@ -6,7 +6,16 @@ from typing import Any, Final
 
 import pytest
 
-from idem.outbox.outcomes import Ambiguous, CouldNotAsk, NotExecuted, Outcome, Pending, Refused, Succeeded, name
+from idem.outbox.domain.outcomes import (
+    Ambiguous,
+    CouldNotAsk,
+    NotExecuted,
+    Outcome,
+    Pending,
+    Refused,
+    Succeeded,
+    name,
+)
 from idem.testing.providers.calls import Calls, shown
 from idem.testing.providers.errors import applies, must, world_must
 from idem.testing.providers.world import Fault, World

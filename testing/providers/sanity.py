@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from idem.outbox.outcomes import Succeeded
-from idem.outbox.providers import contracts
+from idem.outbox.config.settings import InstallationSettings
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.providers import contract_checks
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.rules import Says
-from idem.outbox.settings import InstallationSettings
+from idem.outbox.providers.outcome_rules import Says
 from idem.testing.providers.calls import Calls
 from idem.testing.providers.errors import applies, must
 from idem.testing.providers.world import World
@@ -22,7 +22,7 @@ class Sanity:
     def test_the_contract_is_one_that_start_up_takes(self, world: World) -> None:
         """`idem config check` has no error about it."""
         provider, worker = world.provider, InstallationSettings().worker
-        found = contracts.check(
+        found = contract_checks.check(
             provider.contract,
             lease=worker.lease,
             margin=worker.margin,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.testing.providers.calls import Calls, Sent
 from idem.testing.providers.errors import NotSupported, applies, must, world_must
 from idem.testing.providers.world import Fault, World

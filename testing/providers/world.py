@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from idem.outbox.contract import Account, ProviderRequest
-from idem.outbox.provider import Provider
-from idem.outbox.webhook import Signed
+from idem.outbox.domain.contract import Account, ProviderRequest
+from idem.outbox.domain.provider import Provider
+from idem.outbox.domain.webhook import Signed
 from idem.testing.providers.errors import NotSupported
 from idem.testing.providers.line import LINE_FAULTS, LOOK_FAULTS, Line
 

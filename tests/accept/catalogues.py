@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from idem.outbox.catalogue import Catalogue
+from idem.outbox.domain.catalogue import Catalogue
 
 NAME = "pay.keyed"
 

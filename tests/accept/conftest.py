@@ -11,7 +11,7 @@ from accept.shop import ORDERS, Shop, empty
 from fix_database import on
 from fix_spine import catalogue, operation
 
-from idem.outbox.accept import Acceptor
+from idem.outbox.accept.accept import Acceptor
 
 
 @pytest.fixture

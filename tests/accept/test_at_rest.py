@@ -13,9 +13,9 @@ from fix_api import client
 from fix_spine import Spine
 from producers.application import Application, synced
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.errors import Unserved
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.values.errors import Unserved
 from idem.sweeper.daemon import Sweeper
 
 

@@ -15,11 +15,11 @@ from producers.application import Application, synced
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import fingerprints
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.decisions import Accepted, InProgress, Mismatch, Replay, Retrying
-from idem.outbox.errors import ConfigError, ParamsInvalid, Unrenderable
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain import fingerprints
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted, InProgress, Mismatch, Replay, Retrying
+from idem.outbox.values.errors import ConfigError, ParamsInvalid, Unrenderable
 from idem.sweeper.daemon import Sweeper
 
 PARAMS = {"amount": 100, "at": "10:00"}

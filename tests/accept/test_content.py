@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from accept.shop import Shop
 
-from idem.outbox import canonical
-from idem.outbox.decisions import Accepted, InProgress, Mismatch, Replay
-from idem.outbox.errors import BodyInvalid, ConfigError, IdemError, KeyInvalid
+from idem.outbox.domain.decisions import Accepted, InProgress, Mismatch, Replay
+from idem.outbox.values import canonical
+from idem.outbox.values.errors import BodyInvalid, ConfigError, IdemError, KeyInvalid
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from accept.shop import ANSWER, WRITTEN, Shop
 
-from idem.outbox.decisions import (
+from idem.outbox.domain.decisions import (
     Accepted,
     Expired,
     InProgress,
@@ -20,8 +20,8 @@ from idem.outbox.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.errors import StoreUnavailable
-from idem.outbox.states import KeyState, OutboxStatus, Reason
+from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
+from idem.outbox.values.errors import StoreUnavailable
 
 # state, status, seconds left of a claim, decision without an open dead letter
 PLACES: list[tuple[str, str | None, float | None, type[Any]]] = [

@@ -12,14 +12,14 @@ from accept.shop import WRITTEN, Shop, empty
 from fix_database import ENVIRONMENT
 from fix_spine import catalogue
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.decisions import Accepted
-from idem.outbox.errors import StoreUnavailable
-from idem.outbox.pointer import parse
-from idem.outbox.provider import Provider
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted
+from idem.outbox.domain.provider import Provider
+from idem.outbox.providers.deployment_tag import Mark
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.mark import Mark
+from idem.outbox.values.errors import StoreUnavailable
+from idem.outbox.values.json_pointer import parse
 
 
 def marked(known: Catalogue, deployment: str) -> Mapping[str, Provider]:

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 from accept.shop import ANSWER, WRITTEN, Shop
 
-from idem.outbox.decisions import Accepted, Decision, Expired, InProgress, Mismatch, Replay, Retrying
-from idem.outbox.errors import RetryTransaction
+from idem.outbox.domain.decisions import Accepted, Decision, Expired, InProgress, Mismatch, Replay, Retrying
+from idem.outbox.values.errors import RetryTransaction
 
 T = TypeVar("T")
 STRICT = pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])

@@ -16,12 +16,12 @@ from sqlalchemy.exc import OperationalError
 
 from idem.cli.failures import explain
 from idem.migrations import runner
-from idem.outbox.accept import Acceptor
-from idem.outbox.database import REFUSED, Database, Timeouts
-from idem.outbox.decisions import Accepted
-from idem.outbox.errors import StoreUnavailable
-from idem.outbox.http.deciding import Store
-from idem.outbox.http.problems import ProblemError
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.api.store import Store
+from idem.outbox.database.pool import REFUSED, Database, Timeouts
+from idem.outbox.domain.decisions import Accepted
+from idem.outbox.http_server.problems import ProblemError
+from idem.outbox.values.errors import StoreUnavailable
 from idem.testing.embedded import acquire
 
 FILL = "SELECT count(pg_advisory_lock(n)) FROM generate_series(1, 10000000) AS n"

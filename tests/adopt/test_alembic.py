@@ -269,7 +269,7 @@ def test_nothing_of_ours_is_shadowed_by_their_names(project: Project) -> None:
         "-c",
         "import cli, migrations, outbox, sweeper, testing\n"
         "assert all(each.theirs for each in (cli, migrations, outbox, sweeper, testing))\n"
-        "import idem.cli.main, idem.migrations.runner, idem.outbox.accept, idem.sweeper.daemon, idem.testing\n"
+        "import idem.cli.main, idem.migrations.runner, idem.outbox.accept.accept, idem.sweeper.daemon, idem.testing\n"
         "import sys\n"
         "print(*{m.__file__ for n, m in sys.modules.items() if n.startswith('idem') and m.__file__}, sep='\\n')",
     ).split()

@@ -11,8 +11,8 @@ from adopt.proof_line import cuttable
 from adopt.shop import ORDER, build, define
 from adopt.working import count, work
 
-from idem.outbox.database import Database
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import Database
 from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping
 from idem.testing.bank import Bank

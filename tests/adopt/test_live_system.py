@@ -20,10 +20,10 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 from tutorial.page import FENCE, missing
 
-from idem.outbox import configuration
-from idem.outbox.accept import Acceptor
-from idem.outbox.decisions import Decision, Mismatch, Replay, Retrying
-from idem.outbox.http.serving import listen
+from idem.outbox import config
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.decisions import Decision, Mismatch, Replay, Retrying
+from idem.outbox.http_server.serving import listen
 from idem.testing.bank import Account, Bank, BankSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "live-system.md"
@@ -125,7 +125,7 @@ def _follow(folder: Path, old: str, new: str, url: str, stack: contextlib.ExitSt
 def client(folder: Path, url: str):  # type: ignore[no-untyped-def]
     """What the new endpoint decides about an old client's retry."""
     environment = {"IDEM_DATABASE_URL": url, "LEDGER_TOKEN": "secret"}
-    found = configuration.load(folder / "idem.toml", environment)
+    found = config.load(folder / "idem.toml", environment)
     acceptor = Acceptor(found.operations, found.providers)
     engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
 

@@ -8,7 +8,7 @@ import pytest
 from fix_spine import Spine
 from producers.application import Application, synced
 
-from idem.outbox import operator
+from idem.outbox.operator import actions
 from idem.sweeper.daemon import Sweeper
 
 
@@ -45,7 +45,7 @@ async def test_a_new_provider_key_is_rendered_by_whoever_orders_it(spine: Spine,
     before = await spine.row(at_rest)
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
-        await operator.redrive(
+        await actions.redrive(
             connection, spine.catalogue, at_rest, by="ada", reason="r", version=version, new_provider_key=True
         )
     row = await spine.row(at_rest)

@@ -14,10 +14,10 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from idem import Answer, Idem, Succeeded
-from idem.outbox.application.installing import told
-from idem.outbox.connecting import checkout
-from idem.outbox.connecting.outage import AWAY, BELIEVED, Outage
-from idem.outbox.errors import StoreUnavailable
+from idem.application.install import told
+from idem.outbox.database import checkout
+from idem.outbox.database.outage import AWAY, BELIEVED, Outage
+from idem.outbox.values.errors import StoreUnavailable
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 THREADS = 16

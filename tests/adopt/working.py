@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 
 from idem import Idem
-from idem.outbox.database import Database
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.worker.worker import Worker
 from idem.sweeper.daemon import Sweeper
 
 

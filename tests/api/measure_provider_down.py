@@ -15,9 +15,9 @@ import pytest
 from api_process import apis
 from fix_spine import Spine, catalogue
 
-from idem.outbox import tokens
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.tenants import tokens
+from idem.outbox.worker.worker import Worker
 
 SECONDS = int(os.environ.get("IDEM_PROVIDER_DOWN", "600"))
 NOBODY = "http://127.0.0.1:9"

@@ -15,9 +15,9 @@ from api_process import apis
 from fix_line import Line, target, through
 from fix_spine import Spine
 
-from idem.outbox import tokens
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.tenants import tokens
+from idem.outbox.worker.worker import Worker
 from idem.testing.proxy import Proxy
 
 WAITERS = int(os.environ.get("IDEM_WAITERS", "5000"))

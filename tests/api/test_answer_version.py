@@ -13,8 +13,8 @@ from fix_api import PAY, client
 from fix_spine import Spine, operation
 
 from idem import Answer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.operation import ANSWER_VERSION, versioned
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.operation import ANSWER_VERSION, versioned
 
 
 def at_version(spine: Spine, version: int | None) -> Catalogue:

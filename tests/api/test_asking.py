@@ -11,8 +11,8 @@ import pytest
 from fix_api import Client, client
 from fix_spine import Spine, operation
 
-from idem.outbox.http.settings import ApiSettings
-from idem.outbox.operation import Answer
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.domain.operation import Answer
 
 
 async def test_a_new_wish_is_in_the_database_when_the_client_hears_of_it(api: Client, spine: Spine) -> None:
@@ -109,7 +109,7 @@ async def test_a_dead_letter_that_needs_a_person(api: Client, spine: Spine) -> N
 
 async def test_an_expired_key_is_gone_and_then_new_or_refused(spine: Spine) -> None:
     """The header says that a key was used again after it had expired."""
-    from idem.outbox.settings import SweeperSettings
+    from idem.outbox.config.settings import SweeperSettings
     from idem.sweeper.daemon import Sweeper
 
     strict = operation("pay.strict", "keyed", after_expiry="refuse")

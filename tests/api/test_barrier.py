@@ -15,7 +15,7 @@ import pytest
 from api_process import apis
 from fix_spine import Spine
 
-from idem.outbox import tokens
+from idem.outbox.tenants import tokens
 
 ROUNDS = int(os.environ.get("IDEM_BARRIER_ROUNDS", "2"))
 REQUESTS = 200

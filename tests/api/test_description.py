@@ -23,10 +23,10 @@ from fix_api import Client
 from fix_line import Line, through_a_line
 from fix_spine import Spine, catalogue, operation
 
-from idem.outbox.database import Database
-from idem.outbox.http import openapi
-from idem.outbox.http.settings import ApiSettings
-from idem.outbox.problems import PROBLEMS
+from idem.outbox.api import openapi
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.problem_catalogue import PROBLEMS
 
 EXAMPLES = int(os.environ.get("IDEM_API_EXAMPLES", "6"))
 """Generated requests of each operation and phase."""
@@ -70,7 +70,7 @@ class Service:
 
 
 def _validator(schema: dict[str, Any]) -> Any:
-    from idem.outbox.configuration.validation import validator
+    from idem.outbox.config.validation import validator
 
     return validator(schema)
 

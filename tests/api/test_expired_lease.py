@@ -7,7 +7,7 @@ from typing import Any
 from fix_api import Client
 from fix_spine import Spine
 
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.config.settings import ReconcilerSettings
 from idem.reconciler.daemon import Reconciler
 
 LOST = """

@@ -13,10 +13,10 @@ import pytest
 from fix_api import PAY, Client, client
 from fix_spine import Spine
 
-from idem.outbox.canonical import MAX_BYTES
-from idem.outbox.http import reading
-from idem.outbox.http.limits import Misuse
-from idem.outbox.http.settings import MOST_VALUES, ApiSettings, LimitSettings
+from idem.outbox.api import reading
+from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings, LimitSettings
+from idem.outbox.tenants.limits import Misuse
+from idem.outbox.values.canonical import MAX_BYTES
 from idem.sweeper.daemon import Sweeper
 
 BODY = json.dumps({"amount": 100, "note": "n" * 200_000, "more": [1] * 20_000}).encode()

@@ -20,7 +20,7 @@ from producers.application import Application, synced
 from pydantic import BaseModel
 
 from idem import Answer, Effect, Idem, Misuse, Succeeded
-from idem.outbox.rendering import Freezer
+from idem.outbox.worker.freezing import Freezer
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 from fix_spine import operation
 
-from idem.outbox import answers
-from idem.outbox.answers import Renderer
-from idem.outbox.operation import Answer, Final, Operation
-from idem.outbox.outcomes import Succeeded
-from idem.outbox.states import Reason
+from idem.outbox.domain.operation import Answer, Final, Operation
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.domain.states import Reason
+from idem.outbox.settle import rendering
+from idem.outbox.settle.rendering import Renderer
 
 GOOD = Answer(201, b"good")
 
@@ -45,7 +45,7 @@ async def test_hanging_code_costs_no_other_operation_its_answer() -> None:
 
 async def test_the_time_of_others_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty results at once, each of whose answers takes a quarter of the limit: all get their own."""
-    monkeypatch.setattr(answers, "TIME_LIMIT", 0.4)
+    monkeypatch.setattr(rendering, "TIME_LIMIT", 0.4)
     nap = threading.Event()
 
     def slowly(*_: Any) -> Answer:
@@ -76,8 +76,8 @@ HANGS = """
 import asyncio, threading
 from uuid import uuid4
 from fix_spine import operation
-from idem.outbox.answers import Renderer
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.domain.outcomes import Succeeded
 
 async def main():
     renderer = Renderer()

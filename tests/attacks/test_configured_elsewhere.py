@@ -8,8 +8,8 @@ import pytest
 from fix_spine import KEYLESS, Spine
 from races_help import claim_one
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import mark_start
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.worker.claim import mark_start
 from idem.sweeper.daemon import Sweeper
 
 

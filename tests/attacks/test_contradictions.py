@@ -11,18 +11,19 @@ import pytest
 from fix_spine import Spine, catalogue
 from races_help import claim_one
 
-from idem.outbox import claim as claims
-from idem.outbox import clock, reports
-from idem.outbox.answers import Renderer
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.contract import Response
-from idem.outbox.lane_names import lane_names
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Ambiguous, Outcome, Pending, Proof, Refused, Seen, Succeeded
-from idem.outbox.proofs import apply
-from idem.outbox.provider import Question
-from idem.outbox.reports import Report
-from idem.reconciler import asking, due, settling
+from idem.outbox.domain.contract import Response
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Ambiguous, Outcome, Pending, Proof, Refused, Seen, Succeeded
+from idem.outbox.domain.provider import Question
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle import results
+from idem.outbox.settle.proofs import apply
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.results import Report
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.reconciler import due, lookups, settling
 
 
 def stored(proof: Proof) -> StoredProof:
@@ -36,11 +37,11 @@ async def prove(spine: Spine, row: UUID, proof: Proof, kind: str = "keyed") -> s
         return await apply(connection, row, stored(proof), Evidence("webhook", "webhook"), terms)
 
 
-async def report(spine: Spine, claimed: claims.Claimed, outcome: Outcome, kind: str = "keyed") -> reports.Fate:
+async def report(spine: Spine, claimed: claims.Claimed, outcome: Outcome, kind: str = "keyed") -> results.Fate:
     answer = Answer(201, b"{}") if isinstance(outcome, Succeeded | Refused) else None
     one = Report(claimed.row, outcome, Seen(200), spine.catalogue.require(f"pay.{kind}"), answer)
     async with spine.database.connection() as connection:
-        return (await reports.settle(connection, [one]))[claimed.row.id]
+        return (await results.settle(connection, [one]))[claimed.row.id]
 
 
 async def row_id(spine: Spine, intent: UUID) -> UUID:
@@ -62,7 +63,7 @@ async def take_one(spine: Spine, kind: str) -> due.Taken:
 async def answered(spine: Spine, taken: due.Taken, look: Any, seen: Seen | None = None) -> str:
     """Settle a take as if the provider had said this."""
     renderer = Renderer()
-    found = asking.Answered("look", look, seen or Seen(200), sent=False)
+    found = lookups.Answered("look", look, seen or Seen(200), sent=False)
     try:
         became, _ = await settling.settle(
             spine.database, renderer, taken, found, spine.catalogue.require(taken.operation)

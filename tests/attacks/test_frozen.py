@@ -15,10 +15,10 @@ import pytest
 from fix_line import target, through
 from fix_spine import Spine
 
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.decisions import Replay
-from idem.outbox.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import ReconcilerSettings, SweeperSettings, WorkerSettings
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, Verdict

@@ -13,10 +13,10 @@ from fix_spine import Spine, catalogue
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import call
-from idem.outbox.accept import Acceptor
-from idem.outbox.contract import ProviderRequest
-from idem.outbox.errors import BodyInvalid, ConfigError, KeyInvalid, Unrenderable
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.calls import http_call
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.values.errors import BodyInvalid, ConfigError, KeyInvalid, Unrenderable
 
 REFERENCES: list[Any] = [
     "a\u0000b", "\ud800", "x" * 100_000, "", " ", "\n", "\u202e", "💸", 2**70, -1, 1.5, True, None, [], {}, ["p"],
@@ -133,4 +133,4 @@ async def test_what_could_never_be_sent_is_refused_at_accept(spine: Spine, heade
     with pytest.raises(Unrenderable):
         frozen = provider.freeze(request, "00000000-0000-0000-0000-000000000000")
         with pytest.raises(ConfigError):  # what shows that it could not have been sent
-            call.head(provider.accounts["keyed"], frozen)
+            http_call.head(provider.accounts["keyed"], frozen)

@@ -16,11 +16,11 @@ from fix_webhooks import Hooks, event, hooking, serving
 from settling.shop import cancelling, row_of, standing, use
 from settling.test_cached import burned
 
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Seen, Succeeded
-from idem.outbox.proofs import apply
-from idem.outbox.worker import Worker
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Seen, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle.proofs import apply
+from idem.outbox.worker.worker import Worker
 
 
 @pytest.fixture

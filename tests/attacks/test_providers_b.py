@@ -10,10 +10,10 @@ import pytest
 from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
 from fix_webhooks import Hooks, hooking, signed
 
-from idem.outbox.errors import Unrenderable
-from idem.outbox.pointer import parse
+from idem.outbox.providers.body_encoding import encoded
 from idem.outbox.providers.events import EventReader
-from idem.outbox.providers.forms import encoded
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import parse
 
 DEEP = "[" * 900 + "]" * 900
 TOO_DEEP = "[" * 1000 + "]" * 1000

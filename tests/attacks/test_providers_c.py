@@ -15,10 +15,10 @@ from fix_webhooks import Hooks, event, hooking, serving
 from settling.shop import cancelling, row_of, standing
 from webhooks.test_later import REFUNDED, told
 
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Proof, Refused, Seen, Succeeded
-from idem.outbox.proofs import store
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Proof, Refused, Seen, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle.proofs import store
 from idem.reconciler import attempts
 from idem.sweeper.daemon import Sweeper, SweeperSettings
 

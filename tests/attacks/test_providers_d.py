@@ -15,9 +15,9 @@ from psycopg.errors import CheckViolation
 from schema import test_plans
 from settling.shop import cancelling, cancels, row_of, sends
 
-from idem.outbox.contract import Limits
-from idem.outbox.daemon import Life, end_daemon
-from idem.outbox.lane_names import lane_names
+from idem.outbox.daemon.daemon import Life, end_daemon
+from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.lane_names import lane_names
 from idem.reconciler import due
 
 ONE = Limits(concurrency=1)

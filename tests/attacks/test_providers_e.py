@@ -15,13 +15,15 @@ from fix_spine import KEYED, Spine
 from fix_webhooks import READER, Hooks, event, hooking, serving
 from settling.shop import cancelling, row_of, sends, standing
 
-from idem.outbox import decide, holding, later, operator, pointer, proofs
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.contract import EventRule
-from idem.outbox.errors import Refusal
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Succeeded
-from idem.outbox.webhook import Event
+from idem.outbox.domain.contract import EventRule
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.domain.webhook import Event
+from idem.outbox.operator import actions, locking
+from idem.outbox.settle import decide, later_facts, proofs
+from idem.outbox.values import json_pointer
+from idem.outbox.values.errors import Refusal
 from idem.reconciler.webhooks import hints
 
 
@@ -53,7 +55,7 @@ async def test_an_event_that_the_contract_cannot_read_for_a_while_is_not_lost(ho
     spine = hooks.spine
     key = "00000000-0000-8000-8000-000000000000"
     assert await hooks.verdict(event(key, reference="pay_1")) == "unmatched"
-    reading(spine, events=pointer.parse("/events"))
+    reading(spine, events=json_pointer.parse("/events"))
     await again(spine)
     kept = await hooks.kept()
     assert (kept["verdict"], kept["retry_at"] is not None) == ("unmatched", True)
@@ -108,13 +110,13 @@ async def test_a_hint_that_comes_while_somebody_decides_is_not_passed(hooks: Hoo
     row = await row_of(hooks.spine, intent)
     async with hooks.spine.database.connection() as connection:
         with pytest.raises(Refusal, match="a proof came in"):
-            async with holding.held(connection, intent, None, "ada", "why") as held:
+            async with locking.held(connection, intent, None, "ada", "why") as held:
                 async with hooks.spine.database.connection() as other:
                     about = Event(key=str(row["provider_key"]), bare=True)
                     await hints.keep(other, uuid4(), row["id"], about)
                 terms = hooks.spine.catalogue.require("pay.keyed")
                 change = decide.redriven(held.row, Evidence("operator", "redriven"), terms)
-                await operator._write(connection, change, held)
+                await actions._write(connection, change, held)
 
 
 async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hooks) -> None:
@@ -162,7 +164,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
     async with spine.database.connection() as connection, connection.transaction():
         refunded = Evidence("webhook", "later_fact", reference="pay_1")
         # As for a call that we have cancelled: of any other at rest nothing is told before the provider was asked.
-        told = await later.tell(
+        told = await later_facts.tell(
             connection, row["id"], intent, refunded, token=uuid4(), status="refunded", fields={}, explained=True
         )
         assert told == "told"
@@ -182,5 +184,7 @@ async def test_a_later_fact_waits_for_nobody_who_holds_the_row(hooks: Hooks) -> 
         await holder.execute("SELECT FROM idem.outbox FOR UPDATE")
         async with database.connection() as connection:
             fact = Evidence("webhook", "later_fact", reference="pay_1")
-            told = await later.tell(connection, row["id"], intent, fact, token=uuid4(), status="refunded", fields={})
+            told = await later_facts.tell(
+                connection, row["id"], intent, fact, token=uuid4(), status="refunded", fields={}
+            )
     assert told == "locked"

@@ -16,13 +16,13 @@ from psycopg import AsyncConnection
 from shares.queues import plant
 from shares.test_kept import Gate, gate
 
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.breaker import TRANSPORT_LIMIT
-from idem.outbox.outcomes import NotExecuted
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.wakeup import CHANNEL
-from idem.outbox.worker import Worker
+from idem.outbox.calls.breaker import TRANSPORT_LIMIT
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.notify import CHANNEL
+from idem.outbox.domain.outcomes import NotExecuted
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.worker import Worker
 
 __all__ = ["gate"]
 

@@ -8,15 +8,15 @@ from typing import Any
 import fix_schemes as sign
 import pytest
 
-from idem.outbox.client import check_account
-from idem.outbox.configuration import explain, load
-from idem.outbox.contract import Account, Response
-from idem.outbox.outcomes import Refused
-from idem.outbox.pointer import parse
-from idem.outbox.provider import Question
-from idem.outbox.providers import document
-from idem.outbox.providers.contracts import Finding
-from idem.outbox.providers.defaults import ErrorShape
+from idem.outbox.calls.http_client import check_account
+from idem.outbox.config import explain, load
+from idem.outbox.domain.contract import Account, Response
+from idem.outbox.domain.outcomes import Refused
+from idem.outbox.domain.provider import Question
+from idem.outbox.providers import response
+from idem.outbox.providers.contract_checks import Finding
+from idem.outbox.providers.default_rules import ErrorShape
+from idem.outbox.values.json_pointer import parse
 
 ENV = {"TOK": "abcdefgh12345678", "HEX": sign.ADYEN}
 KEY = "9c5b94b1-35ad-49bb-b118-8e8fc24abf80"
@@ -198,4 +198,4 @@ def test_an_error_beside_a_list_is_no_absence(tmp_path: Path, page: str) -> None
 )  # fmt: skip
 def test_an_error_that_says_nothing_hides_no_absence(body: bytes, told: bool) -> None:
     errors = ErrorShape(shape=parse("/error"), more_shapes=(parse("/errors"),))
-    assert errors.told(document.read(Response(200, {}, body, True))) is told
+    assert errors.told(response.read(Response(200, {}, body, True))) is told

@@ -15,9 +15,9 @@ from typer.main import get_command
 from webhooks.test_unmatched import Change, changed, grow_old, letters, like_ours  # noqa: F401
 
 from idem.cli.main import app as main
-from idem.outbox.configuration import load
-from idem.outbox.contract import EventRule, Response
-from idem.outbox.outcomes import Pending
+from idem.outbox.config import load
+from idem.outbox.domain.contract import EventRule, Response
+from idem.outbox.domain.outcomes import Pending
 from idem.outbox.providers.http import HttpProvider
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from fix_desk import Desk, configuration, desk, environment, variables  # noqa: 
 from fix_webhooks import Hooks, event, hooking
 from webhooks.test_later import again, knowing_refunds, told
 
-from idem.outbox.errors import Refusal
-from idem.outbox.outcomes import NotExecuted, Succeeded
+from idem.outbox.domain.outcomes import NotExecuted, Succeeded
+from idem.outbox.values.errors import Refusal
 
 
 @pytest.fixture

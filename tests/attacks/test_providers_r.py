@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from idem.outbox.configuration.loading import explain
+from idem.outbox.config.loading import explain
 from idem.reconciler.webhooks.applying import Verdict
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,8 @@ from typing import Any
 from fix_spine import Spine
 from races_help import claim_one
 
-from idem.outbox.recovery import guard, identity, release
+from idem.outbox.database import identity
+from idem.outbox.recovery import guard, release
 from idem.sweeper.daemon import Sweeper
 
 

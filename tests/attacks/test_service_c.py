@@ -19,11 +19,11 @@ from fix_desk import Desk, configuration, desk, environment, variables  # noqa: 
 from fix_spine import Spine
 from fix_webhooks import FIRST
 
-from idem.outbox.configuration.declared import _refused
-from idem.outbox.http import openapi
-from idem.outbox.http.settings import ApiSettings
-from idem.outbox.outcomes import Refused
-from idem.outbox.problems import MEDIA_TYPE
+from idem.outbox.api import openapi
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.declared import _refused
+from idem.outbox.domain.outcomes import Refused
+from idem.outbox.domain.problem_catalogue import MEDIA_TYPE
 
 WEBHOOK = """
 [webhooks]

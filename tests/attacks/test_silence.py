@@ -13,18 +13,19 @@ import pytest
 from fix_spine import Spine, operation
 from races_help import claim_one
 
-from idem.outbox import proofs, reports
-from idem.outbox.accept import Acceptor
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.claim import Claimed
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.decisions import Replay
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
-from idem.outbox.reports import Report
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.settler import Settler
-from idem.outbox.worker import Worker
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle import proofs
+from idem.outbox.settle import results as reports
+from idem.outbox.settle.result_writer import Settler
+from idem.outbox.settle.results import Report
+from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.worker import Worker
 from idem.reconciler import stored as stored_work
 from idem.sweeper.daemon import Sweeper
 

@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 import pytest
 
-from idem.outbox import clock
-from idem.outbox.call import call
-from idem.outbox.client import ssl_context, stock_client
-from idem.outbox.contract import Account, Contract, FrozenRequest, Response
-from idem.outbox.outcomes import (
+from idem.outbox.calls.http_call import call
+from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.calls.name_resolution import Resolver
+from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
+from idem.outbox.domain.outcomes import (
     Absent,
     Ambiguous,
     CouldNotAsk,
@@ -32,8 +32,8 @@ from idem.outbox.outcomes import (
     Seen,
     Succeeded,
 )
-from idem.outbox.provider import Question
-from idem.outbox.resolve import Resolver
+from idem.outbox.domain.provider import Question
+from idem.outbox.values import clock
 
 CONTEXT = ssl_context()
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)

@@ -11,10 +11,10 @@ from typing import Any
 import h11
 import pytest
 
-from idem.outbox.answer_heads import LINES, PIECE, Connection
-from idem.outbox.call import Lost
-from idem.outbox.client import ssl_context, stock_client
-from idem.outbox.contract import Contract, Response
+from idem.outbox.calls.http_call import Lost
+from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.calls.response_head import LINES, PIECE, Connection
+from idem.outbox.domain.contract import Contract, Response
 
 SLOW = Contract("bank", connect_timeout=5.0, deadline=60.0)
 BODY = b'{"id":"1"}'
@@ -148,4 +148,4 @@ async def test_the_same_holds_under_tls(
 async def test_the_client_of_a_slot_has_the_bound() -> None:
     """By private attributes of httpx: a release without them reads heads without a bound."""
     async with stock_client(ssl_context(), SLOW) as client:
-        assert type(client._transport._pool._network_backend).__module__ == "idem.outbox.answer_heads"  # type: ignore[attr-defined]
+        assert type(client._transport._pool._network_backend).__module__ == "idem.outbox.calls.response_head"  # type: ignore[attr-defined]

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from idem.outbox.breaker import GRACE, LONGEST_PAUSE, UNLIMITED, Breaker, State
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.outbox.calls.breaker import GRACE, LONGEST_PAUSE, UNLIMITED, Breaker, State
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 
 TRANSPORT = NotExecuted("transport")
 CONFIG = NotExecuted("config")

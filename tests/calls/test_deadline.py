@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from idem.outbox import clock
-from idem.outbox.call import Lost, NotSent, call
-from idem.outbox.client import ssl_context, stock_client
-from idem.outbox.contract import Account, Contract, FrozenRequest, Response
+from idem.outbox.calls.http_call import Lost, NotSent, call
+from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
+from idem.outbox.values import clock
 
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=1.0)
 

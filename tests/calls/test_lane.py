@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from idem.outbox import clock
-from idem.outbox.contract import Account, Contract, FrozenRequest
-from idem.outbox.errors import ConfigError
-from idem.outbox.lane import Lane
-from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Succeeded
-from idem.outbox.provider import Question
+from idem.outbox.calls.lane import Lane
+from idem.outbox.domain.contract import Account, Contract, FrozenRequest
+from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Succeeded
+from idem.outbox.domain.provider import Question
+from idem.outbox.values import clock
+from idem.outbox.values.errors import ConfigError
 
 QUESTION = Question("key-1", None, False)
 

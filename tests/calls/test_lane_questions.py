@@ -11,11 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from providers.fix_lists import SQUARE, STRIPE, provider
 
-from idem.outbox import clock, questioning
-from idem.outbox.lane import Lane
-from idem.outbox.outcomes import Absent, CouldNotAsk, Pending, Succeeded
-from idem.outbox.provider import Question
-from idem.outbox.questioning import ListFailed
+from idem.outbox.calls import lookup_pages
+from idem.outbox.calls.lane import Lane
+from idem.outbox.calls.lookup_pages import ListFailed
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Succeeded
+from idem.outbox.domain.provider import Question
+from idem.outbox.values import clock
 from idem.testing.bank import Account, Bank, BankSettings
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
@@ -307,7 +308,7 @@ async def test_the_listing_gives_every_object_once(serve: Any, style: str) -> No
 async def test_a_listing_survives_what_passes_and_tells_what_does_not(
     serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questioning, "AGAIN", (0.01, 0.02))
+    monkeypatch.setattr(lookup_pages, "AGAIN", (0.01, 0.02))
     troubles: list[str] = ["5xx", "closed"]
 
     async def handler(wire: Any) -> None:
@@ -460,7 +461,7 @@ origin = "ORIGIN"
 
 
 async def test_the_banks_own_list_is_walked(tmp_path: Any) -> None:
-    from idem.outbox.contract import ProviderRequest
+    from idem.outbox.domain.contract import ProviderRequest
 
     settings = BankSettings(accounts=(Account(),), log=tmp_path / "bank.jsonl")
     with Bank(settings).in_thread() as bank:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from idem.outbox import clock
-from idem.outbox.call import Lost, NotSent
-from idem.outbox.contract import Contract, FrozenRequest, Response
+from idem.outbox.calls.http_call import Lost, NotSent
+from idem.outbox.domain.contract import Contract, FrozenRequest, Response
+from idem.outbox.values import clock
 
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)
 
@@ -248,11 +248,11 @@ async def test_a_process_frozen_between_head_and_body_does_not_send_the_body(
 
 CHILD = """
 import asyncio, sys, time
-from idem.outbox import clock
-from idem.outbox.call import call
-from idem.outbox.client import ssl_context, stock_client
-from idem.outbox.contract import Account, Contract, FrozenRequest
-from idem.outbox.resolve import Resolver
+from idem.outbox.values import clock
+from idem.outbox.calls.http_call import call
+from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.domain.contract import Account, Contract, FrozenRequest
+from idem.outbox.calls.name_resolution import Resolver
 
 async def main(origin, how):
     contract = Contract("bank", connect_timeout=1.0, deadline=1.0)

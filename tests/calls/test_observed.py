@@ -17,13 +17,13 @@ from calls.test_proof import ALLOWED, exception_classes, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idem.outbox import clock
-from idem.outbox.call import Lost, Recorder, SecondSend
-from idem.outbox.client import ssl_context, stock_client
-from idem.outbox.contract import Account, Contract, FrozenRequest, Response
-from idem.outbox.lane import Lane
-from idem.outbox.outcomes import Ambiguous
+from idem.outbox.calls.http_call import Lost, Recorder, SecondSend
+from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.calls.lane import Lane
+from idem.outbox.domain.contract import Account, Contract, FrozenRequest, Response
+from idem.outbox.domain.outcomes import Ambiguous
 from idem.outbox.providers.http import HttpProvider
+from idem.outbox.values import clock
 
 CONTEXT = ssl_context()
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)
@@ -91,7 +91,7 @@ async def row_plain_http_forward_proxy_502(dial: Any, serve: Any, certificate: A
 async def row_illegal_header_value(dial: Any, serve: Any, certificate: Any, monkeypatch: Any) -> Any:
     """Refused by us long before; h11 would refuse it too, after the request has begun."""
     server = await serve(reads_and_hangs)
-    monkeypatch.setattr("idem.outbox.client.head", lambda *_: [("Host", "x"), ("X-A", "a\x00b")])
+    monkeypatch.setattr("idem.outbox.calls.http_client.head", lambda *_: [("Host", "x"), ("X-A", "a\x00b")])
     ended = await dial(server.origin)
     assert server.full == []
     return ended
@@ -99,7 +99,7 @@ async def row_illegal_header_value(dial: Any, serve: Any, certificate: Any, monk
 
 async def row_content_length_mismatch(dial: Any, serve: Any, certificate: Any, monkeypatch: Any) -> Any:
     server = await serve(reads_and_hangs)
-    monkeypatch.setattr("idem.outbox.client.head", lambda *_: [("Host", "x"), ("Content-Length", "3")])
+    monkeypatch.setattr("idem.outbox.calls.http_client.head", lambda *_: [("Host", "x"), ("Content-Length", "3")])
     return await dial(server.origin)
 
 

@@ -16,9 +16,9 @@ import httpx
 import pytest
 import respx
 
-from idem.outbox.call import Lost, NotSent, Recorder, proves_not_sent
-from idem.outbox.client import is_stock, ssl_context, stock_client
-from idem.outbox.contract import Contract, Response
+from idem.outbox.calls.http_call import Lost, NotSent, Recorder, proves_not_sent
+from idem.outbox.calls.http_client import is_stock, ssl_context, stock_client
+from idem.outbox.domain.contract import Contract, Response
 
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)
 CONTEXT = ssl_context()

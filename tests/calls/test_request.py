@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idem.outbox.client import check_account, head, origin, outgoing
-from idem.outbox.contract import Account, FrozenRequest
-from idem.outbox.errors import ConfigError
+from idem.outbox.calls.http_client import check_account, head, origin, outgoing
+from idem.outbox.domain.contract import Account, FrozenRequest
+from idem.outbox.values.errors import ConfigError
 
 ACCOUNT = Account("main", "https://api.test", {"Authorization": "Bearer sk_secret"})
 
@@ -53,8 +53,8 @@ async def test_the_request_is_the_frozen_one_byte_for_byte(dial: Any, serve: Any
 
 
 async def test_no_cookie_of_one_row_gets_into_the_next(dial: Any, serve: Any) -> None:
-    from idem.outbox.client import ssl_context, stock_client
-    from idem.outbox.contract import Contract
+    from idem.outbox.calls.http_client import ssl_context, stock_client
+    from idem.outbox.domain.contract import Contract
 
     async def sets_cookies(wire: Any) -> None:
         await wire.request()

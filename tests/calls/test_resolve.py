@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from idem.outbox import clock
-from idem.outbox.call import NotSent
-from idem.outbox.lane import Lane
-from idem.outbox.outcomes import NotExecuted, Succeeded
-from idem.outbox.resolve import Resolver
+from idem.outbox.calls.http_call import NotSent
+from idem.outbox.calls.lane import Lane
+from idem.outbox.calls.name_resolution import Resolver
+from idem.outbox.domain.outcomes import NotExecuted, Succeeded
+from idem.outbox.values import clock
 
 
 @pytest.fixture

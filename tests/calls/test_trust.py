@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from idem.outbox import clock
-from idem.outbox.client import ssl_context
-from idem.outbox.configuration import explain, load
-from idem.outbox.contract import FrozenRequest
-from idem.outbox.errors import ConfigError
-from idem.outbox.lane import Lane
-from idem.outbox.outcomes import NotExecuted, Outcome, Succeeded
+from idem.outbox.calls.http_client import ssl_context
+from idem.outbox.calls.lane import Lane
+from idem.outbox.config import explain, load
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.domain.outcomes import NotExecuted, Outcome, Succeeded
+from idem.outbox.values import clock
+from idem.outbox.values.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from idem.outbox.call import Lost, NotSent
-from idem.outbox.contract import Contract, FrozenRequest, Response
+from idem.outbox.calls.http_call import Lost, NotSent
+from idem.outbox.domain.contract import Contract, FrozenRequest, Response
 
 BIG = FrozenRequest("POST", "/payments", {}, b"x" * 30_000_000)
 
@@ -279,7 +279,7 @@ async def test_an_early_413_is_a_response_or_lost_and_never_not_sent(dial: Any, 
 
 async def test_every_call_has_a_connection_of_its_own(dial: Any, serve: Any, behaviour: Any) -> None:
     """IB-076 (b): no reused connection that the provider has just closed."""
-    from idem.outbox.client import ssl_context, stock_client
+    from idem.outbox.calls.http_client import ssl_context, stock_client
 
     server = await serve(behaviour.answers)
     client = stock_client(ssl_context(), Contract("bank"))

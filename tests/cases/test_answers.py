@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fix_spine import Spine
 
-from idem.outbox.decisions import Replay
+from idem.outbox.domain.decisions import Replay
 
 
 async def test_already_being_made_under_our_key_is_no_failure(spine: Spine) -> None:

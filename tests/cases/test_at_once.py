@@ -7,11 +7,11 @@ import os
 
 from fix_spine import Spine
 
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.decisions import Replay
-from idem.outbox.settings import ReconcilerSettings, WorkerSettings
-from idem.outbox.sweeping.expired import sweep_expired
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.settle.expired_leases import sweep_expired
+from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 
 INTENTS = int(os.environ.get("IDEM_TEST_AT_ONCE", "60"))

@@ -12,9 +12,9 @@ from fix_spine import Spine
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.decisions import Accepted, Replay
-from idem.outbox.sweeping.expired import sweep_expired
-from idem.outbox.wakeup import Nudge
+from idem.outbox.database.notify import Nudge
+from idem.outbox.domain.decisions import Accepted, Replay
+from idem.outbox.settle.expired_leases import sweep_expired
 
 TEN_MINUTES = 600
 

@@ -13,13 +13,13 @@ from typing import Any
 from fix_restore import MEMORY
 from fix_spine import BY_ID, ENVIRONMENT, ERRORS, KEYED, KEYLESS, OUTCOME, lookup, operation
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Account, KeyRule, Limits, LookupRule, ProviderRequest
-from idem.outbox.errors import ParamsInvalid, Unrenderable
-from idem.outbox.operation import Answer, Operation
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import Account, KeyRule, Limits, LookupRule, ProviderRequest
+from idem.outbox.domain.operation import Answer, Operation
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import KEY_TEXT
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.values.errors import ParamsInvalid, Unrenderable
 
 DAY = 86400.0
 PAYS = "pay.main"

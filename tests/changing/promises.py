@@ -9,8 +9,8 @@ from changing import telling
 from fix_api import running
 
 from idem.cli.doctor.queue import against
-from idem.outbox import tokens
 from idem.outbox.handlers import HandlerRunner
+from idem.outbox.tenants import tokens
 
 if TYPE_CHECKING:
     from changing.story import Story, Wish

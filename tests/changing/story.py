@@ -23,14 +23,15 @@ from producers.application import Application, synced
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import operator, worker
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
-from idem.outbox.decisions import Replay
-from idem.outbox.errors import IdemError
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Replay
 from idem.outbox.handlers import HandlerRunner
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.operator import actions
+from idem.outbox.values.errors import IdemError
+from idem.outbox.worker import worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Bank
@@ -174,11 +175,11 @@ class Story:
                     self.ask(wish)
 
     async def cancel(self) -> None:
-        await self._command(lambda connection, intent, version: operator.cancel(
+        await self._command(lambda connection, intent, version: actions.cancel(
             connection, self._now(), intent, by="ann", reason="r"))  # fmt: skip
 
     async def redrive(self) -> None:
-        await self._command(lambda connection, intent, version: operator.redrive(
+        await self._command(lambda connection, intent, version: actions.redrive(
             connection, self._now(), intent, by="ann", reason="r", version=version))  # fmt: skip
 
     async def resolve(self) -> None:
@@ -189,7 +190,7 @@ class Story:
         row = await self.spine.one("SELECT operation, idempotency_key FROM idem.intents WHERE id = %(i)s", i=intent)
         wish = next(w for w in self.wishes if (w.operation, w.key) == (row["operation"], row["idempotency_key"]))
         if not promises.effects(self, wish):
-            await operator.resolve_failed(connection, self._now(), intent, by="ann", reason="r", version=version)
+            await actions.resolve_failed(connection, self._now(), intent, by="ann", reason="r", version=version)
 
     async def _command(self, command: Callable[[Any, UUID, int], Any]) -> None:
         for row in await self.spine.all("SELECT id, version FROM idem.intents ORDER BY id"):

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from idem.outbox.handlers import Handler, handler
-from idem.outbox.handlers.handling import Settled
+from idem.outbox.handlers.handler import Settled
 
 HANDLED = """
 CREATE TABLE public.told (handler text NOT NULL, intent uuid NOT NULL, number integer NOT NULL);

@@ -20,7 +20,7 @@ from fix_spine import Spine
 from schema.databases import as_role
 
 from idem.migrations import grants
-from idem.outbox.database import Database
+from idem.outbox.database.pool import Database
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings
 

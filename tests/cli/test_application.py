@@ -61,7 +61,7 @@ def test_configurations_are_opened_in_one_place() -> None:
     for path in sorted((ROOT / "cli").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
-                case ast.ImportFrom(module="idem.outbox.configuration", names=names):
+                case ast.ImportFrom(module="idem.outbox.config", names=names):
                     found |= {(path.relative_to(ROOT).as_posix(), each.name) for each in names}
                 case ast.Attribute(value=ast.Name(id="configuration"), attr="load" | "explain"):
                     found.add((path.relative_to(ROOT).as_posix(), node.attr))

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from fix_desk import Desk, Result
 
-from idem.outbox.operators import confirming
-from idem.outbox.outcomes import Absent, Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.outcomes import Absent, Pending, Refused, Seen, Succeeded
+from idem.outbox.operator import confirmation
 
 WHY = ("--reason", "seen in the portal", "--yes")
 
@@ -102,10 +102,10 @@ async def test_where_the_provider_cannot_be_asked_only_an_unchecked_word_is_reco
 )
 def test_nothing_but_the_same_end_confirms_an_end(desk: Desk, look: Any) -> None:
     """Every answer of a provider against "it succeeded as pay_1"."""
-    from idem.outbox.errors import Refusal
+    from idem.outbox.values.errors import Refusal
 
     operation = desk.spine.catalogue.operations["pay.keyed"]
-    confirmed = confirming.Confirmed(look, Seen(), None if look is not None else "the bank is away")
+    confirmed = confirmation.Confirmed(look, Seen(), None if look is not None else "the bank is away")
     with pytest.raises(Refusal, match="--unchecked"):
-        confirming.end(confirmed, Succeeded("pay_1"), operation, unchecked=False)
-    assert confirming.end(confirmed, Succeeded("pay_1"), operation, unchecked=True) == Succeeded("pay_1")
+        confirmation.end(confirmed, Succeeded("pay_1"), operation, unchecked=False)
+    assert confirmation.end(confirmed, Succeeded("pay_1"), operation, unchecked=True) == Succeeded("pay_1")

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from fix_desk import Desk
 
-from idem.outbox.operators import finding
+from idem.outbox.operator import search
 
 LISTS = (("intents", "intents"), ("dlq", "dead_letters"), ("unknowns", "unknowns"))
 
@@ -32,7 +32,7 @@ async def one(desk: Desk) -> dict[str, Any]:
 
 
 def _succeeded() -> Any:
-    from idem.outbox.outcomes import Succeeded
+    from idem.outbox.domain.outcomes import Succeeded
 
     return Succeeded("pi_3QK2")
 
@@ -92,6 +92,6 @@ async def test_every_list_is_filtered(desk: Desk, command: str, name: str) -> No
 
 def test_ids_of_a_time_are_a_range() -> None:
     moment = datetime(2026, 11, 28, tzinfo=UTC)
-    since = finding.first_id(moment)
+    since = search.first_id(moment)
     made = UUID(int=((int(moment.timestamp() * 1000) + 5) << 80) | (7 << 76) | 1)
-    assert since < made < finding.first_id(datetime(2026, 11, 29, tzinfo=UTC))
+    assert since < made < search.first_id(datetime(2026, 11, 29, tzinfo=UTC))

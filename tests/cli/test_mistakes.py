@@ -218,7 +218,7 @@ def test_a_metrics_port_that_is_taken(environment: dict[str, str]) -> None:
 
 async def test_a_fault_of_our_own_keeps_its_traceback(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """What explains every error away would hide faults: only known mistakes become a message."""
-    from idem.outbox import listing
+    from idem.outbox.operator import listing
 
     async def broken(*_: object, **__: object) -> None:
         raise AssertionError("a fault")

@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 from fix_desk import Desk
 
-from idem.outbox import letters
-from idem.outbox.errors import ConfigError, Refusal
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Refused, Succeeded
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Refused, Succeeded
+from idem.outbox.operator import dead_letters
+from idem.outbox.values.errors import ConfigError, Refusal
 
 ACTIONS = ("cancel", "redrive", "resolve_failed", "resolve_completed")
 LEGAL = {
@@ -97,10 +97,10 @@ async def test_nothing_is_done_without_a_name_and_a_reason(desk: Desk, action: s
 
 async def test_an_unknown_id_is_said_to_be_unknown(desk: Desk) -> None:
     async with desk.spine.database.connection() as connection:
-        from idem.outbox import operator
+        from idem.outbox.operator import actions
 
         with pytest.raises(Refusal, match="there is no intent"):
-            await operator.cancel(connection, desk.spine.catalogue, uuid4(), by="ada", reason="r")
+            await actions.cancel(connection, desk.spine.catalogue, uuid4(), by="ada", reason="r")
 
 
 async def test_a_cancelled_key_answers_cancelled_and_never_executes(desk: Desk) -> None:
@@ -279,8 +279,8 @@ async def test_a_late_proof_of_something_else_opens_a_conflict_and_leaves_the_op
     row = await desk.spine.row(intent)
     await desk.act("resolve_completed", intent, outcome=Succeeded("pay_7"))
     before = (await desk.spine.key(intent))["response_body"]
-    from idem.outbox.change import Evidence, StoredProof
-    from idem.outbox.proofs import apply
+    from idem.outbox.domain.transition import Evidence, StoredProof
+    from idem.outbox.settle.proofs import apply
 
     assert row is not None
     terms = desk.spine.catalogue.require("pay.keyed")
@@ -306,13 +306,13 @@ async def test_a_letter_about_another_intent_is_refused(desk: Desk) -> None:
         await desk.act("resolve_failed", intent, letter=await desk.letter(other, "rejected"))
 
 
-@pytest.mark.parametrize("reason", sorted(letters.CLOSED_ALONE))
+@pytest.mark.parametrize("reason", sorted(dead_letters.CLOSED_ALONE))
 async def test_an_entry_about_a_settled_intent_is_closed_alone(desk: Desk, reason: str) -> None:
     intent = await desk.completed("k")
     letter = await desk.bury(intent, reason)
     before = (await desk.spine.key(intent), await desk.version(intent))
     async with desk.spine.database.connection() as connection:
-        await letters.close_letter(connection, letter, by="ada", reason="refunded", version=before[1], seen=1)
+        await dead_letters.close_letter(connection, letter, by="ada", reason="refunded", version=before[1], seen=1)
     assert (await desk.spine.key(intent), await desk.version(intent)) == before
     assert await desk.spine.letters(intent) == []
     assert ("operator", "letter_closed", None) in await desk.spine.evidence(intent)
@@ -324,7 +324,7 @@ async def test_an_entry_that_asks_for_a_settlement_is_not_closed_alone(desk: Des
     version = await desk.version(intent)
     async with desk.spine.database.connection() as connection:
         with pytest.raises(Refusal, match="asks for its intent to be settled"):
-            await letters.close_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
+            await dead_letters.close_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
 
 
 async def test_an_entry_that_was_seen_again_is_not_closed(desk: Desk) -> None:
@@ -334,7 +334,7 @@ async def test_an_entry_that_was_seen_again_is_not_closed(desk: Desk) -> None:
     version = await desk.version(intent)
     async with desk.spine.database.connection() as connection:
         with pytest.raises(Refusal, match="has moved"):
-            await letters.close_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
+            await dead_letters.close_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
 
 
 async def test_only_an_entry_without_an_intent_is_discarded(desk: Desk) -> None:
@@ -342,7 +342,7 @@ async def test_only_an_entry_without_an_intent_is_discarded(desk: Desk) -> None:
     stray = await desk.bury(None, "unmatched_webhook", "bank/evt_1")
     async with desk.spine.database.connection() as connection:
         with pytest.raises(Refusal, match="would stay unsettled"):
-            await letters.discard(connection, held, by="ada", reason="r", seen=1)
-        await letters.discard(connection, stray, by="ada", reason="a test event", seen=1)
+            await dead_letters.discard(connection, held, by="ada", reason="r", seen=1)
+        await dead_letters.discard(connection, stray, by="ada", reason="a test event", seen=1)
         with pytest.raises(Refusal, match="resolved already: discarded"):
-            await letters.discard(connection, stray, by="ada", reason="r", seen=1)
+            await dead_letters.discard(connection, stray, by="ada", reason="r", seen=1)

@@ -12,16 +12,16 @@ from fix_desk import Desk
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.decisions import InProgress, Retrying
-from idem.outbox.errors import Refusal
-from idem.outbox.lane_names import lane_names
-from idem.outbox.operation import Answer
-from idem.outbox.operator import Done
-from idem.outbox.outcomes import Succeeded
-from idem.outbox.proofs import apply
+from idem.outbox.domain.decisions import InProgress, Retrying
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.operator.actions import Done
+from idem.outbox.settle.proofs import apply
+from idem.outbox.values import clock
+from idem.outbox.values.errors import Refusal
+from idem.outbox.worker import claim as claims
 
 ROUNDS = 12
 

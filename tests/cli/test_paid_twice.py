@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from fix_desk import Desk
 
-from idem.outbox.contract import LookupRule
-from idem.outbox.errors import Refusal
+from idem.outbox.domain.contract import LookupRule
+from idem.outbox.values.errors import Refusal
 
 WHY = ("--reason", "customer waits")
 SURE = "--i-know-it-did-not-happen"

@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 from fix_desk import Desk
 
-from idem.outbox import redaction
-from idem.outbox.contract import Account, Response
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.domain import redaction
+from idem.outbox.domain.contract import Account, Response
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
 from idem.sweeper.daemon import Sweeper
 
 

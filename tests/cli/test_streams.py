@@ -20,7 +20,7 @@ from fix_desk import Desk
 
 from idem.cli import main as program
 from idem.cli.output import text
-from idem.outbox.process.terminal import encoded, printable, safe
+from idem.outbox.values.terminal import encoded, printable, safe
 
 
 def commands(group: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -41,7 +41,7 @@ LOOKS = [
 STARTER = """
 import io, json, os, sys
 from idem.cli.main import main
-import idem.cli.doctor.rounds, idem.outbox.configuration, idem.outbox.database, sqlalchemy, alembic
+import idem.cli.doctor.rounds, idem.outbox.config, idem.outbox.database.pool, sqlalchemy, alembic
 
 def stream(number, encoding):
     try:

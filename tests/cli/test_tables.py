@@ -18,7 +18,7 @@ import pytest
 from fix_desk import Desk
 
 from idem.cli.tables import NARROW, lines, paragraph
-from idem.outbox.operators.prefixes import Prefix
+from idem.outbox.operator.id_prefixes import Prefix
 
 WIDTHS = (80, 120, 160)
 WORDS = ("a", "provider", "pay.keyed", "unknown", "reconcile_exhausted", "12m 5s", "it is proven not executed already")

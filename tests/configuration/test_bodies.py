@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from idem.outbox.configuration import Configuration, explain, load
-from idem.outbox.errors import Unrenderable
+from idem.outbox.config import Configuration, explain, load
+from idem.outbox.values.errors import Unrenderable
 
 FORM = 'encoding = "form"\n'
 MARK = 'mark = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key", not_in = ["/v1/*/confirm"] }\n'

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from idem.outbox.configuration import explain
+from idem.outbox.config import explain
 
 SOUND = f"""
 [providers.bank]

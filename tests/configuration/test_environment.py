@@ -11,12 +11,12 @@ import pytest
 from pydantic import BaseModel
 
 from idem import Idem
-from idem.outbox.configuration import database_address, explain, load
-from idem.outbox.configuration.operation_settings import OperationSettings
-from idem.outbox.configuration.provider_settings import ProviderSettings
-from idem.outbox.configuration.source import variables
-from idem.outbox.errors import ConfigError
-from idem.outbox.settings import InstallationSettings
+from idem.outbox.config import database_address, explain, load
+from idem.outbox.config.operation_settings import OperationSettings
+from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.config.settings import InstallationSettings
+from idem.outbox.config.source import variables
+from idem.outbox.values.errors import ConfigError
 
 PROVIDER = """
 [providers.bank]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from idem.outbox.configuration import Configuration, explain, load
-from idem.outbox.contract import FrozenRequest, Response
-from idem.outbox.errors import ParamsInvalid, Unrenderable
-from idem.outbox.outcomes import Absent, Ambiguous, NotExecuted, Pending, Refused, Succeeded
-from idem.outbox.provider import Question
+from idem.outbox.config import Configuration, explain, load
+from idem.outbox.domain.contract import FrozenRequest, Response
+from idem.outbox.domain.outcomes import Absent, Ambiguous, NotExecuted, Pending, Refused, Succeeded
+from idem.outbox.domain.provider import Question
+from idem.outbox.values.errors import ParamsInvalid, Unrenderable
 
 EXAMPLE = Path(__file__).with_name("idem.toml")
 ENV = {

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.configuration import explain, load
-from idem.outbox.errors import ConfigError
+from idem.outbox.config import explain, load
+from idem.outbox.values.errors import ConfigError
 
 PROVIDER = f"""
 [providers.bank]

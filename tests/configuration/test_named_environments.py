@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from idem.outbox.settings import InstallationSettings
+from idem.outbox.config.settings import InstallationSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.toml")]

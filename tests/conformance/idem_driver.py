@@ -9,14 +9,17 @@ from uuid import UUID, uuid4
 
 from conformance.installation import Installation
 
-from idem.outbox import claim as claims
-from idem.outbox import clock, keys, operator, reports
-from idem.outbox.lane_names import lane_names
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import NotExecuted, Outcome, Seen, Succeeded
-from idem.outbox.reports import Report
-from idem.outbox.settings import ReconcilerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.domain import keys
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import NotExecuted, Outcome, Seen, Succeeded
+from idem.outbox.operator import actions
+from idem.outbox.settle import results
+from idem.outbox.settle.results import Report
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Happening, Match
@@ -110,7 +113,7 @@ class IdemDriver:
 
     async def cancelled(self, world: World) -> None:
         async with self.place.database.connection() as connection:
-            await operator.cancel(
+            await actions.cancel(
                 connection, self.place.catalogue, await self._intent(world), by="ada", reason="not wanted"
             )
 
@@ -134,7 +137,7 @@ class IdemDriver:
         await self._sql(TIME_PASSES, intent)
         rows = await self._rows("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent)
         async with self.place.database.connection() as connection:
-            await operator.resolve_failed(
+            await actions.resolve_failed(
                 connection, self.place.catalogue, intent, by="ada", reason="the bank says so", version=rows[0][0],
                 know_it_did_not_happen=True,
             )  # fmt: skip
@@ -258,7 +261,7 @@ class IdemDriver:
                 connection, name, token=uuid4(), holder="worker-1", lease=60, limit=1, now=clock.boottime()
             )
             report = Report(row.row, outcome, Seen(200), terms[row.row.operation], answer)
-            await reports.settle(connection, [report])
+            await results.settle(connection, [report])
 
     async def _alone(self, world: World) -> None:
         """Nobody else's row is due; this one is."""

@@ -18,10 +18,10 @@ import psycopg
 from fix_database import ENVIRONMENT, on
 from psycopg.conninfo import conninfo_to_dict
 
-from idem.outbox import tokens
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.configuration import load
-from idem.outbox.database import Database, Timeouts
+from idem.outbox.config import load
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.tenants import tokens
 from idem.testing.bank import Account, Bank, BankSettings
 from idem.testing.conformance import NotPossible, Target
 from idem.testing.databases import HERE

@@ -13,7 +13,7 @@ import pytest_asyncio
 from conformance.idem_driver import OTHER, TENANT, IdemDriver
 from conformance.installation import installed
 
-from idem.outbox.http.deciding import secret
+from idem.outbox.api.store import secret
 from idem.testing.conformance import Case, Runner, load
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from idem.outbox.http.serving import serve
-from idem.outbox.problems import PROBLEMS
+from idem.outbox.domain.problem_catalogue import PROBLEMS
+from idem.outbox.http_server.serving import serve
 from idem.testing.conformance import CaseError, Runner, Target, load, rows
 from idem.testing.conformance.cases import files, read, schema
 from idem.testing.conformance.driver import STEPS

@@ -16,11 +16,11 @@ from fix_line import target
 from psycopg.conninfo import conninfo_to_dict
 
 from idem.migrations import grants
-from idem.outbox.configuration import database_address
-from idem.outbox.connecting import session
-from idem.outbox.connecting.address import Address, has_password, libpq
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.errors import ConfigError
+from idem.outbox.config import database_address
+from idem.outbox.database import session
+from idem.outbox.database.address import Address, has_password, libpq
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.values.errors import ConfigError
 from idem.testing.proxy import Proxy
 
 AT = {"host": "h", "port": "5433", "user": "u", "password": "p@ss:w/#", "dbname": "d"}

@@ -9,7 +9,7 @@ from fix_desk import Desk
 from fix_line import target
 from psycopg.conninfo import conninfo_to_dict
 
-from idem.outbox.connecting import encryption, session
+from idem.outbox.database import encryption, session
 from idem.testing.proxy import Proxy
 
 

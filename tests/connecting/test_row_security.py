@@ -9,8 +9,8 @@ from fix_api import PAY, client, running
 from fix_desk import Desk
 from fix_spine import Spine
 
-from idem.outbox.connecting import hindrances, session
-from idem.outbox.http.settings import ApiSettings
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.database import preconditions, session
 
 NAMED = "row-level security"
 
@@ -54,7 +54,7 @@ async def test_each_single_table_is_looked_at(db_url: str, role: str) -> None:
     for name in tables(db_url):
         hide(db_url, name)
         async with await session.connect(acting_as(db_url, role), name="test") as connection:
-            (found,) = await hindrances.read(connection)
+            (found,) = await preconditions.read(connection)
         assert f"({name})" in found.what, found
         run(db_url, f"ALTER TABLE idem.{name} DISABLE ROW LEVEL SECURITY")
 

@@ -15,8 +15,8 @@ from psycopg.rows import dict_row
 from sqlalchemy import text
 
 from idem.migrations import runner
-from idem.outbox.connecting import session
-from idem.outbox.database import Database
+from idem.outbox.database import session
+from idem.outbox.database.pool import Database
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {**session.STATEMENTS, **session.PLANS}
@@ -120,15 +120,15 @@ def test_no_connection_is_opened_elsewhere() -> None:
                 if isinstance(node, ast.Call) and OPENS.search(called := ast.unparse(node.func)):
                     opened.add((path.relative_to(ROOT).as_posix(), called))
     assert opened == {
-        ("outbox/connecting/session.py", "Line.connect"),
-        ("outbox/connecting/session.py", "BlockingLine.connect"),
+        ("outbox/database/session.py", "Line.connect"),
+        ("outbox/database/session.py", "BlockingLine.connect"),
         # The two classes whose every wait is bounded.
-        ("outbox/connecting/line.py", "super().connect"),
+        ("outbox/database/bounded.py", "super().connect"),
         # The pool of `Database`, which has its own class of connections.
-        ("outbox/database.py", "super().connect"),
+        ("outbox/database/pool.py", "super().connect"),
         # Their creators are `session.bare` and `session.bare_sync`.
-        ("outbox/handlers/seat.py", "create_engine"),
-        ("outbox/handlers/seat.py", "create_async_engine"),
+        ("outbox/handlers/executor.py", "create_engine"),
+        ("outbox/handlers/executor.py", "create_async_engine"),
         # It imports nothing of idem.outbox, and has settings of its own.
         ("migrations/sessions.py", "Session.connect"),
         # It asks PostgreSQL's own view alone, beside a session that has these settings.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from fix_api import client
 from fix_desk import Desk
 
-from idem.outbox.outcomes import Ambiguous
+from idem.outbox.domain.outcomes import Ambiguous
 
 WORDS = "ü — 日本 \U0001f600"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from idem.outbox.errors import Unrenderable
-from idem.outbox.providers.forms import MOST, encoded
+from idem.outbox.providers.body_encoding import MOST, encoded
+from idem.outbox.values.errors import Unrenderable
 
 LONG = "n" * 44_000
 

@@ -10,14 +10,15 @@ import pytest
 from fix_spine import Spine
 from psycopg import AsyncConnection
 
-from idem.outbox import claim, clock
-from idem.outbox.connecting.line import Line
-from idem.outbox.lane_names import lane_names
-from idem.outbox.sweeping.expired import sweep_expired
+from idem.outbox.database.bounded import Line
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.settle.expired_leases import sweep_expired
+from idem.outbox.values import clock
+from idem.outbox.worker import claim
 from idem.reconciler import due, stored
 from idem.sweeper.doubted import end_doubted
 from idem.sweeper.too_old import hold_too_old
-from idem.sweeper.unattended import end_redrives
+from idem.sweeper.unserved import end_redrives
 
 Look = Callable[[AsyncConnection[Any], Spine], Awaitable[object]]
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, BeforeValidator, Field, JsonValue, TypeAdapter
 
 from idem import Idem
-from idem.outbox.application import recursion
-from idem.outbox.errors import ConfigError
+from idem.application import recursive_types
+from idem.outbox.values.errors import ConfigError
 
 CHECKED: list[None] = []
 
@@ -88,7 +88,7 @@ GOOD: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", GOOD)
 def test_what_is_taken_is_checked_once_for_each_level(name: str) -> None:
     model, more = GOOD[name]
-    assert recursion.forks(TypeAdapter(model).json_schema()) is None
+    assert recursive_types.forks(TypeAdapter(model).json_schema()) is None
     small, middle, large = (checks(model, depth, **more) for depth in (10, 20, 40))
     assert large - middle <= 2 * (middle - small) + 2
 

@@ -15,19 +15,20 @@ from typing import Any
 import pytest
 from costs.steps import grows_with_the_square, steps
 
-from idem.outbox import canonical, card_data, keys, pointer, storable
-from idem.outbox.configuration.validation import validator
-from idem.outbox.contract import FrozenRequest, Response
-from idem.outbox.http import suspicious
-from idem.outbox.providers import cutting, document, forms, paging
+from idem.outbox.api import suspicious
+from idem.outbox.config.validation import validator
+from idem.outbox.domain import keys
+from idem.outbox.domain.contract import FrozenRequest, Response
+from idem.outbox.domain.webhook import Signed, verify
+from idem.outbox.providers import batches, body_encoding, pages, response
 from idem.outbox.providers.events import EventReader
-from idem.outbox.schemes.adyen import AdyenSignatures
-from idem.outbox.schemes.gocardless import GoCardlessSignatures
-from idem.outbox.schemes.hmac_sha256 import HmacSha256
-from idem.outbox.schemes.square import SquareSignatures
-from idem.outbox.schemes.standard import StandardWebhooks
-from idem.outbox.schemes.stripe import StripeSignatures
-from idem.outbox.webhook import Signed, verify
+from idem.outbox.providers.schemes.adyen import AdyenSignatures
+from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
+from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256
+from idem.outbox.providers.schemes.square import SquareSignatures
+from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outbox.providers.schemes.stripe import StripeSignatures
+from idem.outbox.values import canonical, card_data, json_pointer, storable
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,11 +61,11 @@ def client(body: bytes) -> Any:
     canonical.check(value)
     card_data.find(value)
     keys.fingerprint("pay", value)
-    return forms.encoded({"a": value}, "form")
+    return body_encoding.encoded({"a": value}, "form")
 
 
 def answer(body: bytes) -> Any:
-    return storable.fields({"body": document.read(Response(200, {}, body)).body})
+    return storable.fields({"body": response.read(Response(200, {}, body)).body})
 
 
 READERS: dict[str, Callable[[bytes], Any]] = {
@@ -148,9 +149,9 @@ def test_a_signed_batch_takes_steps_as_it_is_long() -> None:
 def test_a_batch_is_cut_into_parts_that_together_stay_small() -> None:
     around = b'"w":"' + b"w" * 100_000 + b'"'
     body = b'{"a":[' + b",".join([b"1"] * 100) + b"]," + around + b"}"
-    parts = cutting.alone(body, ("a",))
-    assert parts is None or sum(map(len, parts)) <= cutting.MOST
-    assert cutting.MOST <= 16 * 1024 * 1024
+    parts = batches.alone(body, ("a",))
+    assert parts is None or sum(map(len, parts)) <= batches.MOST
+    assert batches.MOST <= 16 * 1024 * 1024
 
 
 LINKS: dict[str, Callable[[int], str]] = {
@@ -165,10 +166,10 @@ LINKS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("shape", LINKS)
 def test_a_link_header_takes_steps_as_it_is_long(shape: str) -> None:
-    page, request = paging.Paging("link"), FrozenRequest("GET", "/a", {}, b"")
+    page, request = pages.Paging("link"), FrozenRequest("GET", "/a", {}, b"")
 
     def cost(n: int) -> int:
-        answer = document.Document(200, {"link": LINKS[shape](n)}, [])
+        answer = response.Document(200, {"link": LINKS[shape](n)}, [])
         return steps(lambda: page.following(answer, [], request, ["https://a"]))
 
     assert not grows_with_the_square(cost, 200)
@@ -177,8 +178,8 @@ def test_a_link_header_takes_steps_as_it_is_long(shape: str) -> None:
 WORDS: dict[str, Callable[[str], Any]] = {
     "a key": keys.parse_key,
     "a suspicious key": suspicious.kind,
-    "a pointer": pointer.parse,
-    "a cursor": lambda text: paging.with_parameter("/a?b=1&" + text, "after", text),
+    "a pointer": json_pointer.parse,
+    "a cursor": lambda text: pages.with_parameter("/a?b=1&" + text, "after", text),
 }
 LETTERS = ("a", '"', "\\", ",", ";", "~", "/", "&", "=", "1", "+1 ", "a@", "a.", "-", "%41", "é")
 
@@ -207,19 +208,19 @@ def test_a_way_to_count_steps_tells_the_square() -> None:
 
 
 PARSES = {
-    "outbox/canonical.py": "a client's body",
-    "outbox/providers/document.py": "a provider's answer, an event",
-    "outbox/providers/cutting.py": "a batch",
-    "outbox/prepare.py": "params that were read and written just before",
-    "outbox/rendering.py": "params that were accepted, in the thread that renders them",
-    "outbox/accept.py": "what the database gives back",
-    "outbox/fingerprints.py": "how a stored fingerprint was composed, from the configuration of then",
-    "outbox/providers/carrying.py": "the body of our own frozen request",
-    "outbox/providers/places.py": "the body of our own frozen request",
-    "outbox/redaction.py": "the beginning of a provider's answer, cut before",
-    "outbox/sending.py": "what a function of the operator's said",
-    "outbox/process/metric_files.py": "what processes of this group wrote",
-    "outbox/http/ledger.py": "an answer that was stored here, and was bounded then",
+    "outbox/values/canonical.py": "a client's body",
+    "outbox/providers/response.py": "a provider's answer, an event",
+    "outbox/providers/batches.py": "a batch",
+    "outbox/accept/prepare.py": "params that were read and written just before",
+    "outbox/worker/freezing.py": "params that were accepted, in the thread that renders them",
+    "outbox/accept/accept.py": "what the database gives back",
+    "outbox/domain/fingerprints.py": "how a stored fingerprint was composed, from the configuration of then",
+    "outbox/providers/request_parts.py": "the body of our own frozen request",
+    "outbox/providers/key_locations.py": "the body of our own frozen request",
+    "outbox/domain/redaction.py": "the beginning of a provider's answer, cut before",
+    "outbox/domain/sending.py": "what a function of the operator's said",
+    "outbox/observe/metric_files.py": "what processes of this group wrote",
+    "outbox/api/intents.py": "an answer that was stored here, and was bounded then",
     "reconciler/ledger/compare.py": "what was made storable before",
     "cli": "words of the person at the terminal",
     "testing": "test code",
@@ -227,7 +228,7 @@ PARSES = {
 
 
 def test_every_place_that_parses_json_is_in_the_table() -> None:
-    for package in ("outbox", "reconciler", "sweeper", "cli", "testing"):
+    for package in ("outbox", "reconciler", "sweeper", "cli", "testing", "idem"):
         for path in sorted((ROOT / package).rglob("*.py")):
             shown = str(path.relative_to(ROOT))
             calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]

@@ -14,21 +14,21 @@ import pytest
 from costs.ambiguity import costly
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("outbox", "reconciler", "sweeper", "testing", "cli")
+PACKAGES = ("outbox", "reconciler", "sweeper", "testing", "cli", "idem")
 USES = ("compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn")
 SEARCHES = frozenset({"search", "split", "findall", "finditer", "sub", "subn"})
 
 WRITTEN_BY_US = {
     ("testing/bank/shape.py", "look.target"): "the author of a test writes it",
-    ("outbox/configuration/schema_patterns.py", "text"): "compiled to see whether Python warns of it, and never run",
+    ("outbox/config/schema_patterns.py", "text"): "compiled to see whether Python warns of it, and never run",
     ("testing/conformance/expectations.py", "pattern"): "a file of the kit holds it",
     ("testing/conformance/expectations.py", "NAMED[named]"): "the kit holds it",
 }
 """Expressions that no constant holds, and why no client chooses what they are."""
 
 OPERATORS_OWN = {
-    "outbox/configuration/source.py": "reads idem.toml, whose author pays for it",
-    "outbox/configuration/account_settings.py": "reads idem.toml, and at most 253 characters of it",
+    "outbox/config/source.py": "reads idem.toml, whose author pays for it",
+    "outbox/config/account_settings.py": "reads idem.toml, and at most 253 characters of it",
     "migrations/statements.py": "reads our own SQL",
 }
 
@@ -77,7 +77,8 @@ def in_file(path: Path) -> Iterator[Found]:
 
 
 def evaluated(path: Path, node: ast.Call) -> tuple[Any, int]:
-    module = importlib.import_module(".".join(("idem", *path.relative_to(ROOT).with_suffix("").parts)))
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    module = importlib.import_module(name if name.startswith("idem.") else f"idem.{name}")
     flags = node.args[1:] if node.func.attr == "compile" else []  # type: ignore[attr-defined]
     flags += [keyword.value for keyword in node.keywords if keyword.arg == "flags"]
     pattern = eval(ast.unparse(node.args[0]), vars(module).copy())
@@ -99,7 +100,7 @@ ALL = list(found())
 
 def test_the_expressions_of_the_code_are_found() -> None:
     assert len(ALL) > 40
-    assert {"outbox/http/reading.py: ", "outbox/keys.py: ", "outbox/canonical.py: "} <= {
+    assert {"outbox/api/reading.py: ", "outbox/domain/keys.py: ", "outbox/values/canonical.py: "} <= {
         each.where.partition(": ")[0] + ": " for each in ALL
     }
 

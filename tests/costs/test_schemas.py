@@ -13,15 +13,15 @@ import pytest
 from costs.steps import grows_with_the_square, steps
 from jsonschema import Draft202012Validator
 
-from idem.outbox.configuration import validation
-from idem.outbox.configuration.schema_checks import check_schema, references
-from idem.outbox.configuration.schema_judging import Judge, Plan, named
-from idem.outbox.configuration.schema_keywords import KEYWORDS
-from idem.outbox.configuration.schema_patterns import pattern, states
-from idem.outbox.configuration.steps import AT_ONCE, BASE, NotAtOnce, Steps, TooCostly, at_once
-from idem.outbox.configuration.validation import TOO_COSTLY, TOO_DEEP, validator
-from idem.outbox.errors import ParamsInvalid
-from idem.outbox.http.heavy import Heavy
+from idem.outbox.api.large_bodies import Heavy
+from idem.outbox.config import validation
+from idem.outbox.config.schema_checks import check_schema, references
+from idem.outbox.config.schema_cost import AT_ONCE, BASE, NotAtOnce, Steps, TooCostly, at_once
+from idem.outbox.config.schema_evaluation import Judge, Plan, named
+from idem.outbox.config.schema_keywords import KEYWORDS
+from idem.outbox.config.schema_patterns import pattern, states
+from idem.outbox.config.validation import TOO_COSTLY, TOO_DEEP, validator
+from idem.outbox.values.errors import ParamsInvalid
 
 SEEDS = int(os.environ.get("IDEM_SCHEMA_SEEDS", "400"))
 

@@ -10,8 +10,8 @@ from fix_spine import Spine
 from structlog.testing import capture_logs
 
 from idem.cli.doctor import clocks
-from idem.outbox.daemon import Life
-from idem.outbox.process.database_clock import DatabaseClock
+from idem.outbox.daemon.daemon import Life
+from idem.outbox.daemon.database_clock import DatabaseClock
 
 
 async def beats(spine: Spine, life: Life, times: int = 1) -> list[float]:

@@ -8,9 +8,10 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from idem.outbox import daemon, metrics
-from idem.outbox.daemon import Life
-from idem.outbox.database import Database, Timeouts
+from idem.outbox.daemon import daemon
+from idem.outbox.daemon.daemon import Life
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.observe import metrics
 
 
 def missed() -> float:

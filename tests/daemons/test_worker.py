@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from fix_spine import Spine
 
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.decisions import Replay
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.wakeup import Nudge
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.notify import Nudge
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.worker.worker import Worker
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 

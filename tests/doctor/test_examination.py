@@ -16,7 +16,7 @@ from fix_desk import Desk
 
 from idem.cli.doctor import examination, people, replication, server
 from idem.migrations import grants
-from idem.outbox.doctor_settings import DoctorSettings
+from idem.outbox.config.doctor_settings import DoctorSettings
 
 OF_THE_SERVER = {"durability", "standby", "connections"}
 """What depends on the server that the tests run on, and on what else runs there."""

@@ -13,8 +13,9 @@ from fix_desk import Desk
 from psycopg import sql
 
 from idem.cli.doctor import clocks
-from idem.outbox import claim, clock
-from idem.outbox.lane_names import lane_names
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.values import clock
+from idem.outbox.worker import claim
 from idem.sweeper.daemon import Sweeper
 
 

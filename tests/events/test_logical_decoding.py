@@ -16,8 +16,9 @@ import pytest
 from events.pgoutput import Change, Decoder
 
 from idem.migrations import runner
-from idem.outbox import change, settle
-from idem.outbox.states import KeyState
+from idem.outbox.domain import transition
+from idem.outbox.domain.states import KeyState
+from idem.outbox.settle import gate
 from idem.testing.embedded import find_binaries
 from idem.testing.embedded.account import server_account
 from idem.testing.embedded.address import PORT
@@ -180,13 +181,13 @@ def test_idem_s_own_settlements_are_decoded_with_what_a_consumer_needs(decoding:
             " operation, provider, account, origin) VALUES (%s, %s, now(), now(), now(), %s, 'pending', 'pay', 'p',"
             " 'a', 'https://p.test')", [row, intent, uuid4()],
         )  # fmt: skip
-        done = change.Change(
-            row, None, 0, None, KeyState.COMPLETED, change.Evidence("operator", "resolved_completed"),
+        done = transition.Change(
+            row, None, 0, None, KeyState.COMPLETED, transition.Evidence("operator", "resolved_completed"),
             ended="succeeded", reference="pay_1", event="completed",
         )  # fmt: skip
         made = connection.execute(
-            settle.WRITE,
-            {"changes": json.dumps([change.parameters(done)]), "ids": [row], "folds": []},
+            gate.WRITE,
+            {"changes": json.dumps([transition.parameters(done)]), "ids": [row], "folds": []},
         )
         assert len(made.fetchall()) == 1
     (found,) = read(decoding)

@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 from fix_spine import Spine
 from sqlalchemy.orm import Session
 
-from idem.outbox import operator
-from idem.outbox.change import Evidence, StoredProof
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Refused, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
 from idem.outbox.handlers import HandlerRunner, Settled, handler
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Refused, Succeeded
-from idem.outbox.proofs import apply
+from idem.outbox.operator import actions
+from idem.outbox.settle.proofs import apply
 
 MEMBERS = {"intent", "number", "tenant", "operation", "label", "state", "outcome", "provider_reference"}
 
@@ -82,7 +82,7 @@ async def test_rest_a_retry_and_the_end_are_told_in_their_order(spine: Spine) ->
 async def test_a_cancelled_intent_is_told_once(spine: Spine) -> None:
     intent = spine.accepted()
     async with spine.database.connection() as connection:
-        await operator.cancel(connection, spine.catalogue, intent, by="anna", reason="ordered twice")
+        await actions.cancel(connection, spine.catalogue, intent, by="anna", reason="ordered twice")
     assert await events(spine, intent) == ["completed"]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from example_providers.fix_examples import ENV, NAMES, lay
 
-from idem.outbox.configuration import Configuration, load
-from idem.outbox.provider import Provider
+from idem.outbox.config import Configuration, load
+from idem.outbox.domain.provider import Provider
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from idem.outbox.contract import Response
-from idem.outbox.provider import Question
+from idem.outbox.domain.contract import Response
+from idem.outbox.domain.provider import Question
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "providers"
 RECORDED = Path(__file__).with_name("recorded")

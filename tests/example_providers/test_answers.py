@@ -7,10 +7,10 @@ import json
 import pytest
 from example_providers.fix_examples import KEY, NAMES, RECORDED, response
 
-from idem.outbox.configuration import Configuration
-from idem.outbox.contract import Response
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
-from idem.outbox.provider import Provider
+from idem.outbox.config import Configuration
+from idem.outbox.domain.contract import Response
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.outbox.domain.provider import Provider
 
 PSP, REFUND = "NC6HT9CRT65ZGN82", "KHQC5N7G84BLNK43"
 ORDER, PAYPAL_REFUND = "5O190127TN364715T", "1JU08902781691411"

@@ -18,18 +18,18 @@ from fix_spine import Spine
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import pointer
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.configuration import load
-from idem.outbox.database import Database
-from idem.outbox.decisions import Accepted
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config import load
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted
+from idem.outbox.values import json_pointer
 from idem.reconciler.daemon import Pass, Reconciler
 from idem.testing.bank import Account, Bank, BankSettings, Look, Said, Shape
 
 HOUR, DAY = 3600.0, 86400.0
-STATUS = pointer.parse("/status")
+STATUS = json_pointer.parse("/status")
 
 
 def statuses(**words: str) -> dict[str, Said]:
@@ -45,7 +45,11 @@ PAYPAL = Account(
     key_field=None,
     shape=Shape(
         statuses(succeeded="COMPLETED", processing="APPROVED", declined="VOIDED"),
-        {"code": pointer.parse("/debug_id"), "message": pointer.parse("/message"), "type": pointer.parse("/name")},
+        {
+            "code": json_pointer.parse("/debug_id"),
+            "message": json_pointer.parse("/message"),
+            "type": json_pointer.parse("/name"),
+        },
         (Look(r"/v2/checkout/orders/([^/?]+)"),),
     ),
 )
@@ -58,7 +62,7 @@ CHECKOUT = Account(
     key_field=None,
     shape=Shape(
         statuses(succeeded="Authorized", processing="Pending", declined="Declined"),
-        {"code": pointer.parse("/error_type")},
+        {"code": json_pointer.parse("/error_type")},
         (
             Look(r"/payments/(pay_[^/?]+)"),
             Look(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from example_providers.fix_examples import ENV, EXAMPLES, NAMES, lay
 
-from idem.outbox.configuration import Configuration, explain
-from idem.outbox.provider import Provider
+from idem.outbox.config import Configuration, explain
+from idem.outbox.domain.provider import Provider
 
 SOURCES = (
     "official page",

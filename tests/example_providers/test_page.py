@@ -8,8 +8,8 @@ from pathlib import Path
 
 from example_providers.fix_examples import EXAMPLES
 
-from idem.outbox.configuration import explain, load
-from idem.outbox.provider import Provider
+from idem.outbox.config import explain, load
+from idem.outbox.domain.provider import Provider
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "adopt" / "providers.md").read_text()

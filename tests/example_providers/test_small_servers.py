@@ -19,9 +19,9 @@ from example_providers.test_end_to_end import Provided
 from fix_database import ENVIRONMENT
 from fix_spine import Spine
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.configuration import load
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config import load
+from idem.outbox.domain.catalogue import Catalogue
 
 PAYMENT = {"amount": 1250, "currency": "EUR", "mandate": "MD000000000001", "order": "A-7"}
 PM = "PM000000000001"

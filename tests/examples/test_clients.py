@@ -21,7 +21,7 @@ import pytest
 from fix_api import PAY, Client
 from fix_spine import Spine
 
-from idem.outbox.http.settings import ApiSettings
+from idem.outbox.config.api_settings import ApiSettings
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 CLIENTS = Path(__file__).resolve().parents[2] / "examples" / "clients"

@@ -20,10 +20,10 @@ import yaml
 from group.conftest import command, eventually
 
 from idem.cli.main import app
-from idem.outbox.configuration import source
-from idem.outbox.durations import parse
-from idem.outbox.http.serving import GRACE
-from idem.outbox.settings import InstallationSettings
+from idem.outbox.config import source
+from idem.outbox.config.settings import InstallationSettings
+from idem.outbox.http_server.serving import GRACE
+from idem.outbox.values.durations import parse
 
 ROOT = Path(__file__).parent.parent.parent
 KUBERNETES = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))

@@ -20,7 +20,7 @@ from fix_group import alive, answers, completed, held, metrics, running, take_th
 from group.conftest import Command, command, eventually, left_of, processes
 
 from idem.cli.group.metrics_folder import metrics_folder
-from idem.outbox import tokens
+from idem.outbox.tenants import tokens
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from idem.cli.group.sample import sample
-from idem.outbox.configuration import explain
-from idem.outbox.configuration.loading import load
+from idem.outbox.config import explain
+from idem.outbox.config.loading import load
 
 
 def test_the_sample_has_a_list(tmp_path: Path) -> None:

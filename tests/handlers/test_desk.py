@@ -8,8 +8,8 @@ from uuid import UUID
 from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
 from sqlalchemy.orm import Session
 
+from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.handlers import HandlerRunner, Settled, handler
-from idem.outbox.outcomes import Succeeded
 
 WHY = ("--reason", "mended in release 41", "--yes")
 

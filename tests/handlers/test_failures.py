@@ -14,10 +14,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from idem.outbox import letters
-from idem.outbox.database import Database
-from idem.outbox.errors import Refusal
+from idem.outbox.database.pool import Database
 from idem.outbox.handlers import HandlerRunner, Settled, failures
+from idem.outbox.operator import dead_letters
+from idem.outbox.values.errors import Refusal
 
 broken: set[Any] = set()
 
@@ -92,13 +92,13 @@ async def test_a_redrive_runs_it_again_and_the_later_ones_after_it(house: House)
         await exhaust(house, runner, 2)
         assert house.orders(bad) == []
         with pytest.raises(Refusal, match="seen again"):
-            await decide(house, letters.run_again, reason="mended", seen=7)
+            await decide(house, dead_letters.run_again, reason="mended", seen=7)
         # Not mended after all: it fails as often again, and has its letter again.
-        await decide(house, letters.run_again, reason="mended", seen=1)
+        await decide(house, dead_letters.run_again, reason="mended", seen=1)
         assert house.letters() == []
         await exhaust(house, runner, 2)
         assert len(house.letters()) == 1
-        await decide(house, letters.run_again, reason="mended now", seen=1)
+        await decide(house, dead_letters.run_again, reason="mended now", seen=1)
         broken.discard(bad)
         assert await runner.run_once() == 3
     assert house.orders(bad) == [("moody", 1), ("moody", 2), ("moody", 3)]
@@ -115,10 +115,10 @@ async def test_a_skipped_event_is_on_record_and_lets_the_later_ones_go_on(house:
         await runner.run_once()
         broken.discard(bad)
         with pytest.raises(Refusal, match="say why"):
-            await decide(house, letters.close_letter, reason=" ", version=0, seen=1)
+            await decide(house, dead_letters.close_letter, reason=" ", version=0, seen=1)
         with pytest.raises(Refusal, match="resolve"):
-            await decide(house, letters.discard, reason="x", seen=1)
-        await decide(house, letters.skip_event, reason="done by hand", seen=1)
+            await decide(house, dead_letters.discard, reason="x", seen=1)
+        await decide(house, dead_letters.skip_event, reason="done by hand", seen=1)
         assert await runner.run_once() == 1
     assert house.orders(bad) == [("moody", 2)]
     marks = house.run(

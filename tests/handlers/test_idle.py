@@ -14,7 +14,7 @@ from fix_spine import Spine
 from sqlalchemy.orm import Session
 
 from idem.outbox.handlers import HandlerRunner, Settled, handler
-from idem.outbox.worker import Worker
+from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 

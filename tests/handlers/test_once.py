@@ -13,9 +13,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from idem.outbox.decisions import Accepted
-from idem.outbox.errors import ConfigError
+from idem.outbox.domain.decisions import Accepted
 from idem.outbox.handlers import HandlerRunner, Settled, handler
+from idem.outbox.values.errors import ConfigError
 
 
 class Pay(BaseModel):

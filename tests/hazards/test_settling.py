@@ -15,18 +15,20 @@ from fix_spine import KEYED, Spine
 from prometheus_client import REGISTRY
 from races_help import claim_one
 
-from idem.outbox import ages, clock, generations
-from idem.outbox import claim as claims
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.contract import Limits
-from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Replay
-from idem.outbox.errors import Refusal
-from idem.outbox.lane_names import lane_names
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import CouldNotAsk, Pending, Refused, Seen, Succeeded
-from idem.outbox.proofs import apply
-from idem.outbox.rows import lock
-from idem.reconciler import asking
+from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.decisions import Accepted, InProgress, NeedsOperator, Replay
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import CouldNotAsk, Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.operator import ages
+from idem.outbox.settle import key_rotation
+from idem.outbox.settle.locked_rows import lock
+from idem.outbox.settle.proofs import apply
+from idem.outbox.values import clock
+from idem.outbox.values.errors import Refusal
+from idem.outbox.worker import claim as claims
+from idem.reconciler import lookups
 from idem.sweeper.daemon import Sweeper
 
 
@@ -107,9 +109,11 @@ def test_hazard_4_a_refusal_by_its_status_alone_settles_no_replay() -> None:
     """Charged, answer lost; on the replay the provider no longer takes this request, and its 4xx are "answers"."""
     answers = dataclasses.replace(KEYED, unlisted_4xx="answer")
     for status in (400, 403, 404, 422):
-        assert asking._as_look(Refused("pay_1"), Seen(status), answers) == CouldNotAsk()
-    assert asking._as_look(Refused("pay_1"), Seen(402), answers) == Refused("pay_1"), "a decline is the provider's word"
-    assert asking._as_look(Refused("pay_1"), Seen(422), KEYED) == Refused("pay_1"), "listed by a rule of the contract"
+        assert lookups._as_look(Refused("pay_1"), Seen(status), answers) == CouldNotAsk()
+    assert lookups._as_look(Refused("pay_1"), Seen(402), answers) == Refused("pay_1"), (
+        "a decline is the provider's word"
+    )
+    assert lookups._as_look(Refused("pay_1"), Seen(422), KEYED) == Refused("pay_1"), "listed by a rule of the contract"
 
 
 def no_lookup(spine: Spine) -> Any:
@@ -466,7 +470,7 @@ async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_m
         async with spine.database.connection() as connection, connection.transaction():
             found = await lock(connection, before["id"])
             assert found is not None
-            return await generations.renew(connection, spine.catalogue, found.row)
+            return await key_rotation.renew(connection, spine.catalogue, found.row)
 
     with pytest.raises(Refusal, match="may still act"):
         await renew()
@@ -495,7 +499,7 @@ async def test_hazard_24_a_lease_begins_with_its_statement_not_with_its_transact
 def test_hazard_24_no_statement_of_a_daemon_uses_the_start_of_its_transaction() -> None:
     """`statement_timestamp()` for leases, due times and guards; no clock of a client's."""
     root = Path(__file__).parent.parent.parent
-    for folder in ("outbox", "reconciler", "sweeper"):
+    for folder in ("outbox", "reconciler", "sweeper", "idem"):
         for path in root.joinpath(folder).rglob("*.py"):
             found = re.search(
                 r"(?i)(?<![.\w])(now\(\)|current_timestamp|localtimestamp|transaction_timestamp)", path.read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fix_desk import Desk
 
-from idem.outbox.importing import lines, taking
+from idem.outbox.importing import records, takeover
 
 
 class Counted(BytesIO):
@@ -29,9 +29,9 @@ def queued(key: str, **more: object) -> dict[str, object]:
     return {"tenant": "t", "operation": "pay.keyed", "key": key, "params": {"amount": 100}, "state": "queued"} | more
 
 
-async def check(desk: Desk, file: BytesIO) -> taking.Found:
+async def check(desk: Desk, file: BytesIO) -> takeover.Found:
     async with desk.spine.database.connection() as connection:
-        return await taking.check(connection, desk.spine.catalogue, file)
+        return await takeover.check(connection, desk.spine.catalogue, file)
 
 
 @pytest.mark.parametrize("times", [1, 4, 16])
@@ -39,18 +39,18 @@ async def test_of_a_line_that_is_too_long_its_beginning_is_read_and_the_next_lin
     desk: Desk, times: int
 ) -> None:
     line = json.dumps(queued("k1")).encode()
-    file = Counted(b"x" * (times * (lines.LINE_LIMIT + 2)) + b"\n" + line + b"\n")
+    file = Counted(b"x" * (times * (records.LINE_LIMIT + 2)) + b"\n" + line + b"\n")
     found = await check(desk, file)
     assert (found.lines, found.wrong, dict(found.new)) == (2, 1, {"queued": 1})
     assert "line 1: it has more than 16777216 bytes" in str(found.errors[0])
-    assert file.largest <= lines.LINE_LIMIT + 2
+    assert file.largest <= records.LINE_LIMIT + 2
 
 
 async def test_a_batch_holds_one_line_more_than_the_limit_of_a_line(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many lines of whatever size: at n and 4n lines the largest batch is the same."""
-    monkeypatch.setattr(taking, "BATCH_BYTES", 4_000)
+    monkeypatch.setattr(takeover, "BATCH_BYTES", 4_000)
     for count in (10, 40):
         told = {"status": 201, "body": "a" * 1_000}
         file = BytesIO(b"".join(

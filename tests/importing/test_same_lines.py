@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fix_desk import Desk
 
-from idem.outbox.errors import Refusal
-from idem.outbox.importing import taking
+from idem.outbox.importing import takeover
+from idem.outbox.values.errors import Refusal
 
 WHY = ("--reason", "moved", "--yes")
 
@@ -58,21 +58,23 @@ async def test_a_named_pipe_is_refused_and_not_waited_for(desk: Desk, tmp_path: 
 )
 async def test_other_lines_than_the_checked_ones_are_refused(desk: Desk, then: bytes) -> None:
     async with desk.spine.database.connection() as connection:
-        found = await taking.check(connection, desk.spine.catalogue, BytesIO(lines(2)))
+        found = await takeover.check(connection, desk.spine.catalogue, BytesIO(lines(2)))
         with pytest.raises(Refusal, match="other lines than a moment ago"):
-            await taking.take(connection, desk.spine.catalogue, BytesIO(then), checked=found, by="ada", reason="moved")
+            await takeover.take(
+                connection, desk.spine.catalogue, BytesIO(then), checked=found, by="ada", reason="moved"
+            )
     assert await intents(desk) == 0
 
 
 async def test_a_file_that_ends_early_is_no_success(desk: Desk) -> None:
-    whole = lines(taking.BATCH + 5)
+    whole = lines(takeover.BATCH + 5)
     async with desk.spine.database.connection() as connection:
-        found = await taking.check(connection, desk.spine.catalogue, BytesIO(whole))
-        first = BytesIO(lines(taking.BATCH))
+        found = await takeover.check(connection, desk.spine.catalogue, BytesIO(whole))
+        first = BytesIO(lines(takeover.BATCH))
         with pytest.raises(Refusal, match="left alone"):
-            await taking.take(connection, desk.spine.catalogue, first, checked=found, by="ada", reason="moved")
-        assert await intents(desk) == taking.BATCH
-        again = await taking.take(
+            await takeover.take(connection, desk.spine.catalogue, first, checked=found, by="ada", reason="moved")
+        assert await intents(desk) == takeover.BATCH
+        again = await takeover.take(
             connection, desk.spine.catalogue, BytesIO(whole), checked=found, by="ada", reason="moved"
         )
-    assert (again.already, dict(again.new)) == (taking.BATCH, {"queued": 5})
+    assert (again.already, dict(again.new)) == (takeover.BATCH, {"queued": 5})

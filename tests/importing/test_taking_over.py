@@ -13,9 +13,9 @@ import httpx
 import pytest
 from fix_desk import Desk, Result
 
-from idem.outbox.decisions import Accepted, Mismatch, Replay, Retrying, Unknown
-from idem.outbox.errors import Refusal
+from idem.outbox.domain.decisions import Accepted, Mismatch, Replay, Retrying, Unknown
 from idem.outbox.recovery.quarantine import lost
+from idem.outbox.values.errors import Refusal
 from idem.sweeper.daemon import Sweeper
 
 HOUR = timedelta(hours=1)

@@ -11,15 +11,15 @@ import httpx
 import psycopg
 from fix_spine import Spine, catalogue, operation
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Response
-from idem.outbox.database import Database
-from idem.outbox.decisions import Decision
+from idem.outbox.accept.prepare import Prepared, prepare
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import LOCAL, Response
+from idem.outbox.domain.decisions import Decision
+from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
 from idem.outbox.inline import InlineRuns, Run
-from idem.outbox.operation import Operation
-from idem.outbox.outcomes import Pending, Refused, Succeeded
-from idem.outbox.prepare import Prepared, prepare
-from idem.outbox.providers.nobody import NAME, Nobody
+from idem.outbox.providers.local import Nobody
 from idem.sweeper.daemon import Sweeper, SweepResult
 
 INLINE: dict[str, Any] = {"kind": "inline", "redrive": "none", "retry": "client", "lease": 30.0}
@@ -32,7 +32,7 @@ def inline(name: str, provider: str, **changes: Any) -> Operation:
 def buying(url: str, **changes: Any) -> Catalogue:
     """The spine's two providers and nobody, each with an inline operation `buy.<provider>`."""
     known = catalogue(url)
-    providers = {**known.providers, NAME: Nobody()}
+    providers = {**known.providers, LOCAL: Nobody()}
     operations = {f"buy.{name}": inline(f"buy.{name}", name, **changes) for name in providers}
     return replace(known, providers=providers, operations={**known.operations, **operations})
 

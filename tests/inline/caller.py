@@ -7,9 +7,9 @@ from multiprocessing.connection import Connection
 
 from inline.buying import buying, pay, prepared
 
-from idem.outbox import telemetry
-from idem.outbox.database import Database
+from idem.outbox.database.pool import Database
 from idem.outbox.inline import InlineRuns, Run
+from idem.outbox.observe import telemetry
 
 
 def run(pipe: Connection, database_url: str, bank_url: str, provider: str, lease: float) -> None:

@@ -18,7 +18,7 @@ from fix_spine import Spine
 from inline import caller
 from inline.buying import Shop
 
-from idem.outbox.decisions import InProgress, Replay, Unknown
+from idem.outbox.domain.decisions import InProgress, Replay, Unknown
 from idem.outbox.inline import Run
 
 processes = multiprocessing.get_context("forkserver")

@@ -9,11 +9,11 @@ from collections import Counter
 import pytest
 from inline.buying import Shop
 
-from idem.outbox.database import Database
-from idem.outbox.decisions import InProgress
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.decisions import InProgress
+from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.inline import Run
-from idem.outbox.outcomes import Succeeded
-from idem.outbox.sweeping.expired import sweep_expired
+from idem.outbox.settle.expired_leases import sweep_expired
 
 ROUNDS = 200
 

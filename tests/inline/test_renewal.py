@@ -12,10 +12,10 @@ from fix_line import target, through
 from fix_spine import Spine
 from inline.buying import Shop, buying, shop
 
-from idem.outbox.database import Database
-from idem.outbox.errors import ConfigError
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.inline import InlineRuns
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.values.errors import ConfigError
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 Watch = Callable[[int, Direction, bytes], Verdict]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inline.buying import Shop
 
-from idem.outbox.decisions import Unknown
+from idem.outbox.domain.decisions import Unknown
 from idem.outbox.recovery import quarantine
 
 

@@ -8,13 +8,13 @@ from uuid import uuid4
 import pytest
 from inline.buying import Shop, inline, prepared
 
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.decisions import Expired, InProgress, Mismatch, NeedsOperator, Replay, Unknown
-from idem.outbox.errors import ConfigError, Unserved
+from idem.outbox.domain.decisions import Expired, InProgress, Mismatch, NeedsOperator, Replay, Unknown
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
 from idem.outbox.inline import Run
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Pending, Refused, Seen, Succeeded
-from idem.outbox.proofs import apply
+from idem.outbox.settle.proofs import apply
+from idem.outbox.values.errors import ConfigError, Unserved
 
 
 async def prove(shop: Shop, run: Run, proof: Succeeded | Pending, *, operation: str = "buy.keyed") -> str:

@@ -34,7 +34,7 @@ def test_an_accept_over_each_driver_where_the_other_is_not_installed(
 def test_without_a_driver_for_hints_nothing_is_raised(base: Environment) -> None:
     done = base.run(
         "-c",
-        "import threading, time; from idem.outbox.wakeup import Nudge\n"
+        "import threading, time; from idem.outbox.database.notify import Nudge\n"
         "nudge = Nudge('postgresql://nobody@localhost:1/none'); nudge.wake(); time.sleep(0.2)\n"
         "assert [t.name for t in threading.enumerate()] == ['MainThread', 'idem-nudge']; nudge.close()",
     )

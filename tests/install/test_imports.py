@@ -61,7 +61,7 @@ def test_nothing_of_the_daemons_is_loaded_where_it_is_installed(beside: Callable
     assert loaded(daemon, *statements) & heavy == set()
 
 
-@pytest.mark.parametrize("module", ["idem.outbox.worker", "idem.reconciler.daemon", "idem.sweeper.daemon"])
+@pytest.mark.parametrize("module", ["idem.outbox.worker.worker", "idem.reconciler.daemon", "idem.sweeper.daemon"])
 def test_a_daemon_loads_only_what_it_needs(module: str) -> None:
     """Neither SQLAlchemy, which only applications and their handlers bring, nor what serves HTTP."""
     done = subprocess.run(

@@ -7,10 +7,10 @@ import asyncio
 from fix_spine import catalogue
 from interim.shop import acting
 
-from idem.outbox import telemetry
-from idem.outbox.database import Database
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.observe import telemetry
+from idem.outbox.worker.worker import Worker
 
 
 def run(database_url: str, bank_url: str) -> None:

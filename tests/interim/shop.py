@@ -12,12 +12,12 @@ from fix_api import Client
 from fix_spine import P, Spine, operation
 from fix_webhooks import Hooks, event, with_events
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.operation import Answer, Final
-from idem.outbox.outcomes import Pending
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.operation import Answer, Final
+from idem.outbox.domain.outcomes import Pending
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
 
 PLACES = Places(reference=P("/id"), status=P("/status"), fields={"next": P("/next_action")})
 OUTCOME = (

@@ -10,10 +10,10 @@ from attacks.test_contradictions import answered, take_one
 from interim.shop import KINDS, Shop, body, redirect
 from races_help import claim_one
 
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Absent, Proof, Succeeded
-from idem.outbox.proofs import apply, store
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Absent, Proof, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle.proofs import apply, store
 from idem.sweeper.daemon import Sweeper
 
 DAY = 86400

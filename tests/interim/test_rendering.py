@@ -13,10 +13,10 @@ from fix_spine import operation
 from interim.shop import Shop, acting, body, use
 from structlog.testing import capture_logs
 
-from idem.outbox.answers import Renderer
-from idem.outbox.completion import completes_when, is_open, meaning
-from idem.outbox.contract import Contract
-from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded
+from idem.outbox.domain.completion import completes_when, is_open, meaning
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
+from idem.outbox.settle.rendering import Renderer
 
 WORKING = Pending("pay_1", "requires_action", {"next": 1})
 DEFAULT = {"reference": "pay_1", "status": "requires_action"}

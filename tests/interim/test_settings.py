@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from idem.outbox.configuration import explain, load
-from idem.outbox.outcomes import Pending
+from idem.outbox.config import explain, load
+from idem.outbox.domain.outcomes import Pending
 
 PROVIDER = """
 [providers.bank]

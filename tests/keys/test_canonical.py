@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.canonical import MAX_INTEGER, canonical, check, parse
-from idem.outbox.errors import BodyInvalid
+from idem.outbox.values.canonical import MAX_INTEGER, canonical, check, parse
+from idem.outbox.values.errors import BodyInvalid
 
 SORTED = {
     "\u20ac": "Euro Sign",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idem.outbox import durations
+from idem.outbox.values import durations
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.errors import BodyInvalid, KeyInvalid
-from idem.outbox.keys import fingerprint, parse_key, provider_key, raw_fingerprint
+from idem.outbox.domain.keys import fingerprint, parse_key, provider_key, raw_fingerprint
+from idem.outbox.values.errors import BodyInvalid, KeyInvalid
 
 SECRET = b"s" * 32
 

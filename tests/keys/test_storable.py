@@ -6,7 +6,7 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idem.outbox import storable
+from idem.outbox.values import storable
 
 NASTY = st.recursive(
     st.none()

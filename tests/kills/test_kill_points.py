@@ -18,8 +18,8 @@ import kill_worker
 import pytest
 from fix_spine import Spine, catalogue
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.decisions import Replay
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.decisions import Replay
 from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, Verdict
 

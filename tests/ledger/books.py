@@ -11,21 +11,21 @@ from uuid import UUID, uuid4
 import httpx
 from fix_spine import OUTCOME, PLACES, Spine
 
-from idem.outbox import pointer
-from idem.outbox.catalogue import Catalogue
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.providers.deployment_tag import Mark
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
-from idem.outbox.providers.mark import Mark
-from idem.outbox.providers.paging import Paging
-from idem.outbox.providers.rules import Condition, Rule, Says, statuses
+from idem.outbox.providers.outcome_rules import Condition, Rule, Says, statuses
+from idem.outbox.providers.pages import Paging
 from idem.outbox.providers.template import compile_text
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.values import json_pointer
 from idem.reconciler.daemon import Reconciler
 from idem.reconciler.ledger.check import check
 from idem.reconciler.ledger.report import Checked, LaneReport
 from idem.reconciler.ledger.window import Since
 
-P = pointer.parse
+P = json_pointer.parse
 MARK = Mark(P("/metadata/idem_deployment"), "test")
 HOUR = Since(ago=3600)
 CANCELED = Rule(Says.REFUSED, statuses("2xx"), (Condition(P("/status"), ("canceled",)),), places=PLACES)

@@ -12,8 +12,8 @@ from fix_desk import Desk
 from fix_spine import Spine
 from ledger.books import change, counts, entries, keyed, listed, listing, post, provider_key, rewrite, walk
 
-from idem.outbox import pointer
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.values import json_pointer
 
 
 async def done(spine: Spine, key: str = "k1", fault: str | None = None) -> UUID:
@@ -160,7 +160,7 @@ async def test_hazard_75_a_second_object_under_one_key_is_seen(spine: Spine) -> 
     """What no outbox can prevent with a provider that knows no keys: two payments of one intent."""
     listed(spine)
     intent = await done(spine)
-    change(spine, ledger=listing(100, key=pointer.parse("/reference")))
+    change(spine, ledger=listing(100, key=json_pointer.parse("/reference")))
     second = await post(spine, reference=await provider_key(spine, intent), amount=100)
     report = await keyed(spine)
     assert counts(report) == {"matched": 1, "theirs_only": 1}
@@ -174,7 +174,7 @@ async def test_each_further_object_of_an_intent_has_an_entry_of_its_own(spine: S
     """An intent has one open entry of a reason; the next one names it."""
     listed(spine)
     intent = await done(spine)
-    change(spine, ledger=listing(100, key=pointer.parse("/reference")))
+    change(spine, ledger=listing(100, key=json_pointer.parse("/reference")))
     key = await provider_key(spine, intent)
     second, third = await post(spine, reference=key), await post(spine, reference=key)
     for _ in range(2):
@@ -190,7 +190,7 @@ async def test_a_conflict_that_is_known_already_is_not_opened_twice(spine: Spine
     """A webhook or a look-up has brought the same contradiction before: that entry is the one."""
     listed(spine)
     intent = await done(spine)
-    change(spine, ledger=listing(100, key=pointer.parse("/reference")))
+    change(spine, ledger=listing(100, key=json_pointer.parse("/reference")))
     second = await post(spine, reference=await provider_key(spine, intent))
     await spine.all(
         "INSERT INTO idem.dead_letters (intent_id, reason, details, resolved_at, resolution, resolved_by)"

@@ -15,7 +15,7 @@ import pytest
 from fix_desk import Desk, Result
 from ledger.books import entries, post
 
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.domain.outcomes import Succeeded
 
 LIST = """
 [providers.keyed.list]

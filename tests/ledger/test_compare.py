@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from idem.outbox.contract import Contract
-from idem.outbox.outcomes import Pending, Proof, Refused, Succeeded
-from idem.outbox.provider import Item
-from idem.outbox.states import KeyState, OutboxStatus
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
+from idem.outbox.domain.provider import Item
+from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.reconciler.ledger.compare import Ours, read, same_object
 
 ROW = UUID(int=2)

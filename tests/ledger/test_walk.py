@@ -10,13 +10,14 @@ import pytest
 from fix_spine import Spine
 from ledger.books import HOUR, change, counts, entries, keyed, listed, listing, post, rewrite, walk
 
-from idem.outbox import pausing, pointer
-from idem.outbox.errors import Refusal
-from idem.outbox.providers.paging import Paging
+from idem.outbox.operator import pause
+from idem.outbox.providers.pages import Paging
+from idem.outbox.values import json_pointer
+from idem.outbox.values.errors import Refusal
 from idem.reconciler.ledger import walk as walking
 from idem.reconciler.ledger.window import Since
 
-P = pointer.parse
+P = json_pointer.parse
 MARKED = {"metadata": {"idem_deployment": "test"}}
 
 
@@ -50,7 +51,7 @@ async def test_a_page_that_fails_for_good_is_never_clean(
     spine: Spine, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was shown until then counts; what was not shown proves nothing, so nothing is called ours only."""
-    monkeypatch.setattr("idem.outbox.questioning.AGAIN", (0.01, 0.01))
+    monkeypatch.setattr("idem.outbox.calls.lookup_pages.AGAIN", (0.01, 0.01))
     listed(spine, limit=10)
     await accepted(spine, 25)
     await work_off(spine)
@@ -65,7 +66,7 @@ async def test_a_page_that_fails_for_good_is_never_clean(
 
 
 async def test_one_lost_page_is_asked_for_again(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("idem.outbox.questioning.AGAIN", (0.01, 0.01))
+    monkeypatch.setattr("idem.outbox.calls.lookup_pages.AGAIN", (0.01, 0.01))
     listed(spine, limit=10)
     await accepted(spine, 15)
     await work_off(spine)
@@ -193,7 +194,7 @@ async def test_a_time_that_cannot_be_compared_is_refused(spine: Spine) -> None:
 async def test_a_pause_of_look_ups_holds_for_the_walk(spine: Spine) -> None:
     listed(spine)
     async with spine.database.connection() as connection:
-        await pausing.pause(connection, "keyed", "", {"looks"}, by="ada", reason="their maintenance")
+        await pause.pause(connection, "keyed", "", {"looks"}, by="ada", reason="their maintenance")
     before = len(spine.bank.log.requests)
     report = await keyed(spine)
     assert report.walked == "incomplete"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from idem.outbox.connecting import session
-from idem.outbox.connecting.line import Line
+from idem.outbox.database import session
+from idem.outbox.database.bounded import Line
 
 
 async def test_an_end_that_is_near_outlives_a_shorter_bound(db_url: str) -> None:

@@ -10,10 +10,11 @@ import pytest
 from fix_line import SessionPooler, target, through
 from fix_spine import Spine
 
-from idem.outbox import claim, clock
-from idem.outbox.connecting.pooler import server_of
-from idem.outbox.database import Database
-from idem.outbox.lane_names import lane_names
+from idem.outbox.database.pool import Database
+from idem.outbox.database.pooler import server_of
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.values import clock
+from idem.outbox.worker import claim
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fix_desk import Desk
 from fix_line import target, through
 from fix_spine import catalogue
 
-from idem.outbox.accept import Acceptor
+from idem.outbox.accept.accept import Acceptor
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 PATIENCE = 90.0

@@ -15,7 +15,7 @@ from fix_desk import Desk
 from fix_line import target, through
 
 from idem.cli import starting
-from idem.outbox.connecting.address import Address
+from idem.outbox.database.address import Address
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 PATIENCE = 60.0

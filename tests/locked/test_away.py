@@ -10,8 +10,8 @@ import pytest
 from locked.sessions import terminate
 from psycopg import errors
 
-from idem.outbox.connecting.failing import AWAY_CLASSES, AWAY_STATES, REFUSED, away
-from idem.outbox.database import AWAY, Database, Timeouts
+from idem.outbox.database.pool import AWAY, Database, Timeouts
+from idem.outbox.database.server_errors import AWAY_CLASSES, AWAY_STATES, REFUSED, away
 
 KNOWN = sorted(
     (each for each in vars(errors).values() if isclass(each) and issubclass(each, psycopg.Error) and each.sqlstate),

@@ -12,19 +12,20 @@ import psycopg
 import pytest
 from fix_spine import Spine
 
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.change import Row
-from idem.outbox.contract import LookupRule
-from idem.outbox.database import Database
-from idem.outbox.lane_names import LaneName, lane_names
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.contract import LookupRule
+from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.domain.transition import Row
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
 from idem.reconciler import due
 
 WORKER = """
 import asyncio, json, sys
-from idem.outbox import claim, clock
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.lane_names import LaneName
+from idem.outbox.values import clock
+from idem.outbox.worker import claim
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.lane_names import LaneName
 
 async def main(url, lane):
     database = Database(url, name="frozen", timeouts=Timeouts(idle_in_transaction=600, lock=600, statement=600))

@@ -10,13 +10,13 @@ import pytest
 from fix_spine import Spine
 from locked.sessions import holding
 
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.lane_names import lane_names
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import NotExecuted, Outcome, Seen, Succeeded
-from idem.outbox.reports import Report
-from idem.outbox.settler import Settler
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import NotExecuted, Outcome, Seen, Succeeded
+from idem.outbox.settle.result_writer import Settler
+from idem.outbox.settle.results import Report
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
 
 ENTRY = "INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%(i)s, 'conflict')"
 PATIENCE = 60.0

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from matrix.cells import Cell
 
-from idem.outbox.decisions import Decision
+from idem.outbox.domain.decisions import Decision
 from idem.testing.bank import Log
 
 

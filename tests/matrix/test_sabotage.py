@@ -12,7 +12,7 @@ from matrix.columns import TIMEOUT
 from matrix.test_contracts import CROSSING, TO_THE_END
 from matrix.variants import PLAIN
 
-from idem.outbox.contract import Contract
+from idem.outbox.domain.contract import Contract
 from idem.reconciler import verdict
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]

@@ -10,13 +10,21 @@ from fix_spine import BY_ID, ERRORS, OUTCOME, PLACES, P, lookup
 from fix_webhooks import READER, SCHEME, secret
 from settling.shop import CANCEL, KEPT, VOIDED
 
-from idem.outbox.contract import Account, CancelRule, Contract, EventRule, KeyRule, LookupRule, ProviderRequest
-from idem.outbox.operation import Operation
-from idem.outbox.providers.contracts import check, completed
+from idem.outbox.domain.contract import (
+    Account,
+    CancelRule,
+    Contract,
+    EventRule,
+    KeyRule,
+    LookupRule,
+    ProviderRequest,
+)
+from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.webhook import Webhook
+from idem.outbox.providers.contract_checks import check, completed
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.rules import Condition, Rule, Says
+from idem.outbox.providers.outcome_rules import Condition, Rule, Says
 from idem.outbox.providers.template import KEY_TEXT
-from idem.outbox.webhook import Webhook
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import CancelByKey
 from idem.testing.bank import Replay as BankReplay

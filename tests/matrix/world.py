@@ -23,17 +23,17 @@ from matrix.observed import Observed, Told
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.breaker import Breaker
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.decisions import Accepted, Decision
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Refused, Succeeded, name
-from idem.outbox.proofs import apply
-from idem.outbox.settings import ReconcilerSettings, WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.calls.breaker import Breaker
+from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted, Decision
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Refused, Succeeded, name
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle.proofs import apply
+from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fix_desk import Desk
 
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.domain.outcomes import Succeeded
 
 Builder = Callable[[Desk, str], Awaitable[UUID]]
 BUILDERS: dict[str, Builder] = {}

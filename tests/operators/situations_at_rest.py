@@ -18,7 +18,7 @@ from operators.situations import (
     unknown_keyless,
 )
 
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.domain.outcomes import Succeeded
 from idem.sweeper.daemon import Sweeper
 
 ALL = BUILDERS

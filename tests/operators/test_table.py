@@ -14,12 +14,12 @@ from operators.situations_at_rest import ALL as BUILDERS
 
 from idem.cli import bulk
 from idem.cli.main import app
-from idem.outbox import letters
-from idem.outbox.errors import Refusal
-from idem.outbox.operators.table import COMMANDS, LOOKS, SITUATIONS, WHOLE, Cell, Situation
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.domain.states import Reason
+from idem.outbox.operator import dead_letters
+from idem.outbox.operator.command_table import COMMANDS, LOOKS, SITUATIONS, WHOLE, Cell, Situation
 from idem.outbox.recovery import quarantine, release
-from idem.outbox.states import Reason
+from idem.outbox.values.errors import Refusal
 
 SAYS = {
     Cell.MAY_STILL_ACT: "may still act",
@@ -154,7 +154,7 @@ async def test_an_entry_alone_is_closed_or_discarded_only_where_no_intent_waits_
     if reason is not Reason.REJECTED:  # it has one already
         about_held = await desk.bury(held, reason)
     alone_entry = await desk.bury(None, reason, subject="s")
-    closed = reason in letters.CLOSED_ALONE
+    closed = reason in dead_letters.CLOSED_ALONE
     decided = closed and reason not in (Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE)
     for letter, may_close, may_discard in (
         (about_unknown, decided, False), (about_held, closed, False), (alone_entry, False, True),
@@ -175,9 +175,9 @@ async def done(desk: Desk, what: str, letter: UUID) -> bool:
     async with desk.spine.database.connection() as connection:
         try:
             if what == "close":
-                await letters.close_letter(connection, letter, by="ada", reason="known", **row)
+                await dead_letters.close_letter(connection, letter, by="ada", reason="known", **row)
             else:
-                await letters.discard(connection, letter, by="ada", reason="known", seen=row["seen"])
+                await dead_letters.discard(connection, letter, by="ada", reason="known", seen=row["seen"])
         except Refusal:
             return False
     return True

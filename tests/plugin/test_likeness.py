@@ -10,19 +10,28 @@ import httpx
 import pytest
 from fix_spine import BY_ID, ERRORS, KEYED, KEYLESS, OUTCOME, lookup
 
-from idem.outbox import pointer
-from idem.outbox.contract import Account, FrozenRequest, KeyRule, ProviderRequest, Response
-from idem.outbox.outcomes import Absent, Ambiguous, Look, NotExecuted, Outcome, Pending, Refused, Succeeded
-from idem.outbox.provider import Question
-from idem.outbox.providers.defaults import ErrorShape
+from idem.outbox.domain.contract import Account, FrozenRequest, KeyRule, ProviderRequest, Response
+from idem.outbox.domain.outcomes import (
+    Absent,
+    Ambiguous,
+    Look,
+    NotExecuted,
+    Outcome,
+    Pending,
+    Refused,
+    Succeeded,
+)
+from idem.outbox.domain.provider import Question
+from idem.outbox.providers.default_rules import ErrorShape
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.looks import Lookup
-from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, compile_text
+from idem.outbox.values import json_pointer
 from idem.testing.likeness import NoLikeness, account_like
 from idem.testing.scripted import ScriptedBank
 
-P = pointer.parse
+P = json_pointer.parse
 ACCOUNTS = {"main": Account("main", "https://example.org")}
 
 NESTED_PLACES = Places(

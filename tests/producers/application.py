@@ -11,8 +11,8 @@ from psycopg.rows import namedtuple_row
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.sync import Synced, sync
+from idem.outbox.accept.sql_operations import Synced, sync
+from idem.outbox.domain.catalogue import Catalogue
 
 ACCEPT = "SELECT d.* FROM idem.accept(%s, %s, %s, %s, %s) AS d"
 

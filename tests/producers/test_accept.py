@@ -13,9 +13,9 @@ from fix_spine import Spine, operation
 from producers.application import Application, accept, synced
 from psycopg import IsolationLevel
 
-from idem.outbox import keys
-from idem.outbox.accept import Acceptor
-from idem.outbox.decisions import Accepted, Mismatch, Replay
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain import keys
+from idem.outbox.domain.decisions import Accepted, Mismatch, Replay
 
 LEVELS = list(IsolationLevel)[1:]
 
@@ -114,7 +114,7 @@ def _sync_small(spine: Spine, operations: dict[str, object]) -> None:
     from sqlalchemy import create_engine
     from sqlalchemy.pool import NullPool
 
-    from idem.outbox.sync import sync
+    from idem.outbox.accept.sql_operations import sync
 
     engine = create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
     with engine.begin() as connection:

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from idem.outbox import card_data, keys
-from idem.outbox.errors import KeyInvalid
-from idem.outbox.fingerprints import without
-from idem.outbox.pointer import render
+from idem.outbox.domain import keys
+from idem.outbox.domain.fingerprints import without
+from idem.outbox.values import card_data
+from idem.outbox.values.errors import KeyInvalid
+from idem.outbox.values.json_pointer import render
 
 Connection = psycopg.Connection[Any]
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.canonical import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_VALUES, canonical, parse
-from idem.outbox.errors import BodyInvalid
+from idem.outbox.values.canonical import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_VALUES, canonical, parse
+from idem.outbox.values.errors import BodyInvalid
 
 EXAMPLES = int(os.environ.get("IDEM_JCS_EXAMPLES", "300"))
 Jcs: TypeAlias = Callable[[str], str | None]

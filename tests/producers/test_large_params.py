@@ -13,13 +13,13 @@ import pytest
 from fix_spine import Spine, operation
 from producers.application import Application
 
-from idem.outbox import rendering
-from idem.outbox.contract import ProviderRequest
-from idem.outbox.process.pass_times import PassTimes
-from idem.outbox.rendering import Freezer
+from idem.outbox.daemon.pass_times import PassTimes
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.worker import freezing
+from idem.outbox.worker.freezing import Freezer
 
 MANY = {"amount": 1, "items": [10] * 2000}
-"""More characters than `rendering.LIGHT`."""
+"""More characters than `freezing.LIGHT`."""
 
 
 class Checks:
@@ -139,7 +139,7 @@ async def test_small_params_do_not_wait_while_a_large_one_is_checked(
     checks.last_until = free.is_set
     freezer = Freezer(spine.database, spine.catalogue)
     large = application.accepted("large", MANY)
-    small = [application.accepted(f"k{n}", operation="pay.keyless") for n in range(2 * rendering.BATCH)]
+    small = [application.accepted(f"k{n}", operation="pay.keyless") for n in range(2 * freezing.BATCH)]
     try:
         assert await freezer.once() == len(small)
         assert await status(spine, large) == "unfrozen"
@@ -178,7 +178,7 @@ async def test_a_check_without_end_is_a_dead_letter(
 ) -> None:
     free = threading.Event()
     checks.last_until = free.is_set
-    monkeypatch.setattr(rendering, "CHECK_LIMIT", 0.5)
+    monkeypatch.setattr(freezing, "CHECK_LIMIT", 0.5)
     freezer = Freezer(spine.database, spine.catalogue, time_limit=0.2)
     intent = application.accepted("k1", MANY)
     try:
@@ -191,7 +191,7 @@ async def test_a_check_without_end_is_a_dead_letter(
 async def test_params_come_from_the_database_as_text(spine: Spine, application: Application, checks: Checks) -> None:
     """The loop would parse the megabytes of a whole batch in one step."""
     application.accepted("k1", MANY)
-    from idem.outbox.unfrozen import pick
+    from idem.outbox.worker.unfrozen import pick
 
     freezer = Freezer(spine.database, spine.catalogue)
     async with spine.database.connection() as connection, connection.transaction():

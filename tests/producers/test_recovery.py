@@ -8,13 +8,13 @@ import pytest
 from fix_spine import Spine
 from producers.application import Application
 
-from idem.outbox import operator
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.recovery import doubts
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.operator import actions
 from idem.outbox.recovery.guard import Guard
 from idem.outbox.recovery.quarantine import lost, work_off
 from idem.outbox.recovery.release import release
-from idem.outbox.states import OutboxStatus
+from idem.outbox.settle import doubted_rows
 
 
 async def changed(spine: Spine) -> None:
@@ -56,7 +56,7 @@ async def test_of_what_was_never_rendered_no_absence_is_believed(spine: Spine, a
     row = await spine.row(intent) or {}
     assert (row["status"], row["claim_token"]) == ("unknown", None), "the take was given back"
     assert "reconcile_exhausted" in await spine.letters(intent)
-    for sure in (operator.resolve_failed, operator.redrive):
+    for sure in (actions.resolve_failed, actions.redrive):
         version = (await spine.one("SELECT version FROM idem.intents"))["version"]
         async with spine.database.connection() as connection:
             await sure(
@@ -110,7 +110,7 @@ async def test_an_operator_s_word_that_nothing_was_lost_sends_it_back_to_be_rend
 ) -> None:
     intent = application.accepted(operation=name)
     async with spine.database.connection() as connection:
-        await doubts.list_open(connection, "a test")
+        await doubted_rows.list_open(connection, "a test")
         await work_off(connection, cautious(spine))
         assert await release(connection, spine.catalogue, by="anna", reason="a planned move") == 1
     assert await status(spine, intent) == "unfrozen"
@@ -127,7 +127,7 @@ async def test_an_operator_s_redrive_of_what_was_never_rendered(spine: Spine, ap
     assert await status(spine, intent) == "held"
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
-        await operator.redrive(connection, spine.catalogue, intent, by="anna", reason="again", version=version)
+        await actions.redrive(connection, spine.catalogue, intent, by="anna", reason="again", version=version)
     assert await status(spine, intent) == "unfrozen"
     await spine.work()
     assert spine.effects() == 1

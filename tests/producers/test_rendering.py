@@ -13,11 +13,11 @@ import pytest
 from fix_spine import Spine, catalogue, operation
 from producers.application import Application, synced
 
-from idem.outbox import rendering
-from idem.outbox.contract import ProviderRequest
-from idem.outbox.errors import ParamsInvalid
-from idem.outbox.rendering import BATCH, TURNS, Freezer
-from idem.outbox.worker import Worker
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.values.errors import ParamsInvalid
+from idem.outbox.worker import freezing
+from idem.outbox.worker.freezing import BATCH, TURNS, Freezer
+from idem.outbox.worker.worker import Worker
 from idem.sweeper.daemon import Sweeper
 
 Request = Callable[[Any], ProviderRequest]
@@ -301,6 +301,6 @@ async def test_a_proof_that_came_first_is_left_to_the_reconciler(spine: Spine, a
 
 
 def test_the_time_limit_is_below_every_wait_for_a_lock() -> None:
-    from idem.outbox.database import Timeouts
+    from idem.outbox.database.pool import Timeouts
 
-    assert rendering.TIME_LIMIT < Timeouts().lock < Timeouts().idle_in_transaction
+    assert freezing.TIME_LIMIT < Timeouts().lock < Timeouts().idle_in_transaction

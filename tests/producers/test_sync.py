@@ -77,7 +77,7 @@ def test_starters_at_once_write_one_version(spine: Spine) -> None:
 def test_a_size_beyond_the_canonical_form_s_is_refused(spine: Spine) -> None:
     from sqlalchemy import create_engine
 
-    from idem.outbox.sync import sync
+    from idem.outbox.accept.sql_operations import sync
 
     with (
         create_engine(spine.url.replace("postgresql://", "postgresql+psycopg://")).begin() as connection,

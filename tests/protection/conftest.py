@@ -9,7 +9,7 @@ import pytest
 from fix_desk import configuration, desk, environment, variables  # noqa: F401
 from fix_spine import Spine
 
-from idem.outbox import pausing
+from idem.outbox.operator import pause as pausing
 
 Act = Callable[..., Awaitable[Any]]
 

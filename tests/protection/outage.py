@@ -26,7 +26,7 @@ import psycopg
 from fix_desk import run
 from sqlalchemy import create_engine
 
-from idem.outbox.accept import Acceptor
+from idem.outbox.accept.accept import Acceptor
 from idem.testing.bank import read_log
 from idem.testing.proxy import Direction, Proxy, Verdict
 

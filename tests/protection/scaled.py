@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 
 from idem.cli.main import main
-from idem.outbox import breaker, daemon
+from idem.outbox.calls import breaker
+from idem.outbox.daemon import daemon
 from idem.sweeper import daemon as sweeping
 
 if __name__ == "__main__":

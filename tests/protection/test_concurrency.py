@@ -8,13 +8,13 @@ from uuid import uuid4
 
 from fix_spine import KEYED, Spine
 
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.claim import Claimed
-from idem.outbox.contract import Limits
-from idem.outbox.lane_names import LaneName, lane_names
+from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.claim import Claimed
 from idem.reconciler import due
-from idem.reconciler.taken import Taken
+from idem.reconciler.claim import Taken
 
 
 def limited(spine: Spine, limits: Limits) -> LaneName:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from idem.outbox.contract import Limits
-from idem.outbox.pacing import BURST, Pacer, Serving, part
+from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.rate_limit import BURST, Pacer, Serving, part
 
 
 @pytest.mark.parametrize(

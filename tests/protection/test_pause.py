@@ -14,15 +14,15 @@ from fix_spine import KEYED, Spine, catalogue
 from inline import buying
 from producers.application import accept, synced
 
-from idem.outbox import claim as claims
-from idem.outbox import pausing
-from idem.outbox.accept import Acceptor
-from idem.outbox.contract import LookupRule
-from idem.outbox.decisions import Accepted, InProgress, Replay
-from idem.outbox.errors import AcceptPaused, Refusal, StoreUnavailable
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.domain.contract import LookupRule
+from idem.outbox.domain.decisions import Accepted, InProgress, Replay
 from idem.outbox.inline import InlineRuns, Run
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.operator import pause as pausing
+from idem.outbox.values.errors import AcceptPaused, Refusal, StoreUnavailable
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.worker import Worker
 from idem.testing.bank import Match
 
 EITHER = pytest.mark.parametrize("account", ["", "keyed"], ids=["all", "one"])

@@ -9,9 +9,9 @@ from typing import Any
 
 from fix_spine import KEYLESS, Spine
 
-from idem.outbox import clock
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.values import clock
+from idem.outbox.worker.worker import Worker
 from idem.testing.bank import Match
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from idem.outbox.breaker import RAMPED, UNLIMITED, Breaker
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Succeeded
+from idem.outbox.calls.breaker import RAMPED, UNLIMITED, Breaker
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Succeeded
 
 DONE = Succeeded("p-1")
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from fix_spine import KEYED, Spine
 
-from idem.outbox import fleet
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Limits
-from idem.outbox.pacing import BURST, Serving
-from idem.outbox.settings import ReconcilerSettings, WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
+from idem.outbox.daemon import fleet
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.rate_limit import BURST, Serving
+from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 
 RATE = 20.0

@@ -12,13 +12,13 @@ from uuid import uuid4
 
 from provider_conformance.fix_worlds import BankWorld, bank_world, ledger
 
-from idem.outbox.contract import FrozenRequest, ProviderRequest, Response
-from idem.outbox.outcomes import Absent, Look, NotExecuted, Outcome, Refused, Seen, Succeeded
-from idem.outbox.provider import Provider, Question
+from idem.outbox.domain.contract import FrozenRequest, ProviderRequest, Response
+from idem.outbox.domain.outcomes import Absent, Look, NotExecuted, Outcome, Refused, Seen, Succeeded
+from idem.outbox.domain.provider import Provider, Question
+from idem.outbox.domain.webhook import Signed, Webhook
 from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.template import compile_text
-from idem.outbox.schemes.standard import StandardWebhooks
-from idem.outbox.webhook import Signed, Webhook
 from idem.testing.bank import CancelByKey
 
 PAYMENT = ProviderRequest("POST", "/payments", {"amount": 500, "currency": "eur"})

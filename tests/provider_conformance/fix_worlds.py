@@ -12,13 +12,13 @@ from typing import Any
 
 import httpx
 
-from idem.outbox.configuration.credentials import Credentials
-from idem.outbox.configuration.provider_building import build_http
-from idem.outbox.configuration.provider_settings import ProviderSettings
-from idem.outbox.contract import ProviderRequest
-from idem.outbox.provider import Provider
+from idem.outbox.config.credentials import Credentials
+from idem.outbox.config.provider_building import build_http
+from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.schemes.standard import StandardWebhooks
+from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.testing.bank import Account, Bank, BankSettings, Received
 from idem.testing.providers import Line, NotSupported, Signed, World
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from provider_conformance.fix_worlds import BankWorld, bank_world, ledger
 
-from idem.outbox.contract import ProviderRequest
+from idem.outbox.domain.contract import ProviderRequest
 from idem.testing.bank import CancelByKey
 from idem.testing.providers import ProviderConformance
 

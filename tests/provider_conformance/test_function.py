@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from idem.outbox.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
-from idem.outbox.outcomes import Absent, Look, Outcome, Refused, Succeeded
-from idem.outbox.provider import Question
+from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
+from idem.outbox.domain.outcomes import Absent, Look, Outcome, Refused, Succeeded
+from idem.outbox.domain.provider import Question
+from idem.outbox.domain.sending import Sending, SendRequest
 from idem.outbox.providers.send import SendProvider
-from idem.outbox.sending import Sending, SendRequest
 from idem.testing.providers import Broken, Fault, NotSupported, ProviderConformance, World
 
 LETTER = ProviderRequest("SEND", "/letters", {"to": "somebody@example.com"})

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from provider_conformance.fix_worlds import SECRET, TOKEN, BankWorld, bank_world
 
-from idem.outbox.configuration import load
-from idem.outbox.contract import ProviderRequest
+from idem.outbox.config import load
+from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.providers.http import HttpProvider
 from idem.testing.bank import StripeSettings
 from idem.testing.providers import ProviderConformance

@@ -27,9 +27,9 @@ from provider_conformance.fix_liars import (
 )
 from provider_conformance.fix_worlds import TOKEN, ledger
 
-from idem.outbox.contract import ProviderRequest
-from idem.outbox.providers.mark import Mark
-from idem.outbox.schemes.standard import StandardWebhooks
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.testing.bank import CancelByKey
 from idem.testing.providers import Broken, ProviderConformance
 

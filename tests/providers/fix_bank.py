@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from idem.outbox.contract import Account, Contract, KeyRule, LookupRule, Response
-from idem.outbox.pointer import parse
-from idem.outbox.providers.defaults import ErrorShape
+from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, Response
+from idem.outbox.providers.default_rules import ErrorShape
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.looks import Lookup
-from idem.outbox.providers.rules import Condition, Places, Rule, Says, statuses
+from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
 from idem.outbox.providers.template import compile_text
+from idem.outbox.values.json_pointer import parse
 
 PLACES = Places(reference=("id",), status=("status",), fields={"amount": ("amount",)})
 ERRORS = ErrorShape(parse("/error/code"), parse("/error/code"), parse("/error/message"), parse("/id"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from idem.outbox.configuration.provider_building import build_http
-from idem.outbox.configuration.provider_settings import ProviderSettings
+from idem.outbox.config.provider_building import build_http
+from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.providers.http import HttpProvider
 
 STRIPE = """

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from idem.outbox.contract import CancelRule, Contract, EventRule, KeyRule, Limits, LookupRule
-from idem.outbox.providers.contracts import check, completed
+from idem.outbox.domain.contract import CancelRule, Contract, EventRule, KeyRule, Limits, LookupRule
+from idem.outbox.providers.contract_checks import check, completed
 
 STORED = KeyRule("header", "Idempotency-Key", "stored", retention=86400, margin=1020)
 SOUND = Contract("bank", STORED, LookupRule(by_key=True, horizon=60))

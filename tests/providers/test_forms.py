@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from providers.fix_bank import bank
 from stripe._encode import _api_encode
 
-from idem.outbox.contract import KeyRule, ProviderRequest
-from idem.outbox.errors import Unrenderable
-from idem.outbox.pointer import parse
-from idem.outbox.providers.forms import encoded
-from idem.outbox.providers.mark import Mark
+from idem.outbox.domain.contract import KeyRule, ProviderRequest
+from idem.outbox.providers.body_encoding import encoded
+from idem.outbox.providers.deployment_tag import Mark
 from idem.outbox.providers.template import KEY_TEXT
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import parse
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 FORM = bank(encoding="form")

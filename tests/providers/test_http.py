@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from providers.fix_bank import LOOKUPS, answered, bank, error
 
-from idem.outbox.contract import FrozenRequest, KeyRule, ProviderRequest, Response
-from idem.outbox.errors import Unrenderable
-from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
-from idem.outbox.provider import Provider, Question
-from idem.outbox.providers.looks import Lookup
-from idem.outbox.providers.rules import Condition, Rule, Says, statuses
+from idem.outbox.domain.contract import FrozenRequest, KeyRule, ProviderRequest, Response
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
+from idem.outbox.domain.provider import Provider, Question
+from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.outcome_rules import Condition, Rule, Says, statuses
 from idem.outbox.providers.template import KEY_TEXT, KeyText, compile_text
+from idem.outbox.values.errors import Unrenderable
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 BANK: Provider = bank()

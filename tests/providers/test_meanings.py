@@ -7,12 +7,21 @@ from typing import Any
 import pytest
 from providers.fix_bank import answered, error
 
-from idem.outbox.configuration.provider_building import build_http
-from idem.outbox.configuration.provider_settings import ProviderSettings
-from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Outcome, Pending, Refused, Succeeded
-from idem.outbox.provider import Question
+from idem.outbox.config.provider_building import build_http
+from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.domain.outcomes import (
+    Absent,
+    Ambiguous,
+    CouldNotAsk,
+    NotExecuted,
+    Outcome,
+    Pending,
+    Refused,
+    Succeeded,
+)
+from idem.outbox.domain.provider import Question
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.rules import Says
+from idem.outbox.providers.outcome_rules import Says
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 SAID: dict[str, Any] = {

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from providers.fix_bank import ERRORS, PLACES, RULES, answered, bank, error, said
 
-from idem.outbox.contract import Response
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
-from idem.outbox.providers.defaults import CONFIG, NO_PROOF, REQUEST, ErrorShape
-from idem.outbox.providers.rules import Condition, HeaderCondition, Rule, Says, statuses
+from idem.outbox.domain.contract import Response
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
+from idem.outbox.providers.default_rules import CONFIG, NO_PROOF, REQUEST, ErrorShape
+from idem.outbox.providers.outcome_rules import Condition, HeaderCondition, Rule, Says, statuses
 
 BANK = bank()
 THROTTLES = bank(contract=replace(BANK.contract, throttles_before_execution=True))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.contract import FrozenRequest
-from idem.outbox.providers.document import Document
-from idem.outbox.providers.paging import BrokenList, NextPage, Paging, with_parameter
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.providers.pages import BrokenList, NextPage, Paging, with_parameter
+from idem.outbox.providers.response import Document
 
 FIRST = FrozenRequest("GET", "/v1/events?limit=2&a%5Bb%5D=1", {"accept": "application/json"}, b"")
 ORIGINS = ("https://api.example", "http://127.0.0.1:8080")

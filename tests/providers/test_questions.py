@@ -12,10 +12,10 @@ from providers.fix_bank import answered
 from providers.fix_lists import SQUARE, STRIPE, provider
 from pydantic import ValidationError
 
-from idem.outbox.contract import CancelRule, FrozenRequest
-from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
-from idem.outbox.provider import Item, Page, Question
-from idem.outbox.providers.contracts import check
+from idem.outbox.domain.contract import CancelRule, FrozenRequest
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
+from idem.outbox.domain.provider import Item, Page, Question
+from idem.outbox.providers.contract_checks import check
 
 KEY, EARLIER = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566", "0b5f9b7e-2f3a-8c1d-9e4f-000000000000"
 SENT = float(int(time.time()) - 600)

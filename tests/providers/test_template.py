@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.errors import Unrenderable
-from idem.outbox.pointer import MISSING
 from idem.outbox.providers.template import (
     KEY_TEXT,
     KeyText,
@@ -20,6 +18,8 @@ from idem.outbox.providers.template import (
     render_path,
     render_text,
 )
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import MISSING
 
 OURS = frozenset({"key"})
 

@@ -7,12 +7,13 @@ from uuid import UUID, uuid4
 import pytest
 from fix_spine import Spine
 
-from idem.outbox import claim as claims
-from idem.outbox import clock, reports
-from idem.outbox.claim import Claimed
-from idem.outbox.lane_names import lane_names
-from idem.outbox.outcomes import NotExecuted, Seen
-from idem.outbox.reports import Report
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.outcomes import NotExecuted, Seen
+from idem.outbox.settle import results
+from idem.outbox.settle.results import Report
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.claim import Claimed
 from idem.sweeper.daemon import Sweeper
 
 
@@ -25,11 +26,11 @@ async def claim(spine: Spine) -> Claimed:
     return row
 
 
-async def report_not_executed(spine: Spine, claimed: Claimed) -> dict[UUID, reports.Fate]:
+async def report_not_executed(spine: Spine, claimed: Claimed) -> dict[UUID, results.Fate]:
     terms = spine.catalogue.terms("pay.keyed", "keyed")
     assert terms is not None
     async with spine.database.connection() as connection:
-        return await reports.settle(connection, [Report(claimed.row, NotExecuted("transport"), Seen(), terms)])
+        return await results.settle(connection, [Report(claimed.row, NotExecuted("transport"), Seen(), terms)])
 
 
 async def swept(spine: Spine) -> None:

@@ -10,20 +10,21 @@ from uuid import UUID, uuid4
 import pytest
 from fix_spine import KEYED, KEYLESS, Spine
 
-from idem.outbox import claim as claims
-from idem.outbox import clock, decide, reports
-from idem.outbox.answers import Renderer
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.claim import Claimed
-from idem.outbox.decisions import InProgress, Retrying
-from idem.outbox.lane_names import lane_names
-from idem.outbox.lane_worker import InFlight
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Absent, Ambiguous, Outcome, Refused, Seen, Succeeded
-from idem.outbox.proofs import apply, change_one
-from idem.outbox.reports import Report
-from idem.outbox.terms import Terms
-from idem.reconciler import asking, due, settling, stored
+from idem.outbox.domain.decisions import InProgress, Retrying
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Absent, Ambiguous, Outcome, Refused, Seen, Succeeded
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle import decide, results
+from idem.outbox.settle.proofs import apply, change_one
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.settle.results import Report
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.lane_worker import InFlight
+from idem.reconciler import due, lookups, settling, stored
 
 ROUNDS = 25
 
@@ -49,9 +50,9 @@ def report(spine: Spine, claimed: Claimed, outcome: Outcome, kind: str = "keyed"
     return Report(claimed.row, outcome, Seen(200), terms(spine, kind), answer)
 
 
-async def settle(spine: Spine, *these: Report) -> dict[UUID, reports.Fate]:
+async def settle(spine: Spine, *these: Report) -> dict[UUID, results.Fate]:
     async with spine.database.connection() as connection:
-        return await reports.settle(connection, these)
+        return await results.settle(connection, these)
 
 
 async def prove(spine: Spine, row: UUID, reference: str = "pay_1", source: str = "webhook", wait: bool = True) -> str:
@@ -260,7 +261,7 @@ async def test_a_verdict_never_beats_a_proof_that_is_stored(spine: Spine) -> Non
         await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (taken.id,))
         assert await prove(spine, taken.id, wait=False) == "stored"
 
-    found = asking.Answered("look", Absent(), Seen(200), sent=False)
+    found = lookups.Answered("look", Absent(), Seen(200), sent=False)
     await settling.settle(spine.database, Renderer(), taken, found, terms(spine, "keyless"))
     assert (await spine.key(intent))["state"] == "completed"
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fix_desk import Desk
 
+from idem.outbox.database.memory import Memory
 from idem.outbox.recovery import release
 from idem.outbox.recovery.guard import Guard
-from idem.outbox.recovery.memory import Memory
 from idem.sweeper.daemon import Sweeper
 
 FAR = 2**62

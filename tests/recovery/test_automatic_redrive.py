@@ -8,13 +8,14 @@ from uuid import UUID
 import pytest
 from fix_spine import Spine
 
-from idem.outbox import decide, moves
-from idem.outbox.change import Evidence
-from idem.outbox.decisions import Replay
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.domain.transition import Evidence
+from idem.outbox.observe import after_commit
 from idem.outbox.recovery import release
 from idem.outbox.recovery.guard import Guard
-from idem.outbox.rows import lock
-from idem.outbox.settle import write
+from idem.outbox.settle import decide
+from idem.outbox.settle.gate import write
+from idem.outbox.settle.locked_rows import lock
 from idem.sweeper.daemon import Sweeper
 
 
@@ -26,7 +27,7 @@ async def to_be_redriven(spine: Spine, operation: str) -> UUID:
     await spine.advance(200)
     row = await spine.row(intent) or {}
     assert row["status"] == "unknown"
-    async with spine.database.connection() as connection, moves.transaction(connection):
+    async with spine.database.connection() as connection, after_commit.transaction(connection):
         found = await lock(connection, row["id"])
         assert found is not None
         evidence = Evidence("reconciler", "look", "absent")

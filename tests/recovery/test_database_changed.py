@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from fix_spine import Spine
 
-from idem.outbox.database import Database
-from idem.outbox.errors import StoreUnavailable
+from idem.outbox.database.memory import Memory
+from idem.outbox.database.pool import Database
 from idem.outbox.recovery import guard, release
-from idem.outbox.recovery.memory import Memory
+from idem.outbox.values.errors import StoreUnavailable
 
 FORGET = "UPDATE idem.installation SET {} "
 

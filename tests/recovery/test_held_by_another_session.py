@@ -15,15 +15,17 @@ from fix_desk import Desk
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import claim as claims
-from idem.outbox import clock, operator, reports
-from idem.outbox.decisions import InProgress
-from idem.outbox.errors import Refusal
-from idem.outbox.lane_names import lane_names
-from idem.outbox.outcomes import NotExecuted, Seen, Succeeded
-from idem.outbox.recovery import doubts, release
+from idem.outbox.domain.decisions import InProgress
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.outcomes import NotExecuted, Seen, Succeeded
+from idem.outbox.operator import actions
+from idem.outbox.recovery import release
 from idem.outbox.recovery.guard import Guard
 from idem.outbox.recovery.quarantine import work_off
+from idem.outbox.settle import doubted_rows, results
+from idem.outbox.values import clock
+from idem.outbox.values.errors import Refusal
+from idem.outbox.worker import claim as claims
 from idem.reconciler import due
 from idem.sweeper.daemon import Sweeper
 
@@ -119,7 +121,7 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
             connection, replace(name), contract, token=uuid4(), holder="r", lease=30, limit=5, now=clock.boottime()
         )
         assert taken == []
-        for command in (operator.cancel, operator.redrive):
+        for command in (actions.cancel, actions.redrive):
             with pytest.raises(Refusal, match="still to be doubted"):
                 await command(connection, desk.spine.catalogue, intent, by="ann", reason="r", version=None)
         if claimed is not None:
@@ -127,10 +129,10 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
     if claimed is not None:
         terms = desk.spine.catalogue.terms("pay.keyed", "keyed")
         assert terms is not None
-        report = reports.Report(claimed.row, NotExecuted("request"), Seen(400), terms)
+        report = results.Report(claimed.row, NotExecuted("request"), Seen(400), terms)
         async with desk.spine.database.connection() as connection:
-            with pytest.raises(reports.Held):
-                await reports.settle(connection, [report])
+            with pytest.raises(results.Held):
+                await results.settle(connection, [report])
     assert await desk.spine.one("SELECT * FROM idem.outbox") == before
     await sweep(desk)
     row = await desk.spine.row(intent) or {}
@@ -149,7 +151,7 @@ async def test_a_retry_with_an_older_view_of_the_database_does_not_escape(desk: 
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as c:
         c.exec_driver_sql("SELECT 1 FROM idem.outbox").all()
         async with desk.spine.database.connection() as connection:
-            assert await doubts.list_open(connection, "restored") == 1
+            assert await doubted_rows.list_open(connection, "restored") == 1
         desk.spine.acceptor.accept(c, "t", "pay.keyed", "b", {"amount": 100})
         c.commit()
     engine.dispose()
@@ -164,7 +166,7 @@ async def test_a_claim_that_was_under_way_while_the_rows_were_listed_is_doubted_
     """A walk over one status after the other would have missed it in both."""
     intent = desk.spine.accepted("a", operation="pay.keyless")
     async with desk.spine.database.connection() as connection:
-        await doubts.list_open(connection, "restored")
+        await doubted_rows.list_open(connection, "restored")
         # What the statement of a claim does that began before.
         await connection.execute(
             "UPDATE idem.outbox SET status = 'claimed', attempt = 1, claim_token = gen_random_uuid(), claimed_by = 'w',"

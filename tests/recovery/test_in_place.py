@@ -9,10 +9,11 @@ import pytest
 from fix_spine import Spine
 from settling import shop
 
-from idem.outbox import claim, clock
-from idem.outbox.daemon import Life
-from idem.outbox.lane_names import lane_names
-from idem.outbox.worker import Worker
+from idem.outbox.daemon.daemon import Life
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.values import clock
+from idem.outbox.worker import claim
+from idem.outbox.worker.worker import Worker
 from idem.reconciler import due
 
 

@@ -9,10 +9,10 @@ import pytest
 from fix_restore import MEMORY, Restorable
 from fix_spine import Spine
 
-from idem.outbox import ages, operator
-from idem.outbox.decisions import Accepted, Decision, InProgress, Replay, Retrying, Unknown
-from idem.outbox.errors import Refusal
-from idem.outbox.operation import Operation
+from idem.outbox.domain.decisions import Accepted, Decision, InProgress, Replay, Retrying, Unknown
+from idem.outbox.domain.operation import Operation
+from idem.outbox.operator import actions, ages
+from idem.outbox.values.errors import Refusal
 
 WINDOW = MEMORY - 180
 """`fix_spine.KEYED`: what it remembers, less its margin."""
@@ -128,7 +128,7 @@ async def test_an_operator_s_redrive_cancel_and_new_key_ask_too(restorable: Rest
     async def redrive(**options: bool) -> None:
         version = (await spine.one("SELECT version FROM idem.intents"))["version"]
         async with spine.database.connection() as connection:
-            await operator.redrive(
+            await actions.redrive(
                 connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
             )
 
@@ -136,7 +136,7 @@ async def test_an_operator_s_redrive_cancel_and_new_key_ask_too(restorable: Rest
         await redrive(new_provider_key=True)
     async with spine.database.connection() as connection:
         with pytest.raises(Refusal, match="went back to an earlier moment"):
-            await operator.cancel(connection, spine.catalogue, intent, by="ann", reason="no")
+            await actions.cancel(connection, spine.catalogue, intent, by="ann", reason="no")
     await restorable.pass_time(MEMORY)
     with pytest.raises(Refusal, match="remembers its key is over"):
         await redrive()

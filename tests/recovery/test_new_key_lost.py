@@ -6,12 +6,14 @@ from uuid import uuid4
 
 from fix_restore import Restorable
 
-from idem.outbox import claim as claims
-from idem.outbox import clock, operator, reports
-from idem.outbox.decisions import Replay
-from idem.outbox.lane_names import lane_names
-from idem.outbox.outcomes import NotExecuted, Seen
-from idem.outbox.reports import Report
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.outcomes import NotExecuted, Seen
+from idem.outbox.operator import actions
+from idem.outbox.settle import results
+from idem.outbox.settle.results import Report
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
 
 
 async def test_a_new_key_in_what_is_lost_is_asked_about_where_there_is_no_replay_and_no_cancel(
@@ -28,12 +30,12 @@ async def test_a_new_key_in_what_is_lost_is_asked_about_where_there_is_no_replay
         (row,) = await claims.claim(
             connection, name, token=uuid4(), holder="w", lease=30, limit=1, now=clock.boottime()
         )
-        await reports.settle(connection, [Report(row.row, NotExecuted("request"), Seen(422), terms)])
+        await results.settle(connection, [Report(row.row, NotExecuted("request"), Seen(422), terms)])
     await restorable.pass_time(400)
     await restorable.backup()
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
-        await operator.redrive(
+        await actions.redrive(
             connection, spine.catalogue, intent, by="ann", reason="corrected", version=version, new_provider_key=True
         )
     await spine.work()

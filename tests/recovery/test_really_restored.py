@@ -18,13 +18,14 @@ from fix_restore import opened
 from fix_spine import Spine, catalogue
 
 from idem.migrations import runner
-from idem.outbox import claim, clock
-from idem.outbox.accept import Acceptor
-from idem.outbox.daemon import Life
-from idem.outbox.database import AWAY, Database, Timeouts
-from idem.outbox.lane_names import lane_names
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.daemon.daemon import Life
+from idem.outbox.database.pool import AWAY, Database, Timeouts
+from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.recovery import release
 from idem.outbox.recovery.guard import Durability, Guard
+from idem.outbox.values import clock
+from idem.outbox.worker import claim
 from idem.testing.embedded import find_binaries
 from idem.testing.embedded.account import server_account
 from idem.testing.embedded.address import PORT

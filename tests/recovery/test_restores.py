@@ -18,10 +18,11 @@ from fix_restore import MEMORY, Restorable
 from producers.application import Application, synced
 from settling import shop
 
-from idem.outbox import keys, operator
-from idem.outbox.errors import Refusal
+from idem.outbox.database.memory import Memory
+from idem.outbox.domain import keys
+from idem.outbox.operator import actions
 from idem.outbox.recovery.guard import Guard
-from idem.outbox.recovery.memory import Memory
+from idem.outbox.values.errors import Refusal
 from idem.testing.bank import Account as BankAccount
 
 STORIES = int(os.environ.get("IDEM_TEST_RESTORES", "2"))
@@ -102,9 +103,9 @@ class Story:
         async with self.spine.database.connection() as connection:
             with suppress(Refusal):
                 if what == "cancel":
-                    await operator.cancel(connection, self.spine.catalogue, intent, by="ann", reason="r")
+                    await actions.cancel(connection, self.spine.catalogue, intent, by="ann", reason="r")
                 else:
-                    await operator.redrive(
+                    await actions.redrive(
                         connection, self.spine.catalogue, intent, by="ann", reason="r", version=version
                     )
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fix_restore import MEMORY, Restorable
 
-from idem.outbox import operator
+from idem.outbox.operator import actions
 from idem.outbox.recovery import guard, release
 
 WINDOW = MEMORY - 180
@@ -20,7 +20,7 @@ async def act(restorable: Restorable, what: str, intent: UUID, **options: Any) -
     spine = restorable.spine
     version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
     async with spine.database.connection() as connection:
-        await getattr(operator, what)(
+        await getattr(actions, what)(
             connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
         )
 

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from idem.outbox import keys
-from idem.outbox.states import KeyState, OutboxStatus
+from idem.outbox.domain import keys
+from idem.outbox.domain.states import KeyState, OutboxStatus
 
 UNTRIGGERED = "SET LOCAL session_replication_role = replica"
 """A superuser's way around every trigger and foreign key, for rows that a test needs as they are."""

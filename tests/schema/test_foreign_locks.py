@@ -23,18 +23,22 @@ OWNER: Final = "can be held by the schema's owner alone, and what waits then is 
 WAITS: Final = {
     "attempts.BEGIN_CANCEL": ONE, "attempts.BEGIN_REPLAY": ONE, "claim.MARK_START": ONE, "renewal.RENEW": ONE,
     "proofs.BURY": ONE, "proofs.CORRECT": ONE, "proofs.DONE": ONE, "proofs.DROP": ONE, "proofs.LATER": ONE,
-    "proofs.NOTE": ONE, "proofs.STORE": ONE, "reports.REMEMBER_ERROR": ONE, "rows.LOCK": ONE,
-    "failures.DROP": ONE, "failures.FAIL": ONE, "hints.DROP": ONE, "hints.KEEP": ONE, "later.TELL": ONE,
-    "asked.HINT_ENDED": ONE, "asked.HINT_IS_EARLY": ONE, "asked.PUT_OFF": ONE, "ingest.CONFIRM": ONE,
+    "proofs.NOTE": ONE, "proofs.STORE": ONE, "results.REMEMBER_ERROR": ONE, "locked_rows.LOCK": ONE,
+    "failures.DROP": ONE, "failures.FAIL": ONE, "hints.DROP": ONE, "hints.KEEP": ONE, "later_facts.TELL": ONE,
+    "fetch_claim.HINT_ENDED": ONE, "fetch_claim.HINT_IS_EARLY": ONE, "fetch_claim.PUT_OFF": ONE, "ingest.CONFIRM": ONE,
     "ingest.DECIDE": ONE,
-    "waiting.BURY_EVENT": ONE, "waiting.FAILED": ONE, "unmatched.BURY_UNMATCHED": ONE, "waiting.CLOSE": ONE,
+    "waiting_events.BURY_EVENT": ONE, "waiting_events.FAILED": ONE, "unmatched.BURY_UNMATCHED": ONE,
+    "waiting_events.CLOSE": ONE,
     "discrepancies.OPEN": ONE, "discrepancies.STATE": ONE,
-    "generations.REKEY": AFTER, "rendering.FREEZE": AFTER, "generations.FREEZE": AFTER, "tenants.COUNT_KEYS": AFTER,
-    "quarantine.DOUBT_OPEN": AFTER, "taking.SENT": AFTER, "tenants.MOVE_MARKS": AFTER, "tenants.TAKE_OFF": AFTER,
-    "letters.EVIDENCE": PERSON, "letters.LOCK_EVENT": PERSON, "letters.LOCK_INTENT": PERSON,
-    "letters.NOTE_TRY": PERSON, "letters.RESOLVE": PERSON, "letters.TRY_EVENT": PERSON, "stopped.RESUME": PERSON,
+    "key_rotation.REKEY": AFTER, "freezing.FREEZE": AFTER, "key_rotation.FREEZE": AFTER,
+    "tenant_counts.COUNT_KEYS": AFTER,
+    "quarantine.DOUBT_OPEN": AFTER, "takeover.SENT": AFTER, "tenant_counts.MOVE_MARKS": AFTER,
+    "tenant_counts.TAKE_OFF": AFTER,
+    "dead_letters.EVIDENCE": PERSON, "dead_letters.LOCK_EVENT": PERSON, "dead_letters.LOCK_INTENT": PERSON,
+    "dead_letters.NOTE_TRY": PERSON, "dead_letters.RESOLVE": PERSON, "dead_letters.TRY_EVENT": PERSON,
+    "stopped.RESUME": PERSON,
     "stopped.SKIP": PERSON, "unmasking.NOTE_UNMASKED": PERSON,
-    "history.DELETE_EVENTS": OWNER, "doubts.TAKE_BACK": PERSON,
+    "history.DELETE_EVENTS": OWNER, "doubted_rows.TAKE_BACK": PERSON,
 }  # fmt: skip
 """Statements that may wait for a row of another session, and why that keeps nothing else waiting."""
 
@@ -82,10 +86,12 @@ def test_what_may_wait_is_there() -> None:
 
 
 BATCHES: Final = (
-    "settle.WRITE", "claim.CLAIM", "due.TAKE", "due.HASTEN_LANE", "quiet.RAISE_QUIET", "pages.LOCK",
+    "gate.WRITE", "claim.CLAIM", "due.TAKE", "due.HASTEN_LANE", "quiet_time.RAISE_QUIET", "pages.LOCK",
     "retention.ROWS_AT_REST",
-    "retention.EXPIRE", "retention.DELETE_TOMBSTONES", "tenants.LOCK_COUNTS", "stored.DUE_REDRIVES", "again.TAKE",
-    "asked.TAKE_HINTS", "unfrozen.PICK", "work.FIND", "work.EXPAND", "work.REGISTER", "history.DELETE_EVIDENCE",
+    "retention.EXPIRE", "retention.DELETE_TOMBSTONES", "tenant_counts.LOCK_COUNTS", "stored.DUE_REDRIVES",
+    "retries.TAKE",
+    "fetch_claim.TAKE_HINTS", "unfrozen.PICK", "queue.FIND", "queue.EXPAND", "queue.REGISTER",
+    "history.DELETE_EVIDENCE",
     "history.DELETE_REQUESTS", "history.DELETE_WEBHOOK_EVENTS",
 )  # fmt: skip
 """Statements that carry the daemons' work."""

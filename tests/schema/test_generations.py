@@ -10,7 +10,7 @@ from schema import shapes
 from schema.databases import Installed
 from schema.shapes import NOW, ROW, SOON, row_columns
 
-from idem.outbox import generations
+from idem.outbox.settle import key_rotation
 
 Connection = psycopg.Connection[Any]
 OPEN = ["unfrozen", "waiting", "pending", "claimed", "unknown", "awaiting", "held"]
@@ -46,7 +46,7 @@ def test_no_other_request_is_frozen_for_a_call_under_way(rolled_back: Connection
         pytest.raises(psycopg.errors.CheckViolation, match="refuses this INSERT of requests"),
         rolled_back.transaction(),
     ):
-        rolled_back.execute(generations.FREEZE, given)
+        rolled_back.execute(key_rotation.FREEZE, given)
     with (
         pytest.raises(psycopg.errors.CheckViolation, match="refuses this UPDATE of outbox row"),
         rolled_back.transaction(),
@@ -76,8 +76,8 @@ def test_the_next_generation_is_made_in_order(rolled_back: Connection, daemon: s
         ):
             shapes.update(rolled_back, "outbox", **changes)
     if status == "held":
-        rolled_back.execute(generations.FREEZE, given)
-    assert rolled_back.execute(generations.REKEY, given).fetchone() == (ROW,)
+        rolled_back.execute(key_rotation.FREEZE, given)
+    assert rolled_back.execute(key_rotation.REKEY, given).fetchone() == (ROW,)
     if status == "unfrozen":
         assert shapes.update(rolled_back, "outbox", status="pending") == 1
         shapes.insert(rolled_back, "requests", generation=2, provider_key=given["key"])

@@ -17,10 +17,10 @@ from producers.application import accept, synced
 from schema.databases import Installed
 
 from idem.migrations import grants, runner
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
-from idem.outbox.decisions import Accepted, InProgress, Replay, Retrying
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted, InProgress, Replay, Retrying
 from idem.outbox.handlers import HandlerRunner, Settled, handler
 from idem.sweeper.daemon import Sweeper
 from idem.testing import stepping

@@ -20,9 +20,9 @@ GUARDED: Final = "runs under a lock whose holder has asked (`holding`, `unfrozen
 WORK: Final = "is how the list is worked off, or taken back"
 SEEN: Final = "notes what was seen of a row, and decides nothing"
 CHANGES: Final = {
-    "renewal.RENEW": TIME, "due.HASTEN": TIME, "due.HASTEN_LANE": TIME, "quiet.RAISE_QUIET": TIME,
-    "pausing.HASTEN_PAUSED": TIME,
-    "generations.REKEY": GUARDED, "taking.SENT": GUARDED, "reports.REMEMBER_ERROR": SEEN,
+    "renewal.RENEW": TIME, "due.HASTEN": TIME, "due.HASTEN_LANE": TIME, "quiet_time.RAISE_QUIET": TIME,
+    "pause.HASTEN_PAUSED": TIME,
+    "key_rotation.REKEY": GUARDED, "takeover.SENT": GUARDED, "results.REMEMBER_ERROR": SEEN,
     "quarantine.DOUBT_OPEN": WORK, "quarantine.SENT_THEN": WORK,
     "release.BELIEVE": WORK,
 }  # fmt: skip
@@ -40,7 +40,7 @@ def listed(server: str, loaded: str) -> Iterator[psycopg.Connection[Any]]:
     """A session over a backlog whose every open row is listed."""
     with new_database(server, template=urlsplit(loaded).path[1:]) as url, psycopg.connect(url) as own:
         own.execute("SET enable_seqscan = off")
-        own.execute(hot_statements.statements()["doubts.LIST"], {"details": "{}"})  # type: ignore[call-overload]
+        own.execute(hot_statements.statements()["doubted_rows.LIST"], {"details": "{}"})  # type: ignore[call-overload]
         own.commit()
         yield own
 
@@ -60,8 +60,8 @@ def changed(own: psycopg.Connection[Any], name: str) -> int:
 @pytest.mark.parametrize("name", hot_statements.statements())
 def test_a_listed_row_is_left_alone(listed: psycopg.Connection[Any], name: str) -> None:
     assert not changed(listed, name) or name in CHANGES, (
-        f"{name} changes a row that recovery has still to doubt: ask for idem.doubts (`doubts.O_IS_LISTED`), or say in "
-        "CHANGES why that does no harm"
+        f"{name} changes a row that recovery has still to doubt: ask for idem.doubts (`doubted_rows.O_IS_LISTED`), or "
+        "say in CHANGES why that does no harm"
     )
 
 
@@ -69,7 +69,7 @@ def test_what_may_change_a_listed_row_is_there() -> None:
     assert CHANGES.keys() <= hot_statements.statements().keys()
 
 
-@pytest.mark.parametrize("name", ["claim.CLAIM", "due.TAKE", "settle.WRITE", "claim.MARK_START"])
+@pytest.mark.parametrize("name", ["claim.CLAIM", "due.TAKE", "gate.WRITE", "claim.MARK_START"])
 def test_the_same_statement_changes_rows_that_are_not_listed(listed: psycopg.Connection[Any], name: str) -> None:
     """Else nothing was tried above."""
     with psycopg.connect(listed.info.dsn, password=listed.info.password) as own:

@@ -138,7 +138,7 @@ def test_a_daemon_may_call_every_function_that_a_statement_names(installed: Inst
         may = {name.partition("(")[0].removeprefix("idem.") for (name,) in look.execute(MAY_CALL, [granted["daemon"]])}
     known = {name for name, *_ in found}
     wanted: set[str] = set()
-    for folder in ("outbox", "reconciler", "sweeper", "cli"):
+    for folder in ("outbox", "reconciler", "sweeper", "cli", "idem"):
         for path in (HOME / folder).rglob("*.py"):
             wanted |= set(CALLED.findall(path.read_text())) & known
     assert len(wanted) >= 8

@@ -15,16 +15,17 @@ from psycopg.pq import Trace
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import claim, reports
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import Claimed
-from idem.outbox.database import Database
-from idem.outbox.decisions import Accepted, InProgress
-from idem.outbox.lane_names import LaneName
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Seen, Succeeded
-from idem.outbox.sweeping.expired import sweep_expired
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted, InProgress
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Seen, Succeeded
+from idem.outbox.settle import results
+from idem.outbox.settle.expired_leases import sweep_expired
+from idem.outbox.worker import claim
+from idem.outbox.worker.claim import Claimed
 from idem.reconciler import stored
 
 WARM = 8
@@ -108,9 +109,9 @@ async def claimed(connection: psycopg.AsyncConnection[Any], limit: int, token: U
     )
 
 
-def report(one: Claimed, outcome: Outcome, known: Catalogue) -> reports.Report:
+def report(one: Claimed, outcome: Outcome, known: Catalogue) -> results.Report:
     answer = Answer(201, b"{}") if isinstance(outcome, Succeeded) else None
-    return reports.Report(one.row, outcome, Seen(), known.require("pay.keyed"), answer)
+    return results.Report(one.row, outcome, Seen(), known.require("pay.keyed"), answer)
 
 
 OUTCOMES: tuple[Outcome, ...] = (Succeeded("pay_1"), Ambiguous(), NotExecuted("transport"), NotExecuted("request"))
@@ -123,13 +124,13 @@ async def test_a_claim_and_the_settling_of_a_hundred_are_one_round_trip_each(
     async with database.connection() as connection:
         for _ in range(WARM):
             (one,) = await claimed(connection, 1)
-            await reports.settle(connection, [report(one, Succeeded("pay_0"), known)])
+            await results.settle(connection, [report(one, Succeeded("pay_0"), known)])
         with traced(connection) as trips:
             batch = await claimed(connection, 100)
             assert len(batch) == 100
             assert trips.since() == 1
             these = [report(one, OUTCOMES[n % 4], known) for n, one in enumerate(batch)]
-            fates = await reports.settle(connection, these)
+            fates = await results.settle(connection, these)
             assert set(fates.values()) == {"settled"}
             assert trips.since() == 1
             assert await claimed(connection, 100) == []
@@ -146,9 +147,9 @@ async def test_rows_that_do_not_fit_the_batch_cost_a_bounded_number_each(
         for size in (10, 40):
             batch = await claimed(connection, size)
             these = [report(one, Succeeded(f"pay_{n}"), known) for n, one in enumerate(batch)]
-            await reports.settle(connection, these)
+            await results.settle(connection, these)
             with traced(connection) as trips:
-                fates = await reports.settle(connection, these)
+                fates = await results.settle(connection, these)
                 assert set(fates.values()) == {"already"}
                 per_row.append(trips.since() / size)
     assert max(per_row) <= 6
@@ -181,5 +182,5 @@ async def test_a_pass_with_nothing_to_do_is_cheap(database: Database, known: Cat
             assert trips.since() == 1
             assert await stored.redrive(connection, known, limit=100) == 0
             assert trips.since() <= 3
-            assert await reports.settle(connection, []) == {}
+            assert await results.settle(connection, []) == {}
             assert trips.since() == 0

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from schema import shapes
 
-from idem.outbox.states import KEY_TRANSITIONS, OUTBOX_TRANSITIONS, KeyState, OutboxStatus, pairs
+from idem.outbox.domain.states import KEY_TRANSITIONS, OUTBOX_TRANSITIONS, KeyState, OutboxStatus, pairs
 
 Connection = psycopg.Connection[Any]
 WHO = pytest.mark.parametrize("who", ["owner", "daemon"])

@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from idem.migrations import MigrationError, runner, taking_turns, upgrade_in
 from idem.migrations.inside import script
-from idem.outbox import sync
+from idem.outbox.accept import sql_operations
 
 ROOT = Path(runner.__file__).parent.parent
 # Where a statement waits for an advisory lock; each is tried below with a session that holds it.
@@ -131,7 +131,7 @@ def test_what_sync_waits_for_needs_rights_to_hold(spine: Spine) -> None:
         engine(spine.url).begin() as own,
     ):
         other.execute("SELECT pg_advisory_lock(n) FROM generate_series(501219328, 501219344) AS n")
-        done = sync.sync(own, spine.catalogue.operations, spine.catalogue.providers)
+        done = sql_operations.sync(own, spine.catalogue.operations, spine.catalogue.providers)
         assert {each.what for each in done} == {"new"}
         own.execute(text("SET LOCAL lock_timeout = '5s'"))
         held = own.execute(text("SELECT mode FROM pg_locks WHERE relation = 'idem.operations'::regclass")).scalars()

@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from idem import Answer
-from idem.outbox.accept import Acceptor
-from idem.outbox.decisions import Accepted, InProgress, NeedsOperator, Retrying
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.decisions import Accepted, InProgress, NeedsOperator, Retrying
 
 Connection = psycopg.Connection[Any]
 BEGINNINGS = ("intents", "idempotency_keys", "outbox")

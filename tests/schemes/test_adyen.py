@@ -11,7 +11,7 @@ from fix_schemes import ADYEN, OTHER_ADYEN, batch, by_adyen, check, in_base64, n
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idem.outbox.schemes.adyen import AdyenSignatures
+from idem.outbox.providers.schemes.adyen import AdyenSignatures
 
 SCHEME = AdyenSignatures()
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters=":"), max_size=20)

@@ -11,10 +11,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from fix_schemes import NOW, OTHER_STANDARD, PRIVATE, PUBLIC, STANDARD, by_key, by_standard, check, standard_headers
 
-from idem.outbox.schemes import ed25519
-from idem.outbox.schemes.deliveries import MOST_SIGNATURES
-from idem.outbox.schemes.ed25519 import PublicKey
-from idem.outbox.schemes.standard import MOST_BY_KEY, StandardWebhooks
+from idem.outbox.providers.schemes import ed25519
+from idem.outbox.providers.schemes.deliveries import MOST_SIGNATURES
+from idem.outbox.providers.schemes.ed25519 import PublicKey
+from idem.outbox.providers.schemes.standard import MOST_BY_KEY, StandardWebhooks
 
 SCHEME = StandardWebhooks()
 BODY = b'{"type": "payment.succeeded"}'
@@ -131,8 +131,8 @@ def test_why_such_a_key_is_refused() -> None:
 
 def test_cryptography_is_loaded_where_a_public_key_is_used_and_only_there() -> None:
     code = (
-        "import sys, idem.reconciler.webhooks, idem.outbox.configuration\n"
-        "from idem.outbox.schemes.standard import StandardWebhooks\n"
+        "import sys, idem.reconciler.webhooks, idem.outbox.config\n"
+        "from idem.outbox.providers.schemes.standard import StandardWebhooks\n"
         "assert 'cryptography' not in sys.modules\n"
         "sys.modules['cryptography'] = None\n"
         f"StandardWebhooks().parse_secret({STANDARD!r})\n"

@@ -12,8 +12,8 @@ from fix_schemes import ADYEN, KINDS, NOW, PUBLIC, Kind, batch, by_adyen, notifi
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idem.outbox.schemes import deliveries
-from idem.outbox.webhook import Signed, Unverified, verify
+from idem.outbox.domain.webhook import Signed, Unverified, verify
+from idem.outbox.providers.schemes import deliveries
 
 EACH = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 IN_HEADERS = pytest.mark.parametrize("kind", KINDS[:-1], ids=lambda kind: kind.name)

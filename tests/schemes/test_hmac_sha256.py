@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from fix_schemes import CHECKOUT, GITHUB, NOW, PLAIN, SHOPIFY, TIMED, TREASURY, check, in_base64, in_hex
 
-from idem.outbox.schemes.hmac_sha256 import HmacSha256, parse_template
+from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, parse_template
 
 BODY = b'{"id":"evt_1"}'
 ALONE = replace(GITHUB, id_header=None)

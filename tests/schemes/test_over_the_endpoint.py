@@ -17,9 +17,9 @@ from fix_desk import Desk
 from fix_schemes import ADYEN, OTHER_ADYEN, OTHER_PLAIN, OTHER_STANDARD, OTHER_STRIPE, PLAIN, PUBLIC, STANDARD, STRIPE
 from fix_webhooks import serving
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.configuration import load
-from idem.outbox.contract import EventRule
+from idem.outbox.config import load
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import EventRule
 
 URL = "https://hooks.shop.example/webhooks/{account}"
 HMAC = 'scheme = "hmac-sha256"\nkey = "/data/idempotency_key"\n'

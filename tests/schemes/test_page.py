@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fix_schemes import ADYEN, PLAIN, STANDARD, STRIPE
 
-from idem.outbox.configuration import explain, load
+from idem.outbox.config import explain, load
 
 PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "webhooks.md"
 BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)

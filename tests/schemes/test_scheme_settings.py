@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from fix_schemes import ADYEN, OTHER_PLAIN, PLAIN, PUBLIC, STANDARD, STRIPE
 
-from idem.outbox.configuration import explain, load
-from idem.outbox.contract import EventRule
-from idem.outbox.errors import ConfigError
-from idem.outbox.providers.contracts import Finding
-from idem.outbox.schemes.hmac_sha256 import HmacSha256, Place
-from idem.outbox.schemes.standard import StandardWebhooks
-from idem.outbox.schemes.stripe import StripeSignatures
-from idem.outbox.webhook import Reply, Webhook
+from idem.outbox.config import explain, load
+from idem.outbox.domain.contract import EventRule
+from idem.outbox.domain.webhook import Reply, Webhook
+from idem.outbox.providers.contract_checks import Finding
+from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, Place
+from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outbox.providers.schemes.stripe import StripeSignatures
+from idem.outbox.values.errors import ConfigError
 
 BASE = """
 environment = "test"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from square.utils.webhooks_helper import verify_signature
 
-from idem.outbox.schemes.gocardless import GoCardlessSignatures
-from idem.outbox.schemes.square import SquareSignatures
+from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
+from idem.outbox.providers.schemes.square import SquareSignatures
 
 SQUARE, GOCARDLESS = SquareSignatures(), GoCardlessSignatures()
 BODY = '{"merchant_id":"M","type":"payment.updated","event_id":"e-1","data":{"object":{"text":"ü 漢"}}}'

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stripe import Webhook, WebhookSignature
 
-from idem.outbox.schemes.stripe import StripeSignatures
+from idem.outbox.providers.schemes.stripe import StripeSignatures
 
 BODY = b'{"id": "evt_1", "object": "event", "type": "payment_intent.succeeded"}'
 SCHEME = StripeSignatures()

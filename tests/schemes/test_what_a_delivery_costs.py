@@ -16,14 +16,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fix_schemes import ADYEN, KINDS, NOW, PUBLIC, batch, by_adyen, by_key, notification, raw, standard_headers
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.configuration import explain, load
-from idem.outbox.errors import ConfigError
-from idem.outbox.providers import document
-from idem.outbox.schemes import ed25519
-from idem.outbox.schemes.deliveries import MOST_SIGNATURES
-from idem.outbox.schemes.standard import MOST_BY_KEY
-from idem.outbox.schemes.tries import MOST_SECRETS, MOST_TRIES, PUBLIC_KEY
+from idem.outbox.config import explain, load
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.providers import response
+from idem.outbox.providers.schemes import ed25519
+from idem.outbox.providers.schemes.deliveries import MOST_SIGNATURES
+from idem.outbox.providers.schemes.standard import MOST_BY_KEY
+from idem.outbox.providers.schemes.tries import MOST_SECRETS, MOST_TRIES, PUBLIC_KEY
+from idem.outbox.values.errors import ConfigError
 from idem.reconciler.webhooks.delivery import NotConfigured, NotVerified, verified
 
 BASE = """
@@ -144,7 +144,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     counted(hmac, "digest")
     counted(ed25519, "verifies")
-    counted(document, "read_event")
+    counted(response, "read_event")
     return taken
 
 

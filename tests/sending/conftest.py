@@ -10,9 +10,9 @@ import pytest
 from fix_spine import Spine
 from sending.box import Box, idem_of
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.database import Database
-from idem.outbox.settings import WorkerSettings
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.pool import Database
 
 Office = Callable[..., Spine]
 

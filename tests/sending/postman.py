@@ -9,11 +9,11 @@ from pathlib import Path
 from sending.box import Box, idem_of
 
 from idem import Sending, SendRequest, Succeeded
-from idem.outbox import telemetry
-from idem.outbox.daemon import stop_on_signals
-from idem.outbox.database import Database
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.daemon.daemon import stop_on_signals
+from idem.outbox.database.pool import Database
+from idem.outbox.observe import telemetry
+from idem.outbox.worker.worker import Worker
 
 LEASE = 4.0
 

@@ -11,8 +11,8 @@ from sending.box import OPERATION, Box, idem_of
 from sending.conftest import Office
 
 from idem import ConfigError, Idem
-from idem.outbox.configuration import explain
-from idem.outbox.worker import Worker
+from idem.outbox.config import explain
+from idem.outbox.worker.worker import Worker
 
 
 def test_a_table_cannot_name_a_function(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from sending.box import OPERATION, Box
 from sending.conftest import Office
 
 from idem import Sending, SendRequest, Succeeded
-from idem.outbox.decisions import Replay, Unknown
-from idem.outbox.worker import Worker
+from idem.outbox.domain.decisions import Replay, Unknown
+from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler
 from idem.sweeper.daemon import Sweeper
 

@@ -15,9 +15,9 @@ import pytest
 from fix_spine import Spine
 from sqlalchemy import create_engine
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.database import Database
-from idem.outbox.decisions import Replay
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.decisions import Replay
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adopt" / "send.md").read_text()
 

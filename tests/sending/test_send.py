@@ -23,9 +23,9 @@ from idem import (
     SendRequest,
     Succeeded,
 )
-from idem.outbox import clock
-from idem.outbox.decisions import InProgress, NeedsOperator, Replay
-from idem.outbox.worker import Worker
+from idem.outbox.domain.decisions import InProgress, NeedsOperator, Replay
+from idem.outbox.values import clock
+from idem.outbox.worker.worker import Worker
 
 
 def accepted(office: Spine, key: str = "k1") -> Any:

@@ -32,8 +32,8 @@ import pytest
 from fix_api import client
 from fix_spine import Spine
 
-from idem.outbox import telemetry
-from idem.outbox.http.settings import ApiSettings
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.observe import telemetry
 
 SECONDS = float(os.environ.get("IDEM_SECONDS", "10"))
 CONNECTIONS = int(os.environ.get("IDEM_CONNECTIONS", "20"))

@@ -21,9 +21,9 @@ from fix_api import PAY, Client
 from fix_serving import served as serving
 from fix_spine import Spine
 
-from idem.outbox.client import ssl_context, stock_client
-from idem.outbox.http import connections
-from idem.outbox.http.beside import Beside, Health
+from idem.outbox.calls.http_client import ssl_context, stock_client
+from idem.outbox.http_server import connections
+from idem.outbox.http_server.side_server import Beside, Health
 from idem.testing.bank.server import Server
 
 
@@ -247,12 +247,12 @@ def test_probes_are_answered_while_the_loop_is_busy() -> None:
 FEW = """
 import asyncio, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
-from idem.outbox import telemetry
+from idem.outbox.observe import telemetry
 telemetry.set_up(json=True, level="info")
-from idem.outbox.http import descriptors
+from idem.outbox.http_server import descriptors
 if sys.argv[1] == "too many":
     descriptors.room = lambda reserved=0: 10_000
-from idem.outbox.http.serving import serve
+from idem.outbox.http_server.serving import serve
 from serving.test_connections import ok
 asyncio.run(serve(ok, "127.0.0.1", 0, asyncio.Event(), ready=lambda host, port: print(port, flush=True)))
 """
@@ -293,7 +293,7 @@ async def test_ib_195_idle_connections_beyond_the_descriptors_stop_nobody(few: t
 def test_a_process_raises_its_soft_limit_of_descriptors() -> None:
     code = (
         "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 512))\n"
-        "from idem.outbox.http.descriptors import raise_limit, room\n"
+        "from idem.outbox.http_server.descriptors import raise_limit, room\n"
         "print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0], room(10) < 512 - 10)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -304,7 +304,7 @@ def test_a_process_raises_its_soft_limit_of_descriptors() -> None:
 async def test_the_switches_take_metrics_and_the_description_off_the_clients_port(spine: Spine) -> None:
     from fix_api import client
 
-    from idem.outbox.http.settings import ApiSettings
+    from idem.outbox.config.api_settings import ApiSettings
 
     async with client(spine, settings=ApiSettings(port=0, metrics=False, openapi=False)) as one:
         for path in ("/metrics", "/openapi.json"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fix_serving import counted, served
 
-from idem.outbox.http import connections, lines, slices, wire
+from idem.outbox.http_server import connections, framing, slices, transport
 
 HEAD = b"POST /a HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -88,7 +88,7 @@ async def test_nothing_is_parsed_after_an_early_answer_and_the_answer_arrives(mo
 async def test_the_rest_of_a_body_is_forgotten_for_so_many_bytes_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FORGOTTEN", 100_000), ("LINGER", 0.5)):
         with monkeypatch.context() as patched:
-            patched.setattr(lines, name, value)
+            patched.setattr(transport, name, value)
             async with served(reads) as port:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(early(CHUNKED))
@@ -121,7 +121,7 @@ async def test_chunks_may_take_so_many_times_the_bytes_of_the_body(size: int) ->
     async with served(reads) as port:
         assert (await exchanged(port, close + piece * few + LAST)).endswith(b"read %d" % (few * size))
         answer = await exchanged(port, close + piece * many + LAST)
-    refused = len(piece) > wire.OVERHEAD * size
+    refused = len(piece) > framing.OVERHEAD * size
     assert answer.startswith(b"HTTP/1.1 400" if refused else b"HTTP/1.1 200")
 
 
@@ -140,13 +140,13 @@ COSTLY = {
 @pytest.mark.parametrize("what", COSTLY)
 async def test_what_costs_the_parser_much_is_refused(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    real = wire.Wire.receive_data
+    real = framing.Wire.receive_data
 
-    def receive(self: wire.Wire, data: bytes) -> None:
+    def receive(self: framing.Wire, data: bytes) -> None:
         seen.append(len(data))
         real(self, data)
 
-    monkeypatch.setattr(wire.Wire, "receive_data", receive)
+    monkeypatch.setattr(framing.Wire, "receive_data", receive)
     async with served(reads) as port:
         answer = await exchanged(port, COSTLY[what])
         assert (await exchanged(port, GET)).startswith(b"HTTP/1.1 200")

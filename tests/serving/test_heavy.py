@@ -14,11 +14,11 @@ import pytest
 from fix_api import Client, client
 from fix_spine import Spine
 
-from idem.outbox import card_data
-from idem.outbox.canonical import MAX_BYTES
-from idem.outbox.http import reading
-from idem.outbox.http.heavy import LIGHT, Heavy
-from idem.outbox.http.settings import MOST_VALUES, ApiSettings
+from idem.outbox.api import reading
+from idem.outbox.api.large_bodies import LIGHT, Heavy
+from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings
+from idem.outbox.values import card_data
+from idem.outbox.values.canonical import MAX_BYTES
 
 WAITING = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
@@ -156,8 +156,8 @@ async def test_an_application_reads_a_large_body_beside_its_loop(monkeypatch: py
     from starlette.requests import Request
 
     from idem import Idem
-    from idem.outbox import canonical
-    from idem.outbox.application import fastapi
+    from idem.application import fastapi
+    from idem.outbox.values import canonical
 
     seen: list[int] = []
     real = canonical.parse

@@ -23,8 +23,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from idem import Answer, NotStored, StoreUnavailable
-from idem.outbox.accept import Acceptor
-from idem.outbox.decisions import Accepted, InProgress
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.decisions import Accepted, InProgress
 
 WAYS = pytest.mark.parametrize("way", [*SYNC, *ASYNC])
 

@@ -23,7 +23,7 @@ from sqlalchemy.pool import NullPool
 
 from idem import Answer
 from idem.migrations import runner
-from idem.outbox.accept import Acceptor
+from idem.outbox.accept.accept import Acceptor
 from idem.testing.embedded import acquire
 
 WAYS = pytest.mark.parametrize("way", [*SYNC, *ASYNC])

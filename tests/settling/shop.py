@@ -8,18 +8,18 @@ from uuid import UUID
 
 from fix_spine import KEYED, OUTCOME, PLACES, Spine
 
-from idem.outbox import pointer
-from idem.outbox.contract import CancelRule, Contract, LookupRule
-from idem.outbox.operation import Operation
-from idem.outbox.providers.cancelling import Cancel
+from idem.outbox.domain.contract import CancelRule, Contract, LookupRule
+from idem.outbox.domain.operation import Operation
+from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.rules import Condition, HeaderCondition, Rule, Says, statuses
+from idem.outbox.providers.outcome_rules import Condition, HeaderCondition, Rule, Says, statuses
 from idem.outbox.providers.template import Template, compile_text
+from idem.outbox.values import json_pointer
 from idem.testing.bank import Account as BankAccount
 
 HOUR, DAY = 3600, 86400
 CANCEL = Cancel(compile_text("/payments/cancel"), Template.compile({"key": "{idem.key}"}, frozenset({"key"})))
-VOIDED = Rule(Says.REFUSED, body=(Condition(pointer.parse("/status"), ("canceled",)),), places=PLACES)
+VOIDED = Rule(Says.REFUSED, body=(Condition(json_pointer.parse("/status"), ("canceled",)),), places=PLACES)
 KEPT = Rule(Says.AMBIGUOUS_CACHED, status=statuses(500), headers=(HeaderCondition("idempotent-replayed", ("true",)),))
 """The provider says of a replay's failure that it comes out of its memory."""
 NO_LOOKS = LookupRule()

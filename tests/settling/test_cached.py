@@ -11,10 +11,10 @@ import pytest
 from fix_spine import KEYED, Spine
 from settling.shop import KEPT, row_of, sends, use
 
-from idem.outbox import operator
-from idem.outbox.decisions import Replay, Retrying
-from idem.outbox.errors import Unrenderable
-from idem.outbox.providers.rules import Rule, Says, statuses
+from idem.outbox.domain.decisions import Replay, Retrying
+from idem.outbox.operator import actions
+from idem.outbox.providers.outcome_rules import Rule, Says, statuses
+from idem.outbox.values.errors import Unrenderable
 from idem.sweeper.daemon import Sweeper
 
 
@@ -141,7 +141,7 @@ async def test_an_operators_redrive_takes_a_new_key_too(spine: Spine) -> None:
     intent = await burned(spine)
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
-        done = await operator.redrive(
+        done = await actions.redrive(
             connection, spine.catalogue, intent, by="ada", reason="it is burned", version=version
         )
     assert done.status == "unfrozen"

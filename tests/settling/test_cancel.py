@@ -11,11 +11,11 @@ from attacks.test_contradictions import take_one
 from fix_spine import KEYED, Spine
 from settling.shop import CANCEL, asked, cancelling, cancels, looks, row_of, sends, serve, standing
 
-from idem.outbox.answers import Renderer
-from idem.outbox.decisions import Replay
-from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Seen, Succeeded
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen, Succeeded
 from idem.outbox.providers.http import HttpProvider
-from idem.reconciler import asking, settling
+from idem.outbox.settle.rendering import Renderer
+from idem.reconciler import lookups, settling
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank.settings import CancelByKey
 
@@ -162,7 +162,7 @@ async def answered(spine: Spine, look: Look, seen: Seen | None = None) -> str:
     """A take whose cancel was answered so."""
     await spine.advance(200)
     taken = await take_one(spine, "keyed")
-    found = asking.Answered("cancel", look, seen or Seen(200), sent=isinstance(look, CouldNotAsk))
+    found = lookups.Answered("cancel", look, seen or Seen(200), sent=isinstance(look, CouldNotAsk))
     became, _ = await settling.settle(
         spine.database, Renderer(), taken, found, spine.catalogue.require("pay.keyed")
     )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from fix_spine import KEYED, Spine
 from settling.shop import CANCEL, asked, cancelling, cancels, lost, row_of, sends
 
-from idem.outbox.providers.cancelling import Cancel
+from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import Template, compile_text
 

@@ -11,7 +11,7 @@ from fix_clock import stepped
 from fix_spine import KEYED, Spine
 from settling.shop import row_of, use
 
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.config.settings import ReconcilerSettings
 from idem.reconciler.daemon import Reconciler
 
 HOUR = 3600

@@ -13,20 +13,21 @@ from fix_clock import with_clock
 from fix_spine import KEYED, Spine
 from settling.shop import asked, row_of, sends, serve, use
 
-from idem.outbox import clock, operator
-from idem.outbox.account_check import AccountCheck
-from idem.outbox.answers import Renderer
-from idem.outbox.contract import LookupRule
-from idem.outbox.errors import Refusal
-from idem.outbox.lane import Lane
-from idem.outbox.lane_names import lane_names
+from idem.outbox.calls.lane import Lane
+from idem.outbox.domain.contract import LookupRule
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.operator import actions
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import compile_text
-from idem.outbox.recovery import ahead
-from idem.outbox.sent_as import Sender
+from idem.outbox.settle import clock_ahead
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.values import clock
+from idem.outbox.values.errors import Refusal
+from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, settling
-from idem.reconciler.asking import Asker
-from idem.reconciler.control import ControlQuestion
+from idem.reconciler.control_question import ControlQuestion
+from idem.reconciler.lookups import Asker
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Account as BankAccount
 
@@ -131,7 +132,7 @@ async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine:
     async def redrive(**options: Any) -> None:
         version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
         async with spine.database.connection() as connection:
-            await operator.redrive(
+            await actions.redrive(
                 connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
             )
 
@@ -203,10 +204,10 @@ async def test_a_word_about_it_keeps_its_moment_unknown(spine: Spine) -> None:
     intent = await sent(spine)
     version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
     async with spine.database.connection() as connection:
-        await operator.resolve_failed(
+        await actions.resolve_failed(
             connection, spine.catalogue, intent, by="ann", reason="seen", version=version, know_it_did_not_happen=True
         )
     assert (await row_of(spine, intent))["status"] == "held"
     assert await mark(spine) == 1
-    (row,) = await spine.all(f"SELECT word_since = {ahead.NEVER} AS never, first_sent_at FROM idem.outbox")
+    (row,) = await spine.all(f"SELECT word_since = {clock_ahead.NEVER} AS never, first_sent_at FROM idem.outbox")
     assert row == {"never": True, "first_sent_at": None}

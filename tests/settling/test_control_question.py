@@ -12,18 +12,18 @@ import pytest
 from fix_spine import KEYED, Spine
 from settling import shop
 
-from idem.outbox import clock
-from idem.outbox.account_check import AccountCheck
-from idem.outbox.contract import ProviderRequest
-from idem.outbox.lane import Lane
-from idem.outbox.lane_names import lane_names
-from idem.outbox.outcomes import Absent
+from idem.outbox.calls.lane import Lane
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.outcomes import Absent
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.providers.template import KEY_TEXT
-from idem.outbox.sent_as import Sender
+from idem.outbox.values import clock
+from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due
-from idem.reconciler.control import ControlQuestion, Doubt
-from idem.reconciler.taken import Taken
+from idem.reconciler.claim import Taken
+from idem.reconciler.control_question import ControlQuestion, Doubt
 from idem.testing.bank import Account as BankAccount
 
 

@@ -11,8 +11,8 @@ from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, serving, with_events
 from settling.shop import cancelling, row_of, sends, standing
 
-from idem.outbox.contract import LookupRule
-from idem.outbox.decisions import Replay
+from idem.outbox.domain.contract import LookupRule
+from idem.outbox.domain.decisions import Replay
 
 
 async def cancelled(spine: Spine, **more: object) -> tuple[UUID, UUID]:

@@ -14,17 +14,17 @@ import pytest
 from fix_spine import KEYED, Spine, lookup
 from settling import shop
 
-from idem.outbox import clock
-from idem.outbox.contract import CancelRule, Response
-from idem.outbox.lane import Lane
-from idem.outbox.outcomes import Absent, Ambiguous, CouldNotAsk
-from idem.outbox.provider import Question
+from idem.outbox.calls.lane import Lane
+from idem.outbox.calls.lookup_pages import ListFailed
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.domain.contract import CancelRule, Response
+from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk
+from idem.outbox.domain.provider import Question
 from idem.outbox.providers.account_question import AccountQuestion
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.template import compile_text
-from idem.outbox.questioning import ListFailed
-from idem.outbox.settings import WorkerSettings
+from idem.outbox.values import clock
 from idem.testing.bank import Account as BankAccount
 from idem.testing.providers import Line
 

@@ -14,11 +14,11 @@ from fix_spine import BY_ID, KEYED, Spine, lookup
 from producers.application import Application, synced
 from settling import shop
 
-from idem.outbox import operator
-from idem.outbox.contract import CancelRule, Contract, FrozenRequest, KeyRule, LookupRule
-from idem.outbox.errors import Refusal
-from idem.outbox.providers.carrying import carried, named
+from idem.outbox.domain.contract import CancelRule, Contract, FrozenRequest, KeyRule, LookupRule
+from idem.outbox.operator import actions
 from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.request_parts import carried, named
+from idem.outbox.values.errors import Refusal
 
 KEY = "0190aaaa-0000-7000-8000-000000000001"
 UNKEYED = replace(KEYED, key=KeyRule(), lookup=LookupRule(by_id=True), on_unsettleable="operator")
@@ -85,7 +85,7 @@ async def test_a_redrive_is_refused_and_says_why(spine: Spine) -> None:
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
         with pytest.raises(Refusal, match="does not carry the key where the provider's contract expects it now"):
-            await operator.redrive(connection, spine.catalogue, intent, by="ann", reason="r", version=version)
+            await actions.redrive(connection, spine.catalogue, intent, by="ann", reason="r", version=version)
 
 
 async def test_what_lost_commits_may_have_sent_is_not_sent_again(spine: Spine) -> None:

@@ -6,11 +6,12 @@ from fix_desk import Desk
 from fix_spine import Spine
 from settling.shop import cancels, looks, row_of, sends, serve, standing, use
 
-from idem.outbox import operator, reports
-from idem.outbox.contract import CancelRule, KeyRule
-from idem.outbox.decisions import Replay
-from idem.outbox.outcomes import Ambiguous, Seen
-from idem.outbox.reports import Report
+from idem.outbox.domain.contract import CancelRule, KeyRule
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.domain.outcomes import Ambiguous, Seen
+from idem.outbox.operator import actions
+from idem.outbox.settle import results
+from idem.outbox.settle.results import Report
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank.settings import CancelByKey
@@ -73,7 +74,7 @@ async def test_a_5xx_that_came_too_late_to_be_reported_marks_the_row(spine: Spin
     assert (await row_of(spine, intent))["server_error"] is False
     terms = spine.catalogue.require("pay.keyed")
     async with spine.database.connection() as connection:
-        await reports.settle(connection, [Report(claimed.row, Ambiguous(), Seen(503), terms)])
+        await results.settle(connection, [Report(claimed.row, Ambiguous(), Seen(503), terms)])
     row = await row_of(spine, intent)
     assert (row["status"], row["server_error"]) == ("unknown", True)
 
@@ -120,7 +121,7 @@ async def test_a_person_may(spine: Spine) -> None:
     await spine.advance(400)
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
-        await operator.resolve_failed(
+        await actions.resolve_failed(
             connection, spine.catalogue, intent, by="ada", reason="the provider said so", version=version
         )
     row = await row_of(spine, intent)

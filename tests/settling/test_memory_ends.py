@@ -10,15 +10,16 @@ import pytest
 from fix_spine import KEYED, Spine
 from settling.shop import row_of, sends, use
 
-from idem.outbox import claim, clock, exact
-from idem.outbox.account_check import AccountCheck
-from idem.outbox.lane import Lane
-from idem.outbox.lane_names import lane_names
-from idem.outbox.outcomes import CouldNotAsk, NotExecuted
-from idem.outbox.sent_as import Sender
+from idem.outbox.calls.lane import Lane
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.outcomes import CouldNotAsk, NotExecuted
+from idem.outbox.values import clock
+from idem.outbox.worker import claim, exact_limits
+from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due
-from idem.reconciler.asking import Asker
-from idem.reconciler.control import ControlQuestion
+from idem.reconciler.control_question import ControlQuestion
+from idem.reconciler.lookups import Asker
 
 LEFT = 0.5
 REMEMBERED = """
@@ -121,4 +122,4 @@ async def test_a_row_that_was_settled_before_its_request_was_read_is_left_out(sp
     row = await spine.row(intent)
     assert row is not None
     async with spine.database.connection() as connection:
-        assert await exact.frozen(connection, uuid4(), [row["id"]]) == {}
+        assert await exact_limits.frozen(connection, uuid4(), [row["id"]]) == {}

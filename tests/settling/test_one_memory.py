@@ -15,12 +15,14 @@ import pytest
 from fix_spine import CONTRACT, KEYED, Spine
 from settling.shop import use
 
-from idem.outbox import ages, claim, clock, listing, operator, standing
-from idem.outbox.contract import Contract, KeyRule
-from idem.outbox.decisions import Retrying
-from idem.outbox.lane_names import lane_names
-from idem.outbox.recovery.window import memory_left, time_left
-from idem.outbox.rows import read_locked
+from idem.outbox.domain.contract import Contract, KeyRule
+from idem.outbox.domain.decisions import Retrying
+from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.operator import actions, ages, guards, listing
+from idem.outbox.settle.locked_rows import read_locked
+from idem.outbox.settle.replay_window import memory_left, time_left
+from idem.outbox.values import clock
+from idem.outbox.worker import claim
 from idem.reconciler import attempts, due
 from idem.sweeper.daemon import Sweeper
 
@@ -186,14 +188,14 @@ async def test_an_operator_a_metric_and_a_list_tell_of_it(spine: Spine, promised
         case = rows[intent["id"]]
         async with spine.database.connection() as connection:
             (found,) = await read_locked(connection, [intent["id"]])
-            held = await operator.stand(connection, intent["intent_id"])
+            held = await actions.stand(connection, intent["intent_id"])
             shown = await listing.intent(connection, intent["intent_id"])
         terms = spine.catalogue.cautious("pay.keyed", "keyed")
         assert memory_left(found.row.replay_window, found.row.memory_age, contract) == near(case.left, abs=EDGE / 2)
         if case.doubted is not None:
             assert time_left(found.row, terms) == near(case.left, abs=EDGE / 2)
         assert held is not None and shown is not None
-        assert standing.window_left(held, terms) == near(max(0.0, case.left), abs=EDGE / 2)
+        assert guards.window_left(held, terms) == near(max(0.0, case.left), abs=EDGE / 2)
         promise = replace(case, stated=case.promised).left
         assert shown["row"]["replay_window_left"] == near(promise, abs=EDGE / 2)
     async with spine.database.connection() as connection:
@@ -216,7 +218,7 @@ OWN_RULE = re.compile(
 def test_no_other_place_reckons_by_itself() -> None:
     assert OWN_RULE.search("AND c.first_sent_at > statement_timestamp()\n - make_interval(secs => c.replay_window)")
     assert OWN_RULE.search("extract(epoch FROM coalesce(o.first_sent_at, o.doubted_since) - statement_timestamp())")
-    folders = ("outbox", "reconciler", "sweeper", "cli", "migrations")
+    folders = ("outbox", "reconciler", "sweeper", "cli", "migrations", "idem")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sql")]
     assert len(files) > 200
     found = {

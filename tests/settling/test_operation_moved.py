@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fix_spine import Spine
 
-from idem.outbox import operator
-from idem.outbox.errors import ConfigError
+from idem.outbox.operator import actions
+from idem.outbox.values.errors import ConfigError
 from idem.reconciler import stored
 
 
@@ -31,7 +31,7 @@ async def test_an_operator_hears_that_no_worker_would_send_it(spine: Spine) -> N
     point(spine, "pay.keyed", "keyless")
     async with spine.database.connection() as connection:
         with pytest.raises(ConfigError, match="made for provider keyed, and the operation goes to keyless now"):
-            await operator.redrive(connection, spine.catalogue, intent, reason="again", by="anna", version=2)
+            await actions.redrive(connection, spine.catalogue, intent, reason="again", by="anna", version=2)
     row = await spine.row(intent)
     assert row is not None and row["status"] == "held"
 

@@ -11,12 +11,12 @@ from fix_spine import KEYED, Spine
 from settling.shop import cancels, looks, row_of, sends, serve, use
 from structlog.testing import capture_logs
 
-from idem.outbox.contract import CancelRule, Strategy
-from idem.outbox.decisions import Replay
-from idem.outbox.outcomes import Absent, CouldNotAsk, Look, Succeeded
-from idem.outbox.states import OutboxStatus
+from idem.outbox.domain.contract import CancelRule, Strategy
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Succeeded
+from idem.outbox.domain.states import OutboxStatus
 from idem.reconciler import strategies
-from idem.reconciler.taken import Taken
+from idem.reconciler.claim import Taken
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank.settings import Replay as BankReplay
 

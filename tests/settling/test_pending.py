@@ -6,7 +6,7 @@ import pytest
 from fix_spine import Spine
 from settling.shop import DAY, HOUR, looks, row_of, sends, use
 
-from idem.outbox.decisions import InProgress, Replay
+from idem.outbox.domain.decisions import InProgress, Replay
 
 PENDING = (60.0, 600.0, HOUR, 6.0 * HOUR, float(DAY))
 SLACK = 1.2

@@ -10,9 +10,9 @@ from fix_spine import KEYED, Spine
 from settling.shop import row_of, sends, use
 
 from idem.cli.doctor.queue import against
-from idem.outbox import operator
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Account
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import Account
+from idem.outbox.operator import actions
 
 
 def moved(spine: Spine, what: str) -> Catalogue:
@@ -36,7 +36,7 @@ def moved(spine: Spine, what: str) -> Catalogue:
 async def by_hand(spine: Spine, intent: UUID) -> None:
     version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=intent))["version"]
     async with spine.database.connection() as connection:
-        await operator.redrive(connection, spine.catalogue, intent, by="ada", reason="again", version=version)
+        await actions.redrive(connection, spine.catalogue, intent, by="ada", reason="again", version=version)
 
 
 @pytest.mark.parametrize("what", ["origin", "account"])

@@ -15,8 +15,8 @@ from fix_spine import Spine
 from settling import shop
 from settling.shop import much_later
 
-from idem.outbox.contract import FrozenRequest, ProviderRequest
-from idem.outbox.providers.places import of_path, places
+from idem.outbox.domain.contract import FrozenRequest, ProviderRequest
+from idem.outbox.providers.key_locations import of_path, places
 from idem.outbox.providers.template import KEY_TEXT
 
 KEY = "0190aaaa-0000-7000-8000-000000000001"

@@ -20,11 +20,12 @@ from fix_spine import BY_ID, KEYED, Spine, lookup
 from settling import shop
 from settling.shop import lost, much_later, paid
 
-from idem.outbox import operator, worker
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.operator import actions
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.signing import RenewedToken
 from idem.outbox.providers.template import compile_text
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.worker import worker
 from idem.reconciler.daemon import Reconciler
 from idem.testing.bank import Account as BankAccount
 
@@ -253,8 +254,8 @@ async def test_what_rests_on_an_operators_word_is_not_sent_as_another(another: S
         async with spine.database.connection() as connection:
             await what(connection, spine.catalogue, intent, by="ann", reason="r", version=version)
 
-    await act(operator.resolve_failed)
-    await act(operator.redrive)
+    await act(actions.resolve_failed)
+    await act(actions.redrive)
     right = spine.catalogue
     account(spine, credentials={"authorization": OTHER})
     for _ in range(3):

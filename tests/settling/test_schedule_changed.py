@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from fix_spine import KEYED, Spine
 
-from idem.outbox import operator
-from idem.outbox.contract import LookupRule
+from idem.outbox.domain.contract import LookupRule
+from idem.outbox.operator import actions
 from idem.sweeper.daemon import Sweeper
 
 
@@ -87,7 +87,7 @@ async def test_an_unknown_row_whose_operation_has_gone_is_told_and_can_be_decide
     assert (await sweep(spine)).unattended == 0, "told once"
     async with spine.database.connection() as connection:
         version = (await spine.one("SELECT version FROM idem.intents"))["version"]
-        done = await operator.resolve_failed(
+        done = await actions.resolve_failed(
             connection, spine.catalogue, intent, by="op", reason="the bank has nothing", version=version
         )
     assert done.state == "failed_retryable"

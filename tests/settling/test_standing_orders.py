@@ -9,11 +9,11 @@ import pytest
 from fix_spine import KEYLESS, Spine
 from settling.shop import row_of, sends, use
 
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.decisions import Replay
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Refused, Succeeded
-from idem.outbox.proofs import apply
+from idem.outbox.domain.decisions import Replay
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Refused, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle.proofs import apply
 
 MAIL = "pay.keyless"
 

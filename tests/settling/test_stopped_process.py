@@ -14,7 +14,7 @@ from fix_line import target, through
 from fix_processes import eventually, started
 from settling.shop import sends
 
-from idem.outbox.outcomes import Ambiguous
+from idem.outbox.domain.outcomes import Ambiguous
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 PROMISED, SOON = 3600, 6.0

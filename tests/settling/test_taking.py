@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from fix_spine import KEYED, Spine
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.contract import Limits
-from idem.outbox.lane import Lane
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.calls.lane import Lane
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import Limits
 from idem.reconciler.daemon import Reconciler
-from idem.reconciler.taking import Slots
+from idem.reconciler.pump import Slots
 
 UNKNOWN = 8
 

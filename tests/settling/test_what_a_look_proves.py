@@ -13,9 +13,9 @@ from fix_spine import BY_ID, KEYED, KEYLESS, Spine, lookup
 from producers.application import Application, synced
 from settling import shop
 
-from idem.outbox.contract import KeyRule, LookupRule, Response
-from idem.outbox.outcomes import Absent, CouldNotAsk
-from idem.outbox.provider import Question
+from idem.outbox.domain.contract import KeyRule, LookupRule, Response
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk
+from idem.outbox.domain.provider import Question
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.recovery.quarantine import lost
 from idem.sweeper.daemon import Sweeper

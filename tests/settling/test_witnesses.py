@@ -10,10 +10,10 @@ from fix_spine import Spine
 from settling import shop
 from settling.shop import lost, row_of
 
-from idem.outbox import operator
-from idem.outbox.answers import Renderer
-from idem.outbox.contract import ProviderRequest
-from idem.outbox.outcomes import Succeeded
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.operator import actions
+from idem.outbox.settle.rendering import Renderer
 from idem.testing.bank import Account as BankAccount
 
 
@@ -34,7 +34,7 @@ async def test_a_reference_that_a_person_gives_is_no_witness_of_the_account(spin
     made = await spine.one("SELECT provider_reference AS it FROM idem.intents WHERE idempotency_key = 'made-there'")
     version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=by_hand))["version"]
     async with spine.database.connection() as connection:
-        await operator.resolve_completed(
+        await actions.resolve_completed(
             connection, spine.catalogue, Renderer(), by_hand, Succeeded(made["it"], {}), by="ann",
             reason="made by hand", version=version,
         )  # fmt: skip

@@ -30,14 +30,14 @@ from schema import explained, hot_statements
 from shares.queues import PLANT, grab, plant
 
 from idem.migrations import runner
-from idem.outbox import telemetry
-from idem.outbox.claim import CLAIM
-from idem.outbox.daemon import stop_on_signals
-from idem.outbox.database import Database
-from idem.outbox.lane_names import LaneName
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.turns import Turns
-from idem.outbox.worker import Worker
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.daemon.daemon import stop_on_signals
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.observe import telemetry
+from idem.outbox.worker.claim import CLAIM
+from idem.outbox.worker.fairness import Turns
+from idem.outbox.worker.worker import Worker
 from idem.testing.bank import Account, Bank, BankSettings
 
 WORKERS, SLOTS, LATENCY, RATE = 2, 8, 0.2, 20.0

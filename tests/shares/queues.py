@@ -9,11 +9,11 @@ import psycopg
 from fix_spine import Spine
 from psycopg import AsyncConnection
 
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.claim import Claimed
-from idem.outbox.lane_names import LaneName, lane_names
-from idem.outbox.turns import Turns
+from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.fairness import Turns
 
 PLANT = """
 WITH n AS MATERIALIZED (

@@ -10,7 +10,7 @@ import pytest
 from schema import explained, hot_statements
 from shares.queues import plant
 
-from idem.outbox.claim import CLAIM
+from idem.outbox.worker.claim import CLAIM
 
 BATCH, ROWS = 100, 300
 """`ROWS`: what one node may read. A hundred tenants are looked at, a hundred rows claimed."""

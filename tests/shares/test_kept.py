@@ -18,14 +18,14 @@ from sending.box import OPERATION, idem_of
 from shares.queues import grab, lane, plant, tenants
 
 from idem import Sending, SendRequest, Succeeded
-from idem.outbox import claim as claims
-from idem.outbox import clock
-from idem.outbox.accept import Acceptor
-from idem.outbox.database import Database
-from idem.outbox.lane_names import LaneName
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.turns import SHARED, WIDTH, Turns
-from idem.outbox.worker import Worker
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.fairness import SHARED, WIDTH, Turns
+from idem.outbox.worker.worker import Worker
 
 BULK = 100
 """What the bulk run pays, and nobody else does."""

@@ -11,8 +11,8 @@ from fix_spine import Spine
 from schema import explained, hot_statements
 from shares.queues import grab, lane, plant
 
-from idem.outbox.claim import CLAIM
-from idem.outbox.turns import Turns
+from idem.outbox.worker.claim import CLAIM
+from idem.outbox.worker.fairness import Turns
 
 WAITING = "SELECT count(*) AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 

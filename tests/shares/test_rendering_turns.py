@@ -13,9 +13,9 @@ from producers.application import Application, synced
 from schema import explained
 from shares.queues import plant
 
-from idem.outbox.rendering import BATCH, Freezer
-from idem.outbox.turns import WIDTH
-from idem.outbox.unfrozen import PICK, Source, pick
+from idem.outbox.worker.fairness import WIDTH
+from idem.outbox.worker.freezing import BATCH, Freezer
+from idem.outbox.worker.unfrozen import PICK, Source, pick
 
 SOURCE = {"operations": ["pay.keyed"], "providers": ["keyed"], "accounts": ["keyed"], "origins": ["o"]}
 PICKING = {**SOURCE, "environment": "test", "after": "m", "turns": WIDTH, "limit": BATCH}

@@ -10,7 +10,7 @@ from uuid import UUID
 from fix_spine import Spine
 from shares.queues import grab, ids, lane, plant, tenants
 
-from idem.outbox.turns import WIDTH, Turns
+from idem.outbox.worker.fairness import WIDTH, Turns
 
 CLAIMERS = 8
 

@@ -7,7 +7,7 @@ import asyncio
 from fix_spine import Spine
 from shares.queues import plant
 
-from idem.outbox.worker import Worker
+from idem.outbox.worker.worker import Worker
 
 BULK, OTHERS = 1500, 20
 LEFT = "SELECT count(*) AS n FROM idem.outbox WHERE tenant_id = 'bulk' AND status = 'pending'"

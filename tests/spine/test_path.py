@@ -7,7 +7,7 @@ import json
 import pytest
 from fix_spine import Spine
 
-from idem.outbox.decisions import Accepted, InProgress, Mismatch, Replay, Retrying, Unknown
+from idem.outbox.domain.decisions import Accepted, InProgress, Mismatch, Replay, Retrying, Unknown
 
 BOTH = pytest.mark.parametrize("kind", ["keyed", "keyless"])
 

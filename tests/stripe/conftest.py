@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fix_stripe import Shop, shop
 
-from idem.outbox.database import Database
+from idem.outbox.database.pool import Database
 
 
 @pytest.fixture

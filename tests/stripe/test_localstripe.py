@@ -10,11 +10,11 @@ from fix_localstripe import SETTINGS, WEBHOOK, Line, accept, environment, locals
 from fix_stripe import until
 from fix_webhooks import free_port, serving
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.configuration import load
-from idem.outbox.database import Database
-from idem.outbox.settings import WorkerSettings
-from idem.outbox.worker import Worker
+from idem.outbox.config import load
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.worker.worker import Worker
 from idem.testing.proxy import Proxy
 
 

@@ -12,11 +12,11 @@ from fix_stripe import KEY, SECRET, configured
 from fix_stripe_sdk import writes
 
 from idem import Idem
-from idem.outbox.configuration import Configuration, explain, load
-from idem.outbox.contract import Response
-from idem.outbox.errors import ConfigError
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
+from idem.outbox.config import Configuration, explain, load
+from idem.outbox.domain.contract import Response
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Refused, Succeeded
 from idem.outbox.providers.http import HttpProvider
+from idem.outbox.values.errors import ConfigError
 
 ENV = {"STRIPE_SECRET_KEY": KEY, "STRIPE_WEBHOOK_SECRET": SECRET}
 MONEY = frozenset(

@@ -22,7 +22,7 @@ import pytest
 from fix_desk import Desk
 from fix_processes import eventually, started
 
-from idem.outbox.process.lines import WAITING, Handed, Lines
+from idem.outbox.observe.log_writer import WAITING, Handed, Lines
 
 ROOT = Path(__file__).parents[2]
 
@@ -193,7 +193,7 @@ def test_outside_of_a_loop_a_line_is_there_at_once(theirs: tuple[logging.Logger,
 IN_AN_APPLICATION = """
 import asyncio, logging, sys
 logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-from idem.outbox import logs
+from idem.outbox.observe import logs
 logs.quietly()
 
 async def main():

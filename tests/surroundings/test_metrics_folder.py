@@ -19,13 +19,12 @@ from fix_processes import eventually, started
 from prometheus_client import mmap_dict, values
 from prometheus_client.parser import text_string_to_metric_families
 
-from idem.outbox import metrics
-from idem.outbox.process import metric_files
-from idem.outbox.process.metric_files import MetricFile
+from idem.outbox.observe import metric_files, metrics
+from idem.outbox.observe.metric_files import MetricFile
 
 COUNT = """
 import resource, sys
-from idem.outbox import metrics, telemetry
+from idem.outbox.observe import metrics, telemetry
 telemetry.claimed("p", "a", 2)
 print("ready", flush=True)
 sys.stdin.readline()

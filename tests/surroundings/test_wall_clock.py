@@ -14,8 +14,8 @@ import pytest
 from fix_desk import Desk
 from fix_processes import Clock, eventually, started
 
-from idem.outbox import known
-from idem.outbox.outcomes import Ambiguous
+from idem.outbox.calls import known_object
+from idem.outbox.domain.outcomes import Ambiguous
 from idem.reconciler import due
 
 ROOT = Path(__file__).parents[2]
@@ -33,12 +33,12 @@ READS = {
     "cli/group/metrics_folder.py": "the age of a folder of metrics whose supervisor was killed",
     "cli/recover.py": "a time that is shown, made of the database's seconds",
     "cli/status.py": "shown beside what is shown",
-    "outbox/client.py": "a signature's time, which the provider compares with its own clock",
-    "outbox/configuration/consistency.py": "the day, for a warning about facts that were checked long ago",
-    "outbox/provider.py": "a question of a test, or of a program without a database",
-    "outbox/providers/defaults.py": "a Retry-After with a date, from a provider that sends no Date; it is capped",
+    "outbox/calls/http_client.py": "a signature's time, which the provider compares with its own clock",
+    "outbox/config/consistency.py": "the day, for a warning about facts that were checked long ago",
+    "outbox/domain/provider.py": "a question of a test, or of a program without a database",
+    "outbox/providers/default_rules.py": "a Retry-After with a date, from a provider that sends no Date; it is capped",
     "reconciler/webhooks/endpoint.py": "a delivery's age, by its sender's clock",
-    "reconciler/webhooks/inside.py": "a delivery's age, by its sender's clock",
+    "reconciler/webhooks/embedded.py": "a delivery's age, by its sender's clock",
 }
 """Where a wall clock is read outside of the test kit, and what for: nothing else may."""
 
@@ -103,13 +103,13 @@ async def test_a_question_has_the_database_clock(desk: Desk, monkeypatch: pytest
     await desk.spine.advance(3600)
     at = (await desk.spine.one("SELECT extract(epoch FROM statement_timestamp())::float8 AS at"))["at"]
     monkeypatch.setattr(time, "time", lambda: at - YEAR)
-    from idem.outbox.lane_names import lane_names
+    from idem.outbox.domain.lane_names import lane_names
 
     lane, _ = lane_names(desk.spine.catalogue)["keyed", "keyed"]
     contract = desk.spine.catalogue.providers["keyed"].contract
     async with desk.spine.database.connection() as connection:
         (taken,) = await due.take(connection, lane, contract, token=intent, holder="me", lease=30, limit=1, now=0)
-        newest = await known.newest(connection, "keyed", "keyed", 10)
+        newest = await known_object.newest(connection, "keyed", "keyed", 10)
     assert newest is not None
     for question in (taken.question, newest):
         assert question.asked_at == pytest.approx(at, abs=600)

@@ -10,8 +10,8 @@ import pytest
 from fix_spine import catalogue as spine_catalogue
 from psycopg.rows import dict_row
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 from structlog.testing import capture_logs
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database, Timeouts
-from idem.outbox.settings import SweeperSettings
-from idem.outbox.sweeping import pages
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import Database, Timeouts
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.settle import pages
 from idem.sweeper.daemon import Sweeper, SweepResult
 
 QUICK = SweeperSettings(interval=0.1, retention_interval=0.2)

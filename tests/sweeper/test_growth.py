@@ -7,15 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.database import Database
-from idem.outbox.errors import Refusal
-from idem.outbox.operation import Answer
-from idem.outbox.operator import cancel
-from idem.outbox.outcomes import Outcome, Refused, Succeeded
-from idem.outbox.proofs import apply
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Outcome, Refused, Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.operator.actions import cancel
+from idem.outbox.settle.proofs import apply
+from idem.outbox.values.errors import Refusal
 from idem.sweeper.daemon import Sweeper
 
 BOUNDED = {
@@ -34,8 +34,8 @@ BOUNDED = {
     "provider_answers": "sweeper.provider_answer_retention",
     "daemons": "sweeper.daemon_retention",
     "decisions_to_count": "the sweeper adds them up in each pass",
-    "tenant_usage": "tenants.USAGE_RETENTION",
-    "tenant_keys": "tenants.UNWANTED",
+    "tenant_usage": "tenant_counts.USAGE_RETENTION",
+    "tenant_keys": "tenant_counts.UNWANTED",
 }
 """By what each is bounded. The test ages a row of each, and the sweeper takes it away."""
 KEPT = {

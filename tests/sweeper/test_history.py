@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
 from idem.sweeper.daemon import Sweeper
 from idem.sweeper.history import Walk, prune_history
 

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from idem.outbox.sweeping import expired, pages
-from idem.sweeper import at_rest, history, records, retention, too_old, unattended
+from idem.outbox.settle import expired_leases, pages
+from idem.sweeper import abandoned, history, records, retention, too_old, unserved
 
 N = 100_000
 SPINE = ("intents", "idempotency_keys", "outbox", "requests", "proofs", "evidence", "events")
@@ -18,7 +18,7 @@ OTHERS = ("dead_letters", "webhook_events", "webhook_bodies", "handled_events", 
 PICKS = ("EXPIRED", "TOO_OLD", "PAST_KEYS", "NOT_REDRIVEN", "AT_REST")
 STATEMENTS = {
     name: getattr(module, name)
-    for module in (expired, too_old, unattended, pages, retention, history, at_rest, records)
+    for module in (expired_leases, too_old, unserved, pages, retention, history, abandoned, records)
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, str) and re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", value)
 }

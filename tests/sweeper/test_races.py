@@ -14,18 +14,17 @@ from psycopg import AsyncConnection
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox import decide, settle
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
-from idem.outbox.decisions import Accepted, Expired, InProgress, Retrying
-from idem.outbox.outcomes import Seen, Succeeded
-from idem.outbox.reports import Report
-from idem.outbox.reports import settle as settle_reports
-from idem.outbox.rows import read_locked
-from idem.outbox.settings import SweeperSettings
-from idem.outbox.sweeping import pages
-from idem.outbox.sweeping.expired import sweep_expired
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted, Expired, InProgress, Retrying
+from idem.outbox.domain.outcomes import Seen, Succeeded
+from idem.outbox.settle import decide, gate, pages
+from idem.outbox.settle.expired_leases import sweep_expired
+from idem.outbox.settle.locked_rows import read_locked
+from idem.outbox.settle.results import Report
+from idem.outbox.settle.results import settle as settle_reports
 from idem.sweeper.daemon import Sweeper
 from idem.sweeper.retention import Pruned, prune_keys
 
@@ -113,7 +112,7 @@ async def test_a_sweeper_that_stood_still_after_its_look_changes_nothing(
         history = await rows.kinds(intent)
         go_on.set()
         assert await sweeping == []
-        assert await settle.write(other, [decide.swept(row, (), known.require("pay.keyed"))]) == set()
+        assert await gate.write(other, [decide.swept(row, (), known.require("pay.keyed"))]) == set()
     assert (await rows.key(intent))["state"] == "completed"
     assert await rows.kinds(intent) == history
 
@@ -132,9 +131,9 @@ async def test_two_sweepers_at_once_sweep_each_row_once(rows: Any, database: Dat
 KILLED = """
 import asyncio, sys
 from fix_spine import catalogue
-from idem.outbox.database import Database
-from idem.outbox.sweeping import pages
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.settle import pages
+from idem.outbox.config.settings import SweeperSettings
 from idem.sweeper.daemon import Sweeper
 
 batches = 0

@@ -7,13 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.change import Evidence, StoredProof
-from idem.outbox.database import Database
-from idem.outbox.operation import Answer
-from idem.outbox.outcomes import Succeeded
-from idem.outbox.proofs import apply
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Succeeded
+from idem.outbox.domain.transition import Evidence, StoredProof
+from idem.outbox.settle.proofs import apply
 from idem.sweeper.daemon import Sweeper
 
 PAST = "UPDATE idem.idempotency_keys SET expires_at = statement_timestamp() - interval '1 second'"

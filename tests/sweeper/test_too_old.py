@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import psycopg
 
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.claim import claim
-from idem.outbox.database import Database
-from idem.outbox.lane_names import LaneName
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.worker.claim import claim
 from idem.sweeper.daemon import Sweeper
 from idem.sweeper.too_old import hold_too_old
 

@@ -9,8 +9,8 @@ from uuid import uuid4
 from fix_desk import Desk
 from prometheus_client import REGISTRY
 
-from idem.outbox import ages
-from idem.outbox.worker import Worker
+from idem.outbox.operator import ages
+from idem.outbox.worker.worker import Worker
 
 KNOWN = [("keyed", "keyed"), ("keyless", "keyless")]
 
@@ -74,8 +74,8 @@ async def test_status_shows_rate_breaker_and_what_to_type_next(desk: Desk) -> No
 
 
 def fail(breaker: Any) -> None:
-    from idem.outbox import clock
-    from idem.outbox.outcomes import NotExecuted
+    from idem.outbox.domain.outcomes import NotExecuted
+    from idem.outbox.values import clock
 
     now, row = clock.boottime(), uuid4()
     if breaker.may_call(row, now):

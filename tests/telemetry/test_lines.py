@@ -7,7 +7,7 @@ import json
 import pytest
 import structlog
 
-from idem.outbox import logs
+from idem.outbox.observe import logs
 
 ACTING = ["\x1b[1A\x1b[2K", "\x1b[8m", "\x1b[?1049h", "\x9b2J", "a\nb", "\u202etxt", "\x1b]0;title\x07"]
 

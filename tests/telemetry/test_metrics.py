@@ -12,11 +12,11 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 
-from idem.outbox import metrics, moves, telemetry
-from idem.outbox.decisions import Expired, InProgress, Replay
-from idem.outbox.moves import Moved
-from idem.outbox.operation import Answer
-from idem.outbox.problems import PROBLEMS
+from idem.outbox.domain.decisions import Expired, InProgress, Replay
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.problem_catalogue import PROBLEMS
+from idem.outbox.observe import after_commit, metrics, telemetry
+from idem.outbox.observe.after_commit import Moved
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = [name for name, value in vars(metrics).items() if isinstance(value, MetricWrapperBase)]
@@ -101,8 +101,8 @@ def everything(number: int) -> None:
     telemetry.looked("p", "a", intent, "look", "absent")
     telemetry.proof_applied(intent, "webhook", "applied")
     change = ("in_progress", "unknown", "claimed", "unknown", "p", "a")
-    moves.moved(Moved(tenant, "pay", key, intent, number, "worker", "report", *change))
-    moves.moved(Moved(tenant, "pay", key, intent, number, f"stranger-{number}", "report", *change))
+    after_commit.moved(Moved(tenant, "pay", key, intent, number, "worker", "report", *change))
+    after_commit.moved(Moved(tenant, "pay", key, intent, number, f"stranger-{number}", "report", *change))
 
 
 def test_ib_161_no_series_is_added_by_more_work_or_more_tenants(monkeypatch: pytest.MonkeyPatch) -> None:

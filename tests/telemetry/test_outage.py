@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from fix_desk import Desk
 
-from idem.outbox import clock
+from idem.outbox.values import clock
 from idem.testing.proxy import Proxy
 
 AWAY = 8.0

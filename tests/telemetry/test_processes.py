@@ -14,12 +14,12 @@ import pytest
 from fix_desk import Desk
 from prometheus_client.parser import text_string_to_metric_families
 
-from idem.outbox import metrics
+from idem.outbox.observe import metrics
 
 WORK = """
 import signal, sys
 from uuid import uuid4
-from idem.outbox import metrics, telemetry
+from idem.outbox.observe import metrics, telemetry
 telemetry.set_up(json=True, level="error")
 telemetry.claimed("p", "a", 2)
 telemetry.called("p", "a", uuid4(), 1, "succeeded", 0.2)

@@ -16,9 +16,9 @@ from fix_desk import CONFIGURATION, Desk
 from structlog.testing import capture_logs
 
 from idem.cli import opening
-from idem.outbox import logs, metrics
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.observe import logs, metrics
 
 CARD = "4000056655665556"
 SECRET = "keyed-token"

@@ -15,10 +15,10 @@ from settling.shop import use
 from sqlalchemy import create_engine
 from structlog.testing import capture_logs
 
-from idem.outbox.accept import Acceptor
-from idem.outbox.contract import EventRule
-from idem.outbox.decisions import Accepted
-from idem.outbox.operators import confirming
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.contract import EventRule
+from idem.outbox.domain.decisions import Accepted
+from idem.outbox.operator import confirmation
 from idem.outbox.providers import tracing
 from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, Verdict
@@ -99,7 +99,7 @@ async def test_an_operators_look_carries_it_too(spine: Spine) -> None:
         intent = accepted(spine, TRACE)
         await unknown(spine, intent)
         async with spine.database.connection() as connection:
-            await confirming.ask(connection, spine.catalogue, intent, None)
+            await confirmation.ask(connection, spine.catalogue, intent, None)
     assert sent
     assert traces(sent) == [(b"GET", TRACE.encode())] * len(sent)
 

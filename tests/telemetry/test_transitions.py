@@ -12,11 +12,12 @@ from fix_desk import Desk
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from idem.outbox import decide, moves, telemetry
-from idem.outbox.change import Evidence
-from idem.outbox.decisions import Accepted, InProgress, Retrying
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Seen, Succeeded, failure
-from idem.outbox.proofs import change_one
+from idem.outbox.domain.decisions import Accepted, InProgress, Retrying
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Pending, Seen, Succeeded, failure
+from idem.outbox.domain.transition import Evidence
+from idem.outbox.observe import after_commit, telemetry
+from idem.outbox.settle import decide
+from idem.outbox.settle.proofs import change_one
 from idem.sweeper.daemon import Sweeper
 
 KEY = "customer@example.org"
@@ -89,7 +90,7 @@ async def test_what_is_rolled_back_is_not_told(desk: Desk) -> None:
     letters = REGISTRY.get_sample_value("idem_dead_letters_total", {"reason": "too_late"}) or 0.0
 
     async def settle(*, fail: bool) -> None:
-        async with desk.spine.database.connection() as connection, moves.transaction(connection):
+        async with desk.spine.database.connection() as connection, after_commit.transaction(connection):
             done = await change_one(
                 connection, row["id"],
                 lambda found: decide.verdict(found.row, about_it(), terms, redrive=False),

@@ -12,7 +12,7 @@ import pytest
 from fix_desk import configuration, desk, environment, variables  # noqa: F401
 from psycopg import AsyncConnection
 
-from idem.outbox.database import Database, Timeouts
+from idem.outbox.database.pool import Database, Timeouts
 
 
 class Counted(Database):

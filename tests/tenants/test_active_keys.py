@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from fix_spine import Spine
 
-from idem.outbox import tenant_keys
-from idem.outbox.database import Database
-from idem.outbox.settings import SweeperSettings
-from idem.sweeper import tenants
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.tenants import key_counts
+from idem.sweeper import tenant_counts
 from idem.sweeper.daemon import Sweeper
 
 TRUTH = "SELECT count(*) FROM idem.idempotency_keys WHERE tenant_id = %s AND state <> 'expired'"
@@ -51,7 +51,7 @@ class Book:
 
     async def active(self, tenant: str = "t", most: int = 1_000_000) -> int | None:
         async with self.database.connection() as connection:
-            found = await tenant_keys.active(connection, {tenant: most})
+            found = await key_counts.active(connection, {tenant: most})
         return found[tenant].keys if tenant in found else None
 
     async def true(self, tenant: str = "t") -> bool:
@@ -116,7 +116,7 @@ async def test_a_sweeper_that_is_refused_takes_nothing_off(book: Book, spine: Sp
     await book.active()
     await book.sweep()
     async with book.database.connection() as connection, connection.transaction(force_rollback=True):
-        await tenants.take_off(connection, {"t": 3})
+        await tenant_counts.take_off(connection, {"t": 3})
     assert await book.active() == 3
 
 
@@ -170,9 +170,9 @@ async def test_what_expires_while_keys_are_counted_is_taken_off_the_new_count(bo
     await book.run("UPDATE idem.idempotency_keys SET expires_at = now() WHERE idempotency_key ~ '0$'")
     await book.an_hour_later()
     with psycopg.connect(db_url) as counting:
-        counting.execute(tenants.DUE_COUNT, {"age": 3600.0})
+        counting.execute(tenant_counts.DUE_COUNT, {"age": 3600.0})
         assert (await book.sweep()).expired == 1
-        counting.execute(tenants.COUNT_KEYS, {"lag": 60.0, "tenant": "t"})
+        counting.execute(tenant_counts.COUNT_KEYS, {"lag": 60.0, "tenant": "t"})
     assert (await book.sweep()).expired == 5
     assert await book.active() == 45
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from idem.outbox import tokens
-from idem.outbox.database import AWAY, Database
-from idem.outbox.http import callers as module
-from idem.outbox.http.callers import Callers
+from idem.outbox.database.pool import AWAY, Database
+from idem.outbox.tenants import authentication as module
+from idem.outbox.tenants import tokens
+from idem.outbox.tenants.authentication import Callers
 
 
 async def create(database: Database, tenant: str = "acme", label: str = "checkout") -> tuple[Any, str]:

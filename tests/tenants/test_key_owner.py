@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from producers.application import Application, synced
 
 from idem import Answer, Idem
-from idem.outbox import configuration, fingerprints, tokens
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.decisions import Mismatch, Replay
-from idem.outbox.errors import ConfigError, ParamsInvalid
+from idem.outbox import config
+from idem.outbox.domain import fingerprints
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Mismatch, Replay
+from idem.outbox.tenants import tokens
+from idem.outbox.values.errors import ConfigError, ParamsInvalid
 
 NAME = "pay.keyed"
 
@@ -181,10 +183,10 @@ def test_it_is_said_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     text = CONFIGURATION.replace("ORIGIN", "http://127.0.0.1:9")
     for said, meant in (("", "tenant"), ('key_owner = "label"', "label"), ('key_owner = "tenant"', "tenant")):
         file.write_text(text.replace('path = "/payments"\nbody', f'path = "/payments"\n{said}\nbody'))
-        assert configuration.load(file).operations[NAME].key_owner == meant
+        assert config.load(file).operations[NAME].key_owner == meant
     file.write_text(text.replace('path = "/payments"\nbody', 'path = "/payments"\nkey_owner = "token"\nbody'))
     with pytest.raises(ConfigError, match="key_owner"):
-        configuration.load(file)
+        config.load(file)
 
 
 def test_an_operation_that_no_token_asks_for_has_no_labels(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from idem import Answer
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.database import Database
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
 from idem.sweeper.daemon import Sweeper
 
 USAGE = """

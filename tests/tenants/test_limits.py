@@ -12,11 +12,12 @@ from fix_spine import Spine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idem.outbox.decisions import Accepted, Decision, Limited, Replay
-from idem.outbox.http import deciding, limits
-from idem.outbox.http.limits import Bucket, Limits
-from idem.outbox.http.settings import ApiSettings
-from idem.outbox.prepare import prepare
+from idem.outbox.accept.prepare import prepare
+from idem.outbox.api import store
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.domain.decisions import Accepted, Decision, Limited, Replay
+from idem.outbox.tenants import limits
+from idem.outbox.tenants.limits import Bucket, Limits
 from idem.sweeper.daemon import Sweeper
 
 
@@ -43,11 +44,11 @@ async def ask(spine: Spine, limits: Limits, key: str, tenant: str = "t") -> Deci
     """What the API does with a request, as far as limits are concerned."""
     async with spine.database.connection() as connection:
         prepared = prepare(
-            spine.catalogue.operations, spine.catalogue.providers, await deciding.secret(connection),
+            spine.catalogue.operations, spine.catalogue.providers, await store.secret(connection),
             tenant=tenant, operation="pay.keyed", key=key, params={"amount": 100},
         )  # fmt: skip
         taken = limits.may_create(tenant) is None
-        decided = await deciding.decide(connection, prepared, may_create=taken)
+        decided = await store.decide(connection, prepared, may_create=taken)
     if taken:
         (limits.created if isinstance(decided, Accepted) else limits.not_created)(tenant)
     return decided

@@ -13,7 +13,7 @@ from fix_database import clone
 from psycopg import sql
 from schema import backlog, explained
 
-from idem.outbox.http import ledger
+from idem.outbox.api import intents
 
 OTHERS, OWN, LIMIT = 120_000, 30_000, 20
 STATES = ("in_progress", "unknown", "failed_retryable", "completed")
@@ -75,7 +75,7 @@ def asked(state: str | None, operation: str | None, before: UUID) -> tuple[str, 
         def cursor(self, **_: Any) -> Cursor:
             return Cursor()
 
-    listing: Any = ledger.intents(Connection(), "small", state=state, operation=operation, before=before, limit=LIMIT)  # type: ignore[arg-type]
+    listing: Any = intents.intents(Connection(), "small", state=state, operation=operation, before=before, limit=LIMIT)  # type: ignore[arg-type]
     with pytest.raises(StopIteration):
         listing.send(None)
     return chosen[0]
@@ -95,7 +95,7 @@ def test_a_page_reads_what_it_shows_with_every_filter(filled: str, statistics: s
         (middle,) = connection.execute(
             "SELECT id FROM idem.intents WHERE tenant_id = 'small' ORDER BY id OFFSET 15000 LIMIT 1"
         ).fetchone() or (None,)
-        for (state, operation), before in product(FILTERS, (ledger.NEWEST, middle)):
+        for (state, operation), before in product(FILTERS, (intents.NEWEST, middle)):
             query, parameters = asked(state, operation, before)
             with connection.transaction(force_rollback=True):
                 nodes = explained.explain(connection, query, parameters)
@@ -116,7 +116,7 @@ def test_a_page_shows_the_newest_of_what_is_asked_for(filled: str, newest: bool)
         own = connection.execute(
             "SELECT id, state, operation FROM idem.intents WHERE tenant_id = 'small' ORDER BY id DESC"
         ).fetchall()
-        before = ledger.NEWEST if newest else own[15_000][0]
+        before = intents.NEWEST if newest else own[15_000][0]
         for state, operation in FILTERS:
             query, parameters = asked(state, operation, before)
             found = [row[0] for row in connection.execute(sql.SQL(query), parameters)]  # type: ignore[arg-type]

@@ -18,9 +18,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from idem import Answer, Idem, Succeeded
-from idem.outbox.accept import Acceptor
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.errors import ParamsInvalid
+from idem.outbox.accept.accept import Acceptor
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.values.errors import ParamsInvalid
 from idem.sweeper.daemon import Sweeper
 
 NAME = "pay.keyed"

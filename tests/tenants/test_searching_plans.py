@@ -12,8 +12,8 @@ import pytest
 from fix_database import clone
 from schema import backlog, explained
 
-from idem.outbox.http import ledger, searching
-from idem.outbox.operators import finding
+from idem.outbox.api import intents, tenant_search
+from idem.outbox.operator import search
 
 ROWS = int(os.environ.get("IDEM_TEST_SEARCHED", "40000"))
 OFTEN, LIMIT, LOOKS = "often", 20, 200
@@ -51,18 +51,18 @@ def filled(server: str, template: str) -> Iterator[str]:
 def asked() -> Iterator[tuple[str, str, dict[str, Any], int]]:
     """Each way of asking: a name, its statement, the parameters, and how many rows it may read."""
     for text, most in ((OFTEN, LOOKS), ("word 3", LIMIT), ("no such text", LIMIT)):
-        for word, statement, parameters in finding.ways(text):
+        for word, statement, parameters in search.ways(text):
             yield f"find {word} {text}", statement, parameters | {"looks": LOOKS, "limit": LIMIT}, most
         for name, state, other in product(
             ("BY_REFERENCE", "BY_LABEL"), (None, "unknown", "failed_retryable"), (None, "x")
         ):
             parameters = {
                 "tenant": "t1", "reference": text, "label": text, "state": state, "operation": other,
-                "low": ledger.OLDEST, "before": ledger.NEWEST, "looks": LOOKS, "limit": LIMIT,
+                "low": intents.OLDEST, "before": intents.NEWEST, "looks": LOOKS, "limit": LIMIT,
             }  # fmt: skip
-            yield f"search {name} {text} {state} {other}", getattr(searching, name), parameters, most
+            yield f"search {name} {text} {state} {other}", getattr(tenant_search, name), parameters, most
     for text in ("01a2", "2026-11-28", "9999-01-01"):
-        for word, statement, parameters in finding.ways(text):
+        for word, statement, parameters in search.ways(text):
             yield f"find {word} {text}", statement, parameters | {"looks": LOOKS, "limit": LIMIT}, LOOKS
 
 
@@ -88,6 +88,6 @@ def test_what_is_found_is_right(filled: str) -> None:
         newest = connection.execute(
             "SELECT id FROM idem.intents WHERE idempotency_key = 'often' ORDER BY id DESC LIMIT %s", [LIMIT]
         ).fetchall()
-        for word, statement, parameters in finding.ways(OFTEN):
+        for word, statement, parameters in search.ways(OFTEN):
             found = connection.execute(statement, parameters | {"looks": ROWS, "limit": LIMIT}).fetchall()  # type: ignore[call-overload]
             assert found == newest, word

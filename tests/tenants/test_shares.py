@@ -10,10 +10,10 @@ from fix_api import client
 from fix_line import through_a_line
 from fix_spine import Spine
 
-from idem.outbox import tokens
-from idem.outbox.http import descriptors
-from idem.outbox.http.settings import ApiSettings
-from idem.outbox.http.shares import Shares
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.http_server import descriptors
+from idem.outbox.tenants import tokens
+from idem.outbox.tenants.shares import Shares
 
 WAITING = """
 SELECT count(*)::integer AS n FROM pg_stat_activity

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.http.suspicious import kind
+from idem.outbox.api.suspicious import kind
 
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 VISIBLE = "".join(map(chr, range(33, 127)))

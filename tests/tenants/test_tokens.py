@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 from fix_desk import Desk
 
-from idem.outbox import tokens
-from idem.outbox.database import Database
-from idem.outbox.errors import Refusal
+from idem.outbox.database.pool import Database
+from idem.outbox.tenants import tokens
+from idem.outbox.values.errors import Refusal
 
 
 async def test_a_token_is_shown_once_and_stored_as_a_hash(desk: Desk) -> None:

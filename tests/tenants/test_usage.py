@@ -14,11 +14,11 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from idem.cli import tenants
-from idem.outbox.database import AWAY, Database
-from idem.outbox.decisions import Accepted
-from idem.outbox.http.limits import Limits, Misuse
-from idem.outbox.http.settings import ApiSettings
-from idem.outbox.settings import SweeperSettings
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.database.pool import AWAY, Database
+from idem.outbox.domain.decisions import Accepted
+from idem.outbox.tenants.limits import Limits, Misuse
 from idem.sweeper.daemon import Sweeper
 
 SUM = """
@@ -99,7 +99,7 @@ async def test_two_processes_at_once_lose_nothing_and_never_wait_crosswise(datab
 async def test_an_outage_keeps_the_counts_and_they_are_written_afterwards(
     counted: Any, outage: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("idem.outbox.http.limits.INTERVAL", 0.1)
+    monkeypatch.setattr("idem.outbox.tenants.limits.INTERVAL", 0.1)
     counts, stop = of(counted), asyncio.Event()
     counts.count("t", Misuse.MISMATCH)
 

@@ -19,7 +19,7 @@ import pytest
 from tutorial.page import PAGE, Block, blocks, counted, missing
 from tutorial.reader import PATIENCE, Reader
 
-from idem.outbox.http.serving import listen
+from idem.outbox.http_server.serving import listen
 
 APPLICATION = Path(__file__).parent / "application"
 ROOT = Path(__file__).parents[2]

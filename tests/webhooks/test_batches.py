@@ -13,16 +13,16 @@ from fix_webhooks import READER, Hooks, event, serving, signed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idem.outbox import pointer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.outcomes import Refused, Succeeded
-from idem.outbox.providers import cutting, document
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.outcomes import Refused, Succeeded
+from idem.outbox.domain.webhook import Reply
+from idem.outbox.providers import batches, response
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.rules import Condition, Rule, Says
-from idem.outbox.webhook import Reply
+from idem.outbox.providers.outcome_rules import Condition, Rule, Says
+from idem.outbox.values import json_pointer
 
-P = pointer.parse
+P = json_pointer.parse
 LIST = replace(READER, id=P("/id"), events=P("/events"))
 
 
@@ -209,9 +209,9 @@ def test_a_delivery_is_cut_without_changing_a_byte_of_what_is_kept(
     before.pop("in", None)
     whole = before | {"in": {"x": [1], "list": items, "y": {}}}
     body = json.dumps(whole, indent=indent, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
-    if document.read_event(body) is document.UNREADABLE:
+    if response.read_event(body) is response.UNREADABLE:
         return
-    parts = cutting.alone(body, P("/in/list"))
+    parts = batches.alone(body, P("/in/list"))
     assert [json.loads(part) for part in parts] == [
         before | {"in": {"x": [1], "list": [each], "y": {}}} for each in items
     ]
@@ -219,7 +219,7 @@ def test_a_delivery_is_cut_without_changing_a_byte_of_what_is_kept(
 
 def test_numbers_and_doubled_members_stay_as_they_were_written() -> None:
     body = b'{"a":1e2,"l":[ {"n":1.10,"n":2} , 100000000000000000000.00 ],"z":[]}'
-    assert cutting.alone(body, P("/l")) == (
+    assert batches.alone(body, P("/l")) == (
         b'{"a":1e2,"l":[{"n":1.10,"n":2}],"z":[]}',
         b'{"a":1e2,"l":[100000000000000000000.00],"z":[]}',
     )

@@ -18,7 +18,7 @@ from fix_webhooks import FIRST, KEYS, OTHERS, SECOND, Hooks, event, hooking, sec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from idem.outbox.http.webhook_settings import EndpointSettings
+from idem.outbox.config.endpoint_settings import EndpointSettings
 
 BODY = json.dumps(event(None)).encode()
 

@@ -13,12 +13,12 @@ from fix_desk import Desk
 from fix_spine import Spine
 from fix_webhooks import READER, Hooks, event, serving
 
-from idem.outbox import pointer
-from idem.outbox.contract import EventRule
-from idem.outbox.decisions import Retrying
-from idem.outbox.outcomes import Ambiguous, NotExecuted, Outcome, Refused, Succeeded
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.domain.contract import EventRule
+from idem.outbox.domain.decisions import Retrying
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Refused, Succeeded
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.values import json_pointer
 from idem.reconciler.daemon import Reconciler
 
 DONE = ("completed", None)
@@ -110,7 +110,7 @@ async def test_a_bare_event_is_worth_a_look(fetching: Hooks) -> None:
     spine = fetching.spine
     keyed = spine.catalogue.providers["keyed"]
     assert isinstance(keyed, HttpProvider)
-    parse = pointer.parse
+    parse = json_pointer.parse
     bare = replace(READER, object=parse("/shown"), key=parse("/about/key"), reference=parse("/about/id"))
     providers = {**spine.catalogue.providers, "keyed": replace(keyed, events=bare)}
     spine.catalogue = replace(spine.catalogue, providers=providers)

@@ -14,15 +14,16 @@ import pytest
 from fix_webhooks import Hooks, event, serving
 from settling.shop import cancelling
 
-from idem.outbox import operator, pointer
-from idem.outbox.contract import EventRule
-from idem.outbox.errors import Refusal
-from idem.outbox.outcomes import NotExecuted
+from idem.outbox.domain.contract import EventRule
+from idem.outbox.domain.outcomes import NotExecuted
+from idem.outbox.operator import actions
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.rules import Condition, Places, Rule, Says
-from idem.reconciler.webhooks import waiting
+from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says
+from idem.outbox.values import json_pointer
+from idem.outbox.values.errors import Refusal
+from idem.reconciler.webhooks import waiting_events
 
-P = pointer.parse
+P = json_pointer.parse
 REFUNDED = Rule(
     Says.LATER_FACT,
     body=(Condition(P("/status"), ("refunded",)),),
@@ -133,7 +134,7 @@ async def test_a_later_fact_is_no_proof_of_an_end_and_yet_nothing_is_sent_agains
     assert await spine.all("SELECT 1 FROM idem.proofs WHERE outcome <> 'hint'") == []
     await refunds.desk.settle(claimed, NotExecuted("request"))
     await spine.advance(120)
-    for _ in range(waiting.FAILURES_THAT_NEED_A_PERSON + 1):
+    for _ in range(waiting_events.FAILURES_THAT_NEED_A_PERSON + 1):
         await again(refunds)
     assert await refunds.desk.state(intent) == ("failed_retryable", "held")
     assert [kind for kind, _ in await told(refunds, intent)] == ["rested"]
@@ -147,9 +148,9 @@ async def test_a_later_fact_is_no_proof_of_an_end_and_yet_nothing_is_sent_agains
     about = {"by": "ada", "reason": "again", "version": await refunds.desk.version(intent)}
     async with spine.database.connection() as connection:
         with pytest.raises(Refusal, match="still to be confirmed"):
-            await operator.redrive(connection, spine.catalogue, intent, **about)
+            await actions.redrive(connection, spine.catalogue, intent, **about)
         # Somebody who knows takes the responsibility, and the fact is evidence from then on.
-        await operator.redrive(connection, spine.catalogue, intent, **about, know_it_did_not_happen=True)
+        await actions.redrive(connection, spine.catalogue, intent, **about, know_it_did_not_happen=True)
     await again(refunds)
     assert (await refunds.kept())["verdict"] == "noted"
     await spine.work()

@@ -15,10 +15,10 @@ import pytest
 from fix_desk import Desk
 from fix_webhooks import Hooks, event, hooking, secret, signed, with_events
 
-from idem.outbox.http import memory
-from idem.outbox.http.serving import serve
-from idem.outbox.http.webhook_settings import EndpointSettings
-from idem.reconciler.webhooks.inside import Mounted
+from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.http_server import body_memory
+from idem.outbox.http_server.serving import serve
+from idem.reconciler.webhooks.embedded import Mounted
 
 MIB = 1024 * 1024
 ROOM = 2 * MIB
@@ -61,10 +61,10 @@ class Small:
     """An endpoint that holds 2 MiB of bodies whose signature is not checked, and what it holds."""
 
     hooks: Hooks
-    held: memory.Memory
+    held: body_memory.Memory
 
 
-async def filled(found: memory.Memory, size: int) -> None:
+async def filled(found: body_memory.Memory, size: int) -> None:
     """Until so many bytes are held."""
     async with asyncio.timeout(60):
         while found.used != size:
@@ -76,7 +76,7 @@ async def filled(found: memory.Memory, size: int) -> None:
 async def small(desk: Desk) -> AsyncIterator[Small]:
     room = ROOM + next(_numbers)
     async with hooking(desk, SETTINGS.model_copy(update={"max_unverified": room})) as hooks:
-        [held] = [each for each in gc.get_objects() if isinstance(each, memory.Memory) and each.most == room]
+        [held] = [each for each in gc.get_objects() if isinstance(each, body_memory.Memory) and each.most == room]
         yield Small(hooks, held)
 
 

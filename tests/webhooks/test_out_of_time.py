@@ -18,17 +18,17 @@ from fix_schemes import PLAIN, PRIVATE, PUBLIC, STANDARD, STRIPE
 from fix_webhooks import OTHERS, READER, Hooks, event, secret, serving, signed
 from prometheus_client import REGISTRY
 
-from idem.outbox import pointer
-from idem.outbox.contract import LookupRule
-from idem.outbox.outcomes import NotExecuted
+from idem.outbox.domain.contract import LookupRule
+from idem.outbox.domain.outcomes import NotExecuted
+from idem.outbox.domain.webhook import Scheme, Webhook
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.rules import Condition, Places, Rule, Says
-from idem.outbox.schemes.hmac_sha256 import HmacSha256, parse_template
-from idem.outbox.schemes.standard import StandardWebhooks
-from idem.outbox.schemes.stripe import StripeSignatures
-from idem.outbox.webhook import Scheme, Webhook
+from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says
+from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256, parse_template
+from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outbox.providers.schemes.stripe import StripeSignatures
+from idem.outbox.values import json_pointer
 
-P = pointer.parse
+P = json_pointer.parse
 HOUR, DAY, YEAR = 3600.0, 86_400.0, 365 * 86_400.0
 DONE, UNKNOWN = ("completed", None), ("unknown", "unknown")
 REFUNDED = Rule(

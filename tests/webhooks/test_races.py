@@ -12,8 +12,8 @@ import pytest
 from fix_desk import Desk
 from fix_webhooks import KEYS, Hooks, event, serving, with_events
 
-from idem.outbox.outcomes import Succeeded
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.config.settings import ReconcilerSettings
+from idem.outbox.domain.outcomes import Succeeded
 from idem.reconciler.daemon import Reconciler
 
 ROUNDS = 200

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook as Official
 from standardwebhooks import WebhookVerificationError
 
-from idem.outbox.webhook import Signed, Unverified, verify
+from idem.outbox.domain.webhook import Signed, Unverified, verify
 
 NOW = float(int(time.time()))
 BODY = b'{"type": "payment.succeeded", "data": {"id": "pay_1"}}'

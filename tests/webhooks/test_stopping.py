@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fix_webhooks import Hooks, event
 
-from idem.outbox.settings import ReconcilerSettings
+from idem.outbox.config.settings import ReconcilerSettings
 from idem.reconciler.daemon import Reconciler
-from idem.reconciler.webhooks import again
+from idem.reconciler.webhooks import retries
 
 BATCH = 5
 DUE = "UPDATE idem.webhook_events SET retry_at = statement_timestamp()"
@@ -27,7 +27,7 @@ async def test_it_ends_after_the_events_that_it_has_taken(
     async with hooks.spine.database.connection() as connection:
         await connection.execute(DUE)
     stop, tried = asyncio.Event(), 0
-    real = again._try
+    real = retries._try
 
     async def counted(*given: Any) -> int:
         nonlocal tried
@@ -35,7 +35,7 @@ async def test_it_ends_after_the_events_that_it_has_taken(
         stop.set()
         return await real(*given)
 
-    monkeypatch.setattr(again, "_try", counted)
+    monkeypatch.setattr(retries, "_try", counted)
     one = Reconciler(
         hooks.spine.database, hooks.spine.catalogue, ReconcilerSettings(lease=30, batch=BATCH), slots=4, margin=1
     )

@@ -19,15 +19,15 @@ from fix_api import client
 from fix_desk import Desk
 from fix_webhooks import OTHERS, READER, SCHEME, Hooks, event, secret, serving, signed, with_events
 
-from idem.outbox.answers import Renderer
-from idem.outbox.catalogue import Catalogue
-from idem.outbox.http.heavy import HEAVY, UNVERIFIED
-from idem.outbox.http.webhook_settings import EndpointSettings
+from idem.outbox.api.large_bodies import HEAVY, UNVERIFIED
+from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.webhook import Signed, Webhook
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.schemes.standard import StandardWebhooks
-from idem.outbox.webhook import Signed, Webhook
-from idem.reconciler.webhooks import inside
-from idem.reconciler.webhooks.checking import WAITING
+from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outbox.settle.rendering import Renderer
+from idem.reconciler.webhooks import embedded
+from idem.reconciler.webhooks.signature_checks import WAITING
 
 ROOM = 2 * 1024 * 1024
 MANY = [SCHEME.parse_secret(secret(f"of rotation {number}")) for number in range(8)]
@@ -167,6 +167,6 @@ async def test_an_application_s_own_endpoint_checks_beside_its_loop_too(desk: De
     catalogue = secrets_of(with_events(desk.spine.catalogue), scheme)
     body = json.dumps(event(None)).encode()
     headers = signed(body, "evt_1", key=OTHERS)
-    taken = await inside.take(desk.spine.database, catalogue, Renderer(), "keyed", headers, body, None)
+    taken = await embedded.take(desk.spine.database, catalogue, Renderer(), "keyed", headers, body, None)
     assert taken == "unmatched"
     assert scheme.threads.total() == 1 and threading.get_ident() not in scheme.threads

@@ -12,12 +12,12 @@ import pytest
 from fix_webhooks import Hooks, event, serving
 from prometheus_client import REGISTRY
 
-from idem.outbox import ages
-from idem.outbox.contract import EventRule
-from idem.outbox.outcomes import NotExecuted
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.domain.contract import EventRule
+from idem.outbox.domain.outcomes import NotExecuted
+from idem.outbox.operator import ages
+from idem.outbox.providers.deployment_tag import Mark
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.mark import Mark
-from idem.outbox.settings import SweeperSettings
 from idem.sweeper.daemon import Sweeper
 
 DAYS = 86400.0

@@ -1,0 +1,1 @@
+"""idem inside an application: operations defined in Python, calls in its transactions, handlers, webhooks."""

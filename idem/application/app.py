@@ -1,0 +1,320 @@
+"""`Idem`: what an application says about its effects, once, at its top.
+
+charge = Idem().operation("payments.create", Charge, provider="ledger", request=…, answer=…)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+
+from idem.application.connections import Line
+from idem.application.databases import Places
+from idem.application.definition import Answering, Building, Definition
+from idem.application.operation import Effect
+from idem.outbox import config
+from idem.outbox.config import Configuration
+from idem.outbox.database.address import Address
+from idem.outbox.domain.contract import LOCAL
+from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.provider import Provider
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.local import Nobody
+from idem.outbox.providers.send import SendProvider
+from idem.outbox.values.errors import ConfigError
+from idem.outbox.values.suggestions import nearest
+
+if TYPE_CHECKING:
+    from idem.application.audit import Unprotected
+    from idem.application.background import Portal
+    from idem.outbox.config.endpoint_settings import EndpointSettings
+    from idem.outbox.domain.catalogue import Catalogue
+    from idem.outbox.handlers import Handler
+    from idem.outbox.recovery.guard import Durability
+
+Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
+P = TypeVar("P")
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class Idem:
+    """The operations of one application. Made once, at import; opens no connection and needs no credential.
+
+    `path`: the idem.toml (else IDEM_CONFIG, else ./idem.toml, which need not be there). `tenant`: a dependency of
+    FastAPI that gives the caller's account out of its credential; without it there is one tenant, `default`. Raises
+    ConfigError with every mistake of the configuration.
+    """
+
+    def __init__(
+        self,
+        path: Path | str | None = None,
+        *,
+        env: Mapping[str, str] = os.environ,
+        tenant: Callable[..., Any] | None = None,
+    ) -> None:
+        self._path = path
+        self._env = env
+        self.tenant = tenant
+        self._tables: dict[str, Mapping[str, Any]] = {}
+        self._definitions: dict[str, Definition] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._pointed: dict[str, str] = {}
+        self._built: tuple[Mapping[str, Provider], Mapping[str, Operation]] | None = None
+        self._places = Places()
+        self._portal: tuple[int, Portal] | None = None
+        self._lock = threading.RLock()
+        self._found = self._load(accepting=True)
+
+    # What an application says.
+
+    def provider(self, name: str, **settings: Any) -> None:
+        """A provider, by the same tables as `[providers.<name>]` of idem.toml. Raises ConfigError.
+
+        `send=`: a function that makes the call without HTTP, `def send(request: SendRequest, call: Sending)`; and
+        `lookup=` one that is asked what became of it, `def lookup(question: Question)`. Each is sync or async.
+        """
+        if "send" in settings:
+            settings.setdefault("kind", "send")
+        if name in self._found.provider_settings:
+            raise ConfigError(f"providers.{name}: it is defined twice")
+        self._tables[name] = MappingProxyType(dict(settings))
+        try:
+            self._found = self._load(accepting=True)
+        except ConfigError:
+            del self._tables[name]
+            raise
+        self._built = None
+
+    @overload
+    def operation(self, name: str, model: type[P], **said: Any) -> Effect[P]: ...
+    @overload
+    def operation(self, name: str, model: None = None, **said: Any) -> Effect[Any]: ...
+
+    def operation(
+        self,
+        name: str,
+        model: Any = None,
+        *,
+        provider: str | None = None,
+        inline: bool = False,
+        request: Building | None = None,
+        answer: Answering | None = None,
+        interim: Callable[[Any], Any] | None = None,
+        label: Callable[[Any], str | None] | None = None,
+        **settings: Any,
+    ) -> Effect[Any]:
+        """An operation: a named effect, and the scope of its keys. `model` is the type of its params (pydantic).
+
+        With a `provider`, a worker makes the call that `request` builds of the params; `inline`: the caller's own code
+        makes it, under a lease; with neither, the caller's own rows are the effect. `answer` makes the client's answer
+        of the outcome, `interim` what it is told while the provider is working. Everything else as in
+        `[operations.<name>]` of idem.toml: `key_ttl="72h"`, `start_within`, `redrive`, `completes_when`, …
+
+        Raises ConfigError.
+        """
+        if name in self._definitions or name in self._found.operations:
+            raise ConfigError(f'operations."{name}": it is defined twice')
+        if not config.NAME.fullmatch(name):
+            raise ConfigError(f'operations."{name}": it is no usable name: a-z, 0-9, dots, dashes, underscores, to 63')
+        definition = Definition(
+            name, model, provider=provider, inline=inline, request=request, answer=answer, interim=interim,
+            label=label, settings=settings,
+        )  # fmt: skip
+        definition.build(self._found)
+        self._definitions[name] = definition
+        self._built = None
+        return Effect(self, definition)
+
+    def exempt(self, reason: str) -> Callable[[View], View]:
+        """Mark an endpoint that changes state without the contract, and say why: `audit` leaves it out."""
+        from idem.application.audit import exempt
+
+        return exempt(reason)
+
+    def audit(self, app: Any, *, exempt: Sequence[str] = ()) -> list[Unprotected]:
+        """The routes of an application that change state without the contract of an operation of idem's.
+
+        `exempt`: routes that are meant so, as `"POST /login"`. As a test: `assert not idem.audit(app)`.
+        """
+        from idem.application.audit import audit
+
+        return audit(app, exempt)
+
+    def install(self, app: Any) -> None:
+        """Have an application of FastAPI, Starlette or Flask answer what idem raises, and show its problems' pages.
+
+        A transaction that is to be run again, or a database that is away, is 503 with `Retry-After`: the client sends
+        the same request again.
+        """
+        from idem.application.install import install
+
+        install(app)
+
+    def webhooks(self) -> Any:
+        """An ASGI application that takes the providers' events: `app.mount("/webhooks", idem.webhooks())`."""
+        return self.portal().webhooks()
+
+    async def ingest(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
+        """Take a provider's event in an endpoint of the application's own: the raw bytes, as they came.
+
+        What became of it; of a batch: of each event, in their order, separated by commas. Raises
+        `idem.reconciler.webhooks.delivery.NotTaken` for what is not genuine: answer that 401.
+        """
+        return await self.portal().ingest(provider, headers, body, account)
+
+    def ingest_sync(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
+        """The same for code that is not asynchronous."""
+        return self.portal().ingest_sync(provider, headers, body, account)
+
+    # What others need of it.
+
+    @property
+    def providers(self) -> Mapping[str, Provider]:
+        """Every provider, as accepting needs it."""
+        return self._everything()[0]
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """Every operation, of the file and of the code."""
+        return self._everything()[1]
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """What `on_settled` has registered, by name."""
+        return MappingProxyType(self._handlers)
+
+    def configuration(self) -> Configuration:
+        """The whole configuration with its credentials, for daemons. Raises ConfigError with every mistake."""
+        found = self._load(accepting=False)
+        providers, operations = self._build(found)
+        return dataclasses.replace(found, providers=providers, operations=operations)
+
+    def catalogue(self) -> Catalogue:
+        """What daemons know, with the credentials. Raises ConfigError."""
+        from idem.outbox.domain.catalogue import Catalogue
+
+        # In a test the providers are pretended ones, and nobody has their credentials.
+        found = self._load(accepting=bool(self._pointed))
+        providers, operations = self._build(found)
+        return Catalogue(found.settings.environment, providers, operations)
+
+    def accepting(self) -> Catalogue:
+        """What this process knows: it calls no provider, so no credential is needed."""
+        from idem.outbox.domain.catalogue import Catalogue
+
+        return Catalogue(self._found.settings.environment, *self._everything())
+
+    @property
+    def webhook_settings(self) -> EndpointSettings:
+        """The limits of the endpoint for events: `[webhooks]`."""
+        return self._found.settings.webhooks
+
+    @property
+    def database_url(self) -> str:
+        """Its URL in libpq's words, `postgresql://…`, password included. Raises ConfigError where nothing names one."""
+        return self.database_address.url
+
+    @property
+    def database_address(self) -> Address:
+        """That of IDEM_DATABASE_URL, else of idem.toml. Raises ConfigError where nothing names one."""
+        return config.database_address(self._path, self._env)
+
+    @property
+    def durability(self) -> Durability:
+        """What a new timeline of the database means: `database.durability`."""
+        return self._found.settings.database.durability
+
+    @contextmanager
+    def pointed_at(self, provider: str, origin: str) -> Iterator[None]:
+        """For tests: the provider's contract stays, its address is another one, and no credential is needed."""
+        if provider not in self._found.providers:
+            raise ConfigError(f"providers.{provider}: no such provider. {nearest(provider, self._found.providers)}")
+        if isinstance(self._found.providers[provider], SendProvider):
+            raise ConfigError(
+                f"providers.{provider}: a function sends for it and has no address: replace it in the test"
+            )
+        before = self._pointed.get(provider)
+        self._point(provider, origin)
+        try:
+            yield
+        finally:
+            self._point(provider, before)
+
+    def secret(self, line: Line) -> bytes:
+        """The installation's secret, read once for each database."""
+        return self._places.secret(line, self._found.providers.values())
+
+    def wake(self, line: Line) -> None:
+        """Hint the workers that something is due, on a connection of idem's own. A lost hint costs a poll."""
+        self._places.wake(line, self._configured_address)
+
+    def register(self, effect: Effect[Any], function: Callable[..., Any], **options: Any) -> None:
+        """Keep a handler. Raises ConfigError for a second one of the same name."""
+        from idem.outbox.handlers import handler
+
+        made = handler(effect.name, function, effect.definition.read, **options)
+        if made.name in self._handlers:
+            raise ConfigError(f"handlers.{made.name}: it is registered twice")
+        self._handlers[made.name] = made
+
+    def portal(self) -> Portal:
+        """idem's own event loop and connections in this process, for what cannot be done on the caller's."""
+        from idem.application.background import Portal
+
+        with self._lock:
+            # A process that was forked has the object, but not its thread.
+            if self._portal is None or self._portal[0] != os.getpid():
+                self._portal = (os.getpid(), Portal(self))
+            return self._portal[1]
+
+    def close(self) -> None:
+        """End idem's own threads and connections in this process; they begin again where they are needed.
+
+        For the end of a program: workers hear first of what was accepted last; inline calls count as done with.
+        """
+        with self._lock:
+            portal, self._portal = self._portal, None
+        if portal is not None and portal[0] == os.getpid():
+            portal[1].close()
+        self._places.close()
+        self.__dict__.pop("_configured_address", None)
+
+    @cached_property
+    def _configured_address(self) -> Address | None:
+        with suppress(ConfigError):
+            return self.database_address
+        return None
+
+    def _load(self, *, accepting: bool) -> Configuration:
+        return config.load(self._path, self._env, providers=self._tables, accepting=accepting, optional=True)
+
+    def _everything(self) -> tuple[Mapping[str, Provider], Mapping[str, Operation]]:
+        self._built = built = self._built or self._build(self._found)
+        return built
+
+    def _build(self, found: Configuration) -> tuple[Mapping[str, Provider], Mapping[str, Operation]]:
+        providers: dict[str, Provider] = {LOCAL: Nobody()}
+        for name, provider in found.providers.items():
+            origin = self._pointed.get(name)
+            if origin is not None and isinstance(provider, HttpProvider):
+                accounts = {each.name: dataclasses.replace(each, origin=origin) for each in provider.accounts.values()}
+                provider = dataclasses.replace(provider, accounts=accounts)
+            providers[name] = provider
+        operations = {**found.operations, **{name: each.build(found) for name, each in self._definitions.items()}}
+        return MappingProxyType(providers), MappingProxyType(operations)
+
+    def _point(self, provider: str, origin: str | None) -> None:
+        if origin is None:
+            self._pointed.pop(provider, None)
+        else:
+            self._pointed[provider] = origin
+        self._built = None
+        # Another test has another database.
+        self.close()

@@ -1,0 +1,257 @@
+"""idem's own event loop and connections in a process of the application's.
+
+For what cannot be done on the caller's connection: a provider's events, calls under a lease, cancelling. One thread a
+process; synchronous code waits for it, asynchronous code awaits it. Needs the extra `daemon`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from uuid import UUID
+
+from idem.application.misuse import Misuse
+from idem.application.request import Wish
+from idem.application.waiting import away
+from idem.outbox.accept import known_keys
+from idem.outbox.accept.accept import MINIMUM_RETRY_AFTER, pyformat
+from idem.outbox.accept.status import End
+from idem.outbox.database import installation
+from idem.outbox.database.outage import Outage
+from idem.outbox.domain import fingerprints
+from idem.outbox.domain.decisions import InProgress, Unknown
+
+if TYPE_CHECKING:
+    from idem.outbox.config.endpoint_settings import EndpointSettings
+    from idem.outbox.database.address import Address
+    from idem.outbox.database.pool import Database
+    from idem.outbox.domain.catalogue import Catalogue
+    from idem.outbox.inline import InlineRuns
+    from idem.outbox.recovery.guard import Durability
+    from idem.outbox.settle.rendering import Renderer
+
+Result = TypeVar("Result")
+CONNECTIONS: Final = 4
+NEEDED: Final = ("psycopg", "psycopg_pool", "prometheus_client", "starlette", "structlog")
+"""What the extra `daemon` brings and this needs."""
+POLL: Final = 0.25
+"""Seconds between two looks at an inline call that somebody else makes."""
+
+
+ASKED_WITHIN: Final = 11.0
+"""Seconds for one question to the database, its connection (5 s) and its statement (5 s) included."""
+
+
+class House(Protocol):
+    """What a portal needs of its `Idem`."""
+
+    @property
+    def database_address(self) -> Address: ...
+
+    @property
+    def durability(self) -> Durability: ...
+
+    @property
+    def webhook_settings(self) -> EndpointSettings: ...
+
+    def accepting(self) -> Catalogue: ...
+
+
+class Portal:
+    """A background event loop, begun by the first that needs it."""
+
+    def __init__(self, house: House) -> None:
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            raise Misuse(
+                f"{', '.join(missing)} is missing: events, inline calls and cancelling need "
+                "idem's extra `daemon` (in a clone: `pip install '.[daemon]'`)"
+            )
+        from idem.outbox.observe import logs
+
+        logs.quietly()
+        self._house = house
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="idem-portal", daemon=True)
+        self._thread.start()
+        self._open: asyncio.Lock | None = None
+        self._database: Database | None = None
+        self._renderer: Renderer | None = None
+        self._runs: InlineRuns | None = None
+        self._secret: bytes | None = None
+        self._outage = Outage()
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do this on idem's loop, and wait for it. Raises what it raises; a caller torn away meanwhile cancels it."""
+        sent = self.send(work)
+        try:
+            return sent.result()
+        except BaseException:
+            sent.cancel()
+            raise
+
+    async def call_async(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """The same for a caller with a loop of its own."""
+        return await asyncio.wrap_future(self.send(work))
+
+    def send(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Do this on idem's loop, and wait for nothing."""
+        if os.getpid() != self._process:
+            work.close()
+            raise Misuse(
+                "this process was forked from the one that began this: its loop and its connections are not here, so "
+                "only that one can go on with it"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """End what runs here: leases are renewed no longer, connections are closed."""
+
+        async def work() -> None:
+            if self._runs is not None:
+                await self._runs.close()
+            if self._database is not None:
+                await self._database.close()
+
+        self.call(work())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def cancel(self, intent: UUID, *, by: str, reason: str) -> None:
+        """Cancel what was certainly not sent. On idem's loop. Raises Refusal."""
+        from idem.outbox.operator import actions
+
+        async def work() -> None:
+            database = await self.database()
+            async with database.connection() as connection:
+                await actions.cancel(connection, self._house.accepting(), intent, by=by, reason=reason, source="client")
+
+        await self.asking(work)
+
+    def webhooks(self) -> Any:
+        """An ASGI application for the providers' events."""
+        from idem.reconciler.webhooks.embedded import Mounted
+
+        return Mounted(self.database, self.call_async, self._house.accepting(), self._house.webhook_settings)
+
+    async def ingest(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
+        """Take one event. Raises NotTaken."""
+        return await self.call_async(self._take(provider, headers, body, account))
+
+    def ingest_sync(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
+        """The same, for a caller without a loop."""
+        return self.call(self._take(provider, headers, body, account))
+
+    async def runs(self) -> InlineRuns:
+        """The inline calls of this process. On idem's loop."""
+        if self._runs is None:
+            from idem.outbox.inline import InlineRuns
+
+            self._runs = InlineRuns(await self.database(), self._house.accepting())
+        return self._runs
+
+    async def secret(self) -> bytes:
+        """The installation's secret, read once. On idem's loop."""
+        if self._secret is None:
+            self._secret = await self._asking_soon(self._read_secret)
+        return self._secret
+
+    async def _read_secret(self) -> bytes:
+        async with (await self.database()).connection() as connection:
+            return await installation.secret(connection)
+
+    async def asking(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Do this, which asks the database and ends in bounded time. On idem's loop.
+
+        Raises StoreUnavailable at once while the database is away and another request is asking it.
+        """
+        from idem.outbox.database.pool import met_away
+
+        with self._outage.asking(met_away):
+            return await work()
+
+    async def _asking_soon(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """The same for a short question: it is given up after `ASKED_WITHIN`. Raises StoreUnavailable."""
+        from idem.outbox.database.pool import AWAY, REFUSED, within
+
+        try:
+            return await self.asking(lambda: within(ASKED_WITHIN, work()))
+        except (*AWAY, *REFUSED) as error:
+            raise away(error) from error
+
+    async def recall(self, wish: Wish) -> known_keys.Recalled | None:
+        """How the key of a request stands that its operation refuses now. On idem's loop. Raises StoreUnavailable."""
+        from idem.outbox.database.pool import records
+
+        # Over the bytes of a body that is no JSON, which are not kept: nothing of it is ever left out.
+        raw = wish.fingerprint if fingerprints.left_out(wish.fingerprint) is None else None
+        retry = known_keys.Retry(wish.tenant, wish.operation.name, wish.key, wish.params, wish.address, wish.query, raw)
+
+        async def look() -> known_keys.Recalled | None:
+            async with (await self.database()).connection() as connection:
+
+                async def row(statement: str, values: Mapping[str, Any]) -> Any:
+                    return await (await records(connection).execute(pyformat(statement), values)).fetchone()
+
+                return await known_keys.recall_async(row, retry)
+
+        return await self._asking_soon(look)
+
+    async def stand(self, wish: Wish, seconds: float) -> End:
+        """The end of a wish, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
+        from idem.outbox.api.waiting import stands
+
+        async def look() -> End | None:
+            async with (await self.database()).connection() as connection:
+                return (await stands(connection, [wish.place])).get(wish.place)
+
+        until = self._loop.time() + seconds
+        while True:
+            end = await self._asking_soon(look)
+            if end is None:
+                return InProgress(None, None, MINIMUM_RETRY_AFTER)
+            if not isinstance(end, InProgress | Unknown) or self._loop.time() >= until:
+                return end
+            await asyncio.sleep(POLL)
+
+    async def database(self) -> Database:
+        """idem's own pool. On idem's loop."""
+        if self._open is None:
+            self._open = asyncio.Lock()
+        async with self._open:
+            if self._database is None:
+                self._database = await self._opened()
+            return self._database
+
+    async def _opened(self) -> Database:
+        from idem.outbox.database import session
+        from idem.outbox.database.pool import AWAY, Database
+        from idem.outbox.recovery.guard import Guard
+
+        address, guard = self._house.database_address, Guard(self._house.accepting(), self._house.durability)
+        # A pooler in transaction mode is the application's mistake, and no outage that passes.
+        with suppress(*AWAY):
+            async with await session.connect(address, name="idem application"):
+                pass
+        database = Database(address, name="idem application", size=CONNECTIONS, on_connect=guard)
+        await database.open()
+        return database
+
+    async def _take(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
+        if self._renderer is None:
+            from idem.outbox.settle.rendering import Renderer
+
+            self._renderer = Renderer()
+        from idem.reconciler.webhooks import embedded
+
+        return await embedded.take(
+            await self.database(), self._house.accepting(), self._renderer, provider, headers, body, account
+        )

@@ -1,0 +1,285 @@
+"""A call: one request of a client, in the user's own endpoint. Reserve, their rows, submit; commit; the answer.
+
+    async with db.begin():
+        if await call.reserve(db):
+            ...                                  # their own rows, once
+            await call.submit(db, params)
+    return await call.answer(wait=timedelta(seconds=8))
+
+What is wrong with the request itself (no key, key reused) is an answer too: `reserve` is False, and `answer` says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+
+from idem.application import connections, replies, statements, waiting
+from idem.application.connections import Line
+from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
+from idem.application.misuse import NotCommitted, NoTransaction, NotStored, OutOfOrder
+from idem.application.replies import Reply
+from idem.application.request import Wish
+from idem.application.statements import Reservation, Reserved
+from idem.outbox.accept.prepare import Prepared
+from idem.outbox.accept.status import End
+from idem.outbox.domain.decisions import Accepted, InProgress, Retrying, Unknown
+from idem.outbox.domain.operation import Answer, check_answer, versioned
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+    from idem.application.background import Portal
+
+Result = TypeVar("Result")
+
+
+class Workshop(Protocol):
+    """What a call needs of its operation: `idem.application.operation` has it."""
+
+    def prepared(self, line: Line, wish: Wish, params: Any) -> Prepared: ...
+
+    def label(self, params: Any) -> str | None: ...
+
+    def wake(self, line: Line) -> None: ...
+
+    def inline_of(self, wish: Wish | Reply, params: Any) -> tuple[Portal, Wish | Reply, Preparing]: ...
+
+    @property
+    def kind(self) -> Literal["provider", "inline", "local"]: ...
+
+
+class _Started:
+    """What `Call` and `SyncCall` share: the order of things, and what is written."""
+
+    def __init__(self, workshop: Workshop, wish: Wish | Reply) -> None:
+        self._workshop = workshop
+        self._wish = wish if isinstance(wish, Wish) else None
+        self._refused = wish if isinstance(wish, Reply) else None
+        self._reservation: Reservation | None = None
+        self._line: Line | None = None
+        self._done: Literal["submitted", "completed"] | None = None
+
+    @property
+    def tenant(self) -> str:
+        """Whose request this is. Raises OutOfOrder for a request that was refused."""
+        return self._asked().tenant
+
+    @property
+    def key(self) -> str:
+        """Its idempotency key. Raises OutOfOrder for a request that was refused."""
+        return self._asked().key
+
+    def _reserve(self, connection: object) -> bool:
+        if self._refused is not None:
+            return False
+        if self._reservation is not None and self._line is not None and not self._line.ended():
+            raise OutOfOrder("reserve() was called a second time: a call stands for one request of a client")
+        # As any statement of SQLAlchemy does, and as accept does.
+        line = connections.line(connection, begin=True)
+        if not line.in_transaction():
+            raise NoTransaction
+        # A transaction that failed (40001 at its COMMIT) is run again from its beginning: so is this.
+        self._line, self._reservation, self._done = line, None, None
+        self._reservation, self._wish = statements.reserve(line, self._asked())
+        return isinstance(self._reservation, Reserved)
+
+    def _submit(self, connection: object, params: Any) -> None:
+        reserved, line = self._reserved(connection, "submit")
+        if self._workshop.kind != "provider":
+            raise OutOfOrder("this operation calls no provider: end it with complete(), or name its provider")
+        prepared = self._workshop.prepared(line, self._asked(), params)
+        statements.submit(line, reserved.intent_id, prepared)
+        self._done = "submitted"
+
+    def _complete(self, connection: object, answer: Answer, outcome: Literal["local", "refused"]) -> None:
+        reserved, line = self._reserved(connection, "complete" if outcome == "local" else "refuse")
+        least, what = (200, "2xx to 4xx") if outcome == "local" else (400, "4xx")
+        if not least <= answer.status < 500:
+            raise OutOfOrder(f"an answer with status {answer.status} cannot be stored here: {what} can")
+        try:
+            check_answer(answer)
+        except (TypeError, ValueError) as error:
+            raise OutOfOrder(f"{error}: it could never be sent, so it is not stored") from error
+        wish = self._asked()
+        answer = versioned(answer, wish.operation.answer_version)
+        label = self._workshop.label(wish.params)
+        statements.complete(line, reserved.intent_id, wish, outcome, answer, label)
+        self._done = "completed"
+
+    def _reserved(self, connection: object, word: str) -> tuple[Reserved, Line]:
+        if not isinstance(self._reservation, Reserved):
+            raise OutOfOrder(f"{word}() is only for a new request: call it where reserve() has returned True")
+        line = connections.line(connection)
+        # A SAVEPOINT that was rolled back has taken the end back, and the reservation stands open again.
+        if self._done is not None and not statements.still_open(line, self._reservation.intent_id, self._asked()):
+            raise OutOfOrder(f"{word}() was called, but this call was {self._done} before")
+        return self._reservation, line
+
+    def _asked(self) -> Wish:
+        if self._wish is None:
+            raise OutOfOrder("this request was refused before it began: answer() says why, and reserve() is False")
+        return self._wish
+
+    def _asked_or_refused(self) -> Wish | Reply:
+        found = self._wish if self._refused is None else self._refused
+        assert found is not None
+        return found
+
+    def _known(self, wait: timedelta | float | None) -> Reply | float:
+        """The answer, if it is known already; else the seconds for which to wait for it."""
+        if self._refused is not None:
+            return self._refused
+        decided, line = self._reservation, self._line
+        if decided is None or line is None:
+            raise OutOfOrder("answer() was called before reserve(): nothing has been decided about this request")
+        over = line.ended()
+        if isinstance(decided, Reserved) and self._done is None:
+            if over:
+                raise NotStored  # it cannot have been committed
+            raise OutOfOrder("answer() was called, but after reserve() nothing was submitted, completed or refused")
+        if isinstance(decided, Reserved | Retrying | Accepted):
+            if not over:
+                raise NotCommitted
+        elif not isinstance(decided, InProgress | Unknown):
+            return replies.reply(self._asked(), decided, repeated=True)
+        seconds = replies.patience(self._asked(), wait)
+        if isinstance(decided, InProgress | Unknown) and not (over and seconds):
+            # Nobody waits inside an open transaction.
+            return replies.reply(self._asked(), decided, repeated=True)
+        return seconds
+
+    @property
+    def _ours(self) -> bool:
+        return isinstance(self._reservation, Reserved)
+
+    def _told(self, end: End | None, seconds: float) -> Reply:
+        if end is None and isinstance(self._reservation, InProgress | Unknown):
+            end = self._reservation  # whoever was at it has not committed, or has rolled back: it is as it was
+        if end is None:
+            raise NotStored
+        repeated = not isinstance(self._reservation, Reserved | Retrying)
+        return replies.reply(self._asked(), end, repeated=repeated, waited=seconds or None)
+
+    def _wake(self) -> None:
+        if self._line is not None and (self._done == "submitted" or isinstance(self._reservation, Retrying)):
+            self._workshop.wake(self._line)
+
+
+class SyncCall(_Started):
+    """A call in synchronous code: a SQLAlchemy Connection or Session, a psycopg Connection, Django's `connection`."""
+
+    def reserve(self, db: Any) -> bool:
+        """Whether this request is new: then it is to be submitted, completed or refused in this transaction.
+
+        False: it is a retry, or it was refused; nothing of yours is to be written, and `answer` knows what to say. A
+        key at rest goes back to work here. A session or connection of SQLAlchemy that has not begun begins here; you
+        commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable, and
+        Unserved for a key at rest whose call no worker would make now.
+        """
+        return self._reserve(db)
+
+    def submit(self, db: Any, params: Any) -> None:
+        """Ask for the effect, in the transaction of `reserve`: a worker makes the call after your commit.
+
+        Raises ParamsInvalid, BodyInvalid and Unrenderable for params that no request can be made of.
+        """
+        self._submit(db, params)
+
+    def complete(self, db: Any, answer: Answer) -> None:
+        """Store the answer of a local operation: your rows, in this transaction, are the effect."""
+        self._complete(db, answer, "local")
+
+    def refuse(self, db: Any, answer: Answer) -> None:
+        """Store a 4xx as this request's answer: nothing is called, now or later."""
+        self._complete(db, answer, "refused")
+
+    def inline(self, params: Any, *, db: Any = None) -> InlineCall:
+        """Make the call in your own code, under a lease: `with call.inline(params) as run: …`. Instead of `reserve`."""
+        return InlineCall(*self._workshop.inline_of(self._asked_or_refused(), params), db)
+
+    def answer(self, wait: timedelta | float | None = None) -> Answer:
+        """What the client is told, after the commit; it waits for the end for `wait` (or seconds).
+
+        Raises NotCommitted, NotStored, and StoreUnavailable if the database cannot say.
+        """
+        known = self._known(wait)
+        if isinstance(known, Reply):
+            return known.answer
+        self._wake()
+        assert self._line is not None
+        return self._told(waiting.wait(self._line, self._asked(), known, ours=self._ours), known).answer
+
+
+class Call(_Started):
+    """A call in asynchronous code: a SQLAlchemy AsyncSession or AsyncConnection, over psycopg or asyncpg."""
+
+    async def reserve(self, db: AsyncConnection | AsyncSession) -> bool:
+        """Whether this request is new: then it is to be submitted, completed or refused in this transaction.
+
+        False: it is a retry, or it was refused; nothing of yours is to be written, and `answer` knows what to say. A
+        key at rest goes back to work here. A session or connection of SQLAlchemy that has not begun begins here; you
+        commit. Raises NoTransaction in autocommit, RetryTransaction (run your transaction again), StoreUnavailable, and
+        Unserved for a key at rest whose call no worker would make now.
+        """
+        return await within(db, self._reserve)
+
+    async def submit(self, db: AsyncConnection | AsyncSession, params: Any) -> None:
+        """Ask for the effect, in the transaction of `reserve`: a worker makes the call after your commit.
+
+        Raises ParamsInvalid, BodyInvalid and Unrenderable for params that no request can be made of.
+        """
+        await within(db, lambda sync: self._submit(sync, params))
+
+    async def complete(self, db: AsyncConnection | AsyncSession, answer: Answer) -> None:
+        """Store the answer of a local operation: your rows, in this transaction, are the effect."""
+        await within(db, lambda sync: self._complete(sync, answer, "local"))
+
+    async def refuse(self, db: AsyncConnection | AsyncSession, answer: Answer) -> None:
+        """Store a 4xx as this request's answer: nothing is called, now or later."""
+        await within(db, lambda sync: self._complete(sync, answer, "refused"))
+
+    def inline(self, params: Any, *, db: AsyncConnection | AsyncSession | None = None) -> AsyncInlineCall:
+        """Make the call in your own code, under a lease: `async with call.inline(params) as run: …`. Instead of
+        `reserve`."""
+        return AsyncInlineCall(*self._workshop.inline_of(self._asked_or_refused(), params), synchronous(db))
+
+    async def answer(self, wait: timedelta | float | None = None) -> Any:
+        """What the client is told, after the commit, as a response of Starlette; it waits for the end for `wait`.
+
+        Raises NotCommitted, NotStored, and StoreUnavailable if the database cannot say.
+        """
+        return replies.response(await self.told(wait))
+
+    async def told(self, wait: timedelta | float | None = None) -> Answer:
+        """The same as status, headers and bytes."""
+        known = self._known(wait)
+        if isinstance(known, Reply):
+            return known.answer
+        self._wake()
+        assert self._line is not None
+        end = await waiting.wait_async(self._line, self._asked(), known, ours=self._ours)
+        return self._told(end, known).answer
+
+
+def synchronous(db: Any) -> Any:
+    """What stands behind an asynchronous session or connection; anything else is itself."""
+    session = _own(db)
+    return getattr(session, "sync_session", None) or getattr(session, "sync_connection", None) or session
+
+
+def _own(db: Any) -> Any:
+    # An async_scoped_session stands for that of this task.
+    return db() if not hasattr(db, "run_sync") and hasattr(db, "registry") else db
+
+
+async def within(db: AsyncConnection | AsyncSession, work: Callable[[Any], Result]) -> Result:
+    """Do this with the synchronous side of an asynchronous session or connection. Raises OutOfOrder for another."""
+    session = _own(db)
+    if not hasattr(session, "run_sync"):
+        raise OutOfOrder(
+            f"{type(db).__name__} cannot be used here: this call takes SQLAlchemy's AsyncSession or AsyncConnection; "
+            "in code without `async`, use `call_sync` (or begin)"
+        )
+    return cast(Result, await session.run_sync(work))

@@ -1,0 +1,207 @@
+"""The caller's own connection, in whatever library it is made: what a call needs of it, and nothing more."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from functools import cache
+from inspect import iscoroutinefunction
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session, scoped_session
+
+from idem.application.misuse import Misuse
+from idem.outbox.accept.accept import pyformat
+from idem.outbox.database import checkout
+from idem.outbox.database.caller_errors import said, sqlstate
+
+
+class Line(Protocol):
+    """An open connection of the caller. Statements have `:name` parameters and give one row with named columns."""
+
+    def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
+        """Raises RetryTransaction and StoreUnavailable for what they mean, and else what its library raises."""
+        ...
+
+    @property
+    def place(self) -> object:
+        """Which database this is: the same for all connections to one."""
+        ...
+
+    def in_transaction(self) -> bool: ...
+
+    def ended(self) -> bool:
+        """Whether the transaction in which this object was made is over."""
+        ...
+
+    def after_commit(self, what: Callable[[], None]) -> None:
+        """Do this once this transaction has committed, where the library tells that."""
+        ...
+
+
+def line(connection: object, *, begin: bool = False) -> Line:
+    """`begin`: what SQLAlchemy begins by itself begins here. Raises Misuse for a connection of no known library."""
+    if isinstance(connection, scoped_session):
+        connection = connection()
+    if isinstance(connection, Session):
+        if not (begin or connection.in_transaction()):
+            return _Nothing()
+        return Alchemy(checkout.connection_of(connection))
+    if isinstance(connection, Connection):
+        if begin and not connection.in_transaction():
+            connection.begin()
+        return Alchemy(connection)
+    if hasattr(getattr(connection, "info", None), "transaction_status") and not _asynchronous(connection):
+        return Psycopg(connection)
+    if hasattr(connection, "in_atomic_block"):
+        return Django(connection)
+    if hasattr(connection, "run_sync"):
+        raise Misuse(
+            f"{type(connection).__name__} is asynchronous, and this call is not: use `call` (or begin_async), and "
+            "await it"
+        )
+    raise Misuse(
+        f"{type(connection).__name__} is no connection that idem knows: give a SQLAlchemy Connection, Session, "
+        "AsyncConnection or AsyncSession, a psycopg Connection, or Django's `connection`"
+    )
+
+
+def _asynchronous(connection: Any) -> bool:
+    return iscoroutinefunction(connection.commit)
+
+
+class _Nothing:
+    """A session that has not begun: nothing is asked of it."""
+
+    place: object = None
+
+    def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
+        raise AssertionError("it has not begun")
+
+    def in_transaction(self) -> bool:
+        return False
+
+    def ended(self) -> bool:
+        return True
+
+    def after_commit(self, what: Callable[[], None]) -> None:
+        raise AssertionError("it has not begun")
+
+
+class Alchemy:
+    """A SQLAlchemy connection, over psycopg or asyncpg."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._transaction = connection.get_transaction()
+
+    @property
+    def place(self) -> object:
+        return self.connection.engine
+
+    def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
+        try:
+            return self.connection.execute(_clause(statement), dict(parameters)).first()
+        except DBAPIError as error:
+            if (meant := said(sqlstate(error.orig), error, away=error.connection_invalidated)) is None:
+                raise
+            raise meant from error
+
+    def in_transaction(self) -> bool:
+        if self._transaction is None or not self._transaction.is_active:
+            return False
+        # In autocommit SQLAlchemy counts a transaction, and the database has none.
+        return not getattr(self.connection.connection.dbapi_connection, "autocommit", False)
+
+    def ended(self) -> bool:
+        return self._transaction is None or not self._transaction.is_active
+
+    def after_commit(self, what: Callable[[], None]) -> None:
+        from sqlalchemy import event
+
+        event.listen(self.connection, "commit", lambda _: what(), once=True)
+
+
+class Psycopg:
+    """A psycopg connection of the caller's own. Its own transaction status tells what is open."""
+
+    IDLE: Final = 0
+    GONE: Final = 4
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    @property
+    def place(self) -> object:
+        return self.connection.info.dsn
+
+    def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
+        from psycopg.rows import tuple_row
+
+        with self.connection.cursor(row_factory=tuple_row) as cursor:
+            return _fetched(cursor, statement, parameters)
+
+    def in_transaction(self) -> bool:
+        return int(self.connection.info.transaction_status) != self.IDLE or not self.connection.autocommit
+
+    def ended(self) -> bool:
+        return int(self.connection.info.transaction_status) in (self.IDLE, self.GONE)
+
+    def after_commit(self, what: Callable[[], None]) -> None:
+        """It does not tell of its commit."""
+
+
+class Django:
+    """Django's `connection`."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    @property
+    def place(self) -> object:
+        return str(sorted((name, str(value)) for name, value in self.connection.get_connection_params().items()))
+
+    def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
+        with self.connection.cursor() as cursor:
+            return _fetched(cursor, statement, parameters)
+
+    def in_transaction(self) -> bool:
+        return bool(self.connection.in_atomic_block)
+
+    def ended(self) -> bool:
+        return not self.connection.in_atomic_block
+
+    def after_commit(self, what: Callable[[], None]) -> None:
+        self.connection.on_commit(what)
+
+
+def _fetched(cursor: Any, statement: str, parameters: Mapping[str, Any]) -> Any:
+    try:
+        cursor.execute(pyformat(statement), dict(parameters))
+        if cursor.description is None:
+            return None
+        names = [column[0] for column in cursor.description]
+        found = cursor.fetchone()
+    except Exception as error:
+        code = sqlstate(error) or sqlstate(error.__cause__)
+        away = type(error).__name__ in ("OperationalError", "InterfaceError") and code is None
+        if (meant := said(code, error, away=away)) is None:
+            raise
+        raise meant from error
+    if found is None:
+        return None
+    return _row(*names)(*found)
+
+
+@cache
+def _row(*names: str) -> Callable[..., Any]:
+    return namedtuple("Row", names)
+
+
+_clauses: dict[str, TextClause] = {}
+
+
+def _clause(statement: str) -> TextClause:
+    return _clauses.setdefault(statement, text(statement))

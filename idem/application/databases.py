@@ -1,0 +1,82 @@
+"""The databases that an application uses: the installation's secret of each, and the hints to its workers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Engine
+
+from idem.application.connections import Alchemy, Line
+from idem.outbox.database import preconditions
+from idem.outbox.database.address import Address
+from idem.outbox.database.installation import NOT_INSTALLED, SECRET, check_marks
+from idem.outbox.database.notify import Nudge
+from idem.outbox.domain.provider import Provider
+from idem.outbox.values.errors import StoreUnavailable
+
+
+class Places:
+    """What is kept of each database. An engine that is gone takes its secret with it."""
+
+    def __init__(self) -> None:
+        self._engines: WeakKeyDictionary[Engine, bytes] = WeakKeyDictionary()
+        self._others: dict[object, bytes] = {}
+        self._nudges: dict[tuple[int, str], Nudge] = {}
+        self._lock = threading.Lock()
+
+    def secret(self, line: Line, providers: Iterable[Provider]) -> bytes:
+        """The installation's secret, read once. Raises StoreUnavailable where the schema is not installed, or where
+        the requests of these providers would carry the mark of another installation."""
+        place = line.place
+        known = self._engines.get(place) if isinstance(place, Engine) else self._others.get(place)
+        if known is not None:
+            return known
+        row = line.row(SECRET, {})
+        if row is None:
+            hidden = preconditions.hindrances(preconditions.Found(*line.row(preconditions.HINDRANCES, {})))
+            raise StoreUnavailable("; ".join(map(str, hidden)) or NOT_INSTALLED)
+        check_marks(row.environment, providers)
+        secret = bytes(row.secret)
+        if isinstance(place, Engine):
+            self._engines[place] = secret
+        else:
+            self._others[place] = secret
+        return secret
+
+    def wake(self, line: Line, configured: Address | None) -> None:
+        """Hint the workers of this database. `configured`: the one that idem's own settings name."""
+        address = _address(line, configured)
+        if address is None:
+            return
+        # A process that was forked has the object, but not its thread.
+        at = os.getpid(), address.url
+        with self._lock:
+            nudge = self._nudges.get(at)
+            if nudge is None:
+                nudge = self._nudges[at] = Nudge(address)
+        nudge.wake()
+
+    def close(self) -> None:
+        """End the threads that hint."""
+        with self._lock:
+            nudges, self._nudges = self._nudges, {}
+        for (pid, _), nudge in nudges.items():
+            if pid == os.getpid():
+                nudge.close()
+
+
+def _address(line: Line, configured: Address | None) -> Address | None:
+    # The caller's own database comes first: a test's is another one than the environment says.
+    if not isinstance(line, Alchemy):
+        return configured
+    url = line.connection.engine.url
+    if url.query and configured is not None:
+        # What stands behind the question mark is the driver's, and may mean nothing to another.
+        return configured
+    try:
+        return Address.of(url.render_as_string(hide_password=False))
+    except ValueError:
+        return configured

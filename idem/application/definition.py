@@ -1,0 +1,209 @@
+"""An operation defined in Python: its params are a type that pydantic knows, its request and answers are functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from idem.application import recursive_types
+from idem.outbox.config import Configuration, declared
+from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.consistency import check_operation, check_together
+from idem.outbox.config.operation_settings import OperationSettings
+from idem.outbox.domain.contract import LOCAL, ProviderRequest
+from idem.outbox.domain.operation import Answer, Operation
+from idem.outbox.domain.operation import Final as FinalOutcome
+from idem.outbox.domain.outcomes import Pending
+from idem.outbox.domain.provider import Provider
+from idem.outbox.providers import local
+from idem.outbox.providers.send import METHOD, SendProvider
+from idem.outbox.values import durations, json_pointer
+from idem.outbox.values.errors import ConfigError, ParamsInvalid, Unrenderable
+
+Building: TypeAlias = Callable[[Any], Any]
+"""Of the params to a ProviderRequest; where a function sends, to its payload, any JSON."""
+Answering: TypeAlias = Callable[..., Answer]
+MASKED = "*" * 10
+"""What pydantic writes for a secret."""
+
+LEASES = frozenset({"lease", "renew_for"})
+"""Settings of inline operations, which are defined in Python alone."""
+OF_THE_FILE = frozenset({"method", "path", "body", "headers", "params", "label", "answer"})
+"""Settings of an operation in idem.toml for which Python has functions and types."""
+
+
+class Definition:
+    """What the code says about an operation; built anew where a provider moves."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        *,
+        provider: str | None,
+        inline: bool,
+        request: Building | None,
+        answer: Answering | None,
+        interim: Callable[[Pending], Any] | None,
+        label: Callable[[Any], str | None] | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.name = name
+        self.provider = provider
+        self.inline = inline
+        self.adapter: TypeAdapter[Any] = TypeAdapter(Any if model is None else model)
+        self._request = request
+        self._answer = answer
+        self._interim = interim
+        self._label = label
+        self._settings = settings
+        self._check()
+
+    def build(self, found: Configuration) -> Operation:
+        """The operation over the providers of a configuration. Raises ConfigError with every mistake."""
+        settings, account = self._examine(found)
+        known = found.providers[self.provider] if self.provider else local.Nobody()
+        contract = known.contract
+        template = declared.build(self.name, settings, account, contract)
+        provider = self.provider or LOCAL
+        changes: dict[str, Any] = {
+            "provider": provider,
+            "account": account if self.provider else LOCAL,
+            "validate": self.validate,
+            "request": self._requesting(known),
+            "schema": self._schema(),
+            "label": self._build_label,
+            "interim": self._interim if self._interim is not None else template.interim,
+            "kind": "inline" if self.inline else "provider" if self.provider else "local",
+        }
+        if self._answer is not None:
+            changes["answer"] = _answering(self._answer)
+            changes["answer_statuses"] = ()
+        if self.inline:
+            # Nobody but its caller can send it again.
+            changes |= {"redrive": "none", "retry": "client"}
+        changes |= {name: durations.parse(self._settings[name]) for name in LEASES & self._settings.keys()}
+        return dataclasses.replace(template, **changes)
+
+    def validate(self, params: Any) -> None:
+        """Raises ParamsInvalid, with JSON pointers."""
+        self.read(params)
+
+    def read(self, params: Any) -> Any:
+        """JSON params as the model. Raises ParamsInvalid."""
+        try:
+            return self.adapter.validate_json(json.dumps(params, ensure_ascii=False))
+        except ValidationError as error:
+            raise ParamsInvalid(
+                [(json_pointer.render(each["loc"]), each["msg"]) for each in error.errors(include_url=False)]
+            ) from None
+
+    def written(self, params: Any) -> Any:
+        """The model's value as JSON params, by the names that it is read by; what is JSON already stays.
+
+        Raises Unrenderable for what cannot be written, and for a secret, of which only asterisks would be.
+        """
+        try:
+            said = self.adapter.dump_python(params, mode="json", by_alias=True, round_trip=True, warnings=False)
+        except ValueError as error:  # of pydantic, and of bytes that are no text
+            raise Unrenderable(f"the params of {self.name} cannot be written as JSON: {error}") from error
+        if f'"{MASKED}"' in json.dumps(said, default=str):
+            raise Unrenderable(
+                f"the params of {self.name} have a SecretStr or SecretBytes, of which {MASKED} would be kept and sent: "
+                "params are stored, so give what may be (the provider's token for it, as text)"
+            )
+        return said
+
+    def _requesting(self, provider: Provider) -> Callable[[Any], ProviderRequest]:
+        request = self._request
+        if isinstance(provider, SendProvider):
+            # Its function is given the params, or whatever JSON is made of them.
+            return lambda params: ProviderRequest(
+                METHOD, f"/{self.name}", json=params if request is None else request(self.read(params))
+            )
+        if request is not None:
+            return lambda params: request(self.read(params))
+        if self.provider and not self.inline:
+            raise ConfigError(
+                f'operations."{self.name}": say how its request is made: '
+                "request=lambda p: Request('POST', '/…', json=…)"
+            )
+        return _no_request
+
+    def _build_label(self, params: Any) -> str | None:
+        if self._label is None:
+            return None
+        try:
+            return self._label(self.read(params))
+        except Exception:  # a label is for people; the effect does not depend on it
+            return None
+
+    def _schema(self) -> Mapping[str, Any]:
+        try:
+            return self.adapter.json_schema()
+        except Exception:  # a type without a schema is still a type
+            return {}
+
+    def _check(self) -> None:
+        where = f'operations."{self.name}"'
+        if wrong := sorted(OF_THE_FILE & self._settings.keys()):
+            raise ConfigError(
+                f"{where}.{wrong[0]}: in Python, say request=, answer=, label= and the type of the params"
+            )
+        if self._answer is not None and len(inspect.signature(self._answer).parameters) not in (1, 2):
+            raise ConfigError(f"{where}: answer= takes the outcome, and the intent's id if it wants that too")
+        if self.provider == LOCAL:
+            raise ConfigError(f"{where}.provider: {LOCAL!r} is a reserved name: leave provider out")
+        if self.inline and self._request is not None:
+            raise ConfigError(f"{where}: an inline operation is called by your own code: leave request= out")
+        if not self.provider and self._request is not None:
+            raise ConfigError(f"{where}: there is a request, but no provider to send it to: say provider=")
+        if (self.inline or not self.provider) and self._settings.get("key_owner", "tenant") != "tenant":
+            raise ConfigError(
+                f"{where}.key_owner: only keys that come over HTTP with a token have a label, and only operations with "
+                "a provider are asked for there: leave key_owner out, and name the caller in the tenant or in the key"
+            )
+
+        if twice := recursive_types.forks(self._schema()):
+            raise ConfigError(
+                f"{where}: the type of the params has itself inside in a union of types that take the same values "
+                f"({' and '.join(twice)}), so that a client's params are checked twice as long with each level. Tell "
+                "the types apart with Field(discriminator=…)"
+            )
+
+    def _examine(self, found: Configuration) -> tuple[OperationSettings, str]:
+        complaints = Complaints({}, {})
+        at = ("operations", self.name)
+        said = {name: value for name, value in self._settings.items() if name not in LEASES}
+        provider = self.provider if self.provider is not None else LOCAL
+        try:
+            settings = OperationSettings.model_validate({**said, "provider": provider, "path": "/"})
+        except ValidationError as error:
+            complaints.invalid(OperationSettings, error, at)
+            raise ConfigError(*map(str, complaints.findings)) from None
+        account: str | None = LOCAL
+        if self.provider is not None:
+            known = found.provider_settings
+            account = check_operation(complaints, self.name, settings, known, known)
+            check_together(complaints, found.settings, known, {self.name: settings}, {self.name: settings})
+        if complaints.failed:
+            raise ConfigError(*(str(each) for each in complaints.findings if each.level == "error"))
+        return settings, account or ""
+
+
+def _answering(answer: Answering) -> Callable[[FinalOutcome, str], Answer]:
+    takes_intent = len(inspect.signature(answer).parameters) > 1
+
+    def answering(outcome: FinalOutcome, intent: str) -> Answer:
+        return answer(outcome, intent) if takes_intent else answer(outcome)
+
+    return answering
+
+
+def _no_request(params: Any) -> ProviderRequest:
+    raise AssertionError("nothing is sent for this operation")

@@ -1,0 +1,292 @@
+"""The handle of an operation in the user's code: calls in their endpoints, accepts in their transactions, handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from uuid import UUID
+
+from idem.application import audit, connections, replies, request
+from idem.application.call import Call, SyncCall, synchronous, within
+from idem.application.connections import Line
+from idem.application.definition import Definition
+from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
+from idem.application.misuse import NoTransaction, OutOfOrder
+from idem.application.replies import Reply
+from idem.application.request import Wish
+from idem.outbox.accept import accept, known_keys
+from idem.outbox.accept.prepare import REFUSED_NOW, Prepared, prepare
+from idem.outbox.api import reading
+from idem.outbox.domain import keys
+from idem.outbox.domain.decisions import Accepted, Decision, Limited, Retrying
+from idem.outbox.domain.operation import Kind, Operation
+from idem.outbox.domain.provider import Provider
+from idem.outbox.http_server.problems import ProblemError
+from idem.outbox.values import canonical
+from idem.outbox.values.errors import BodyInvalid, KeyInvalid
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+    from idem.application.background import Portal
+
+
+P = TypeVar("P")
+Handling = TypeVar("Handling", bound=Callable[..., Any])
+
+
+class House(Protocol):
+    """What an operation needs of its `Idem`."""
+
+    @property
+    def operations(self) -> Mapping[str, Operation]: ...
+
+    @property
+    def providers(self) -> Mapping[str, Provider]: ...
+
+    @property
+    def tenant(self) -> Callable[..., Any] | None: ...
+
+    def secret(self, line: Line) -> bytes: ...
+
+    def wake(self, line: Line) -> None: ...
+
+    def register(self, effect: Effect[Any], function: Callable[..., Any], **options: Any) -> None: ...
+
+    def portal(self) -> Portal: ...
+
+
+class Effect(Generic[P]):
+    """An operation, as `Idem.operation` returns it."""
+
+    def __init__(self, house: House, definition: Definition) -> None:
+        self._house = house
+        self.definition = definition
+        self.name = definition.name
+
+    @property
+    def operation(self) -> Operation:
+        """Its data, as idem's daemons see it."""
+        return self._house.operations[self.name]
+
+    @property
+    def kind(self) -> Kind:
+        """Who causes the effect."""
+        return self.operation.kind
+
+    @cached_property
+    def call(self) -> Callable[..., Any]:
+        """A dependency of FastAPI for `async def` endpoints: `call: Annotated[Call, Depends(charge.call)]`."""
+        from idem.application.fastapi import dependency
+
+        return dependency(self, Call, self._house.tenant)
+
+    @cached_property
+    def call_sync(self) -> Callable[..., Any]:
+        """The same for endpoints without `async`, which get a `SyncCall`; return `response(call.answer())`."""
+        from idem.application.fastapi import dependency
+
+        return dependency(self, SyncCall, self._house.tenant)
+
+    def begin(
+        self,
+        *,
+        key: str | None,
+        tenant: str = "default",
+        body: Any = None,
+        method: str = "POST",
+        path: str | None = None,
+        query: str | Mapping[str, Any] | None = None,
+        traceparent: str | None = None,
+    ) -> SyncCall:
+        """A call outside of FastAPI: Flask, Django, a script, a consumer with the message's id as `key`.
+
+        `body` is the client's: JSON as bytes or value, or other bytes. What is wrong with it is told by `answer`.
+        """
+        return SyncCall(self, self.wish_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
+                                                   query=query, traceparent=traceparent))  # fmt: skip
+
+    def begin_async(
+        self,
+        *,
+        key: str | None,
+        tenant: str = "default",
+        body: Any = None,
+        method: str = "POST",
+        path: str | None = None,
+        query: str | Mapping[str, Any] | None = None,
+        traceparent: str | None = None,
+    ) -> Call:
+        """The same for asynchronous code."""
+        return Call(self, self.wish_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
+                                               query=query, traceparent=traceparent))  # fmt: skip
+
+    def covers(self, view: Handling) -> Handling:
+        """Mark an endpoint that uses `begin` itself (Flask, Starlette): `audit` sees dependencies of FastAPI only.
+
+        The innermost decorator, so that the framework gets the marked function.
+        """
+        return audit.covers(view, self.name)
+
+    def accept(
+        self, db: Any, params: P | Any, *, key: str, tenant: str = "default", traceparent: str | None = None
+    ) -> Decision:
+        """Reserve and submit in one round trip, in the caller's open transaction; the caller commits.
+
+        A session or connection of SQLAlchemy that has not begun begins here, as with any statement. The fingerprint is
+        of the params. A key that is known is decided by what it was accepted under. Raises NoTransaction in autocommit,
+        KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, Unserved, RetryTransaction and StoreUnavailable.
+        """
+        request.check_words(key=key, tenant=tenant)
+        line = connections.line(db, begin=True)
+        if not line.in_transaction():
+            raise NoTransaction("accept")
+        secret = self._house.secret(line)
+        decided = self._decided(line, secret, tenant, keys.parse_key(key), params, traceparent)
+        if isinstance(decided, Accepted | Retrying):
+            line.after_commit(lambda: self._house.wake(line))
+        return decided
+
+    def _decided(
+        self, line: Line, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None
+    ) -> Decision:
+        try:
+            if self.kind != "provider":
+                raise OutOfOrder(f"{self.name} calls no provider: use begin(), reserve() and complete(), or inline()")
+            prepared = self._prepare(secret, tenant, key, params, traceparent)
+        except (*REFUSED_NOW, OutOfOrder) as refused:
+            retry = known_keys.Retry(tenant, self.name, key, self.definition.written(params))
+            return known_keys.decision(known_keys.recall(line.row, retry, self.operation), refused)
+        while True:
+            decided = accept.decision(line.row(accept.ACCEPT.text, accept.parameters(prepared)))
+            assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+            composed = prepared.as_stored(decided)
+            if composed is None:
+                return decided
+            prepared = composed
+
+    async def accept_async(
+        self,
+        db: AsyncConnection | AsyncSession,
+        params: P | Any,
+        *,
+        key: str,
+        tenant: str = "default",
+        traceparent: str | None = None,
+    ) -> Decision:
+        """The same over AsyncConnection and AsyncSession, on their own connection and in their transaction."""
+        return await within(db, lambda sync: self.accept(sync, params, key=key, tenant=tenant, traceparent=traceparent))
+
+    def inline(
+        self, params: P | Any, *, key: str | None, tenant: str = "default", db: Any = None, body: Any = None,
+        path: str | None = None, query: str | Mapping[str, Any] | None = None,
+    ) -> InlineCall:  # fmt: skip
+        """A call that your own code makes, under a lease: `with ship.inline(…) as run: …`.
+
+        Without a `body` of a client the fingerprint is of the params. `db`: your session, so that an open transaction
+        is refused (`InTransaction`). Needs the extra `daemon`.
+        """
+        return InlineCall(*self._inline(params, key, tenant, body, path, query), db)
+
+    def inline_async(
+        self, params: P | Any, *, key: str | None, tenant: str = "default", db: Any = None, body: Any = None,
+        path: str | None = None, query: str | Mapping[str, Any] | None = None,
+    ) -> AsyncInlineCall:  # fmt: skip
+        """The same for asynchronous code: `async with ship.inline_async(…) as run: …`."""
+        return AsyncInlineCall(*self._inline(params, key, tenant, body, path, query), synchronous(db))
+
+    def inline_of(self, wish: Wish | Reply, params: P | Any) -> tuple[Portal, Wish | Reply, Preparing]:
+        """What an inline call of a client's request is made of."""
+
+        def prepare(secret: bytes) -> Prepared:
+            assert isinstance(wish, Wish)
+            if self.kind != "inline":
+                raise OutOfOrder(f"{self.name} is not inline: define it with inline=True")
+            return self._prepare(secret, wish.tenant, wish.key, params, wish.traceparent)
+
+        return self._house.portal(), wish, prepare
+
+    def on_settled(
+        self, function: Handling | None = None, /, **options: Any
+    ) -> Handling | Callable[[Handling], Handling]:
+        """Have a function called once for each event of an intent of this operation, in one transaction with its mark.
+
+        It takes a Session (or Connection; async: AsyncSession, AsyncConnection) and a `Settled`. Workers that are
+        started with `--app` run it. Options: see `idem.outbox.handlers`.
+        """
+
+        def register(given: Handling) -> Handling:
+            self._house.register(self, given, **options)
+            return given
+
+        return register if function is None else register(function)
+
+    def cancel(self, intent: UUID, *, by: str, reason: str) -> None:
+        """Cancel what was certainly not sent. Raises Refusal, which says how it stands. Needs the extra `daemon`."""
+        portal = self._house.portal()
+        portal.call(portal.cancel(intent, by=by, reason=reason))
+
+    async def cancel_async(self, intent: UUID, *, by: str, reason: str) -> None:
+        """The same for asynchronous code."""
+        portal = self._house.portal()
+        await portal.call_async(portal.cancel(intent, by=by, reason=reason))
+
+    # What a call needs of its operation.
+
+    def prepared(self, line: Line, wish: Wish, params: Any) -> Prepared:
+        """The request of a wish with these params, frozen."""
+        return self._prepare(self._house.secret(line), wish.tenant, wish.key, params, wish.traceparent)
+
+    def label(self, params: Any) -> str | None:
+        return self.operation.label(params)
+
+    def wake(self, line: Line) -> None:
+        self._house.wake(line)
+
+    def wish_or_problem(
+        self, *, key: str | None, tenant: str, body: Any, method: str, path: str | None,
+        query: str | Mapping[str, Any] | None, traceparent: str | None = None, wait: float | None = None,
+    ) -> Wish | Reply:  # fmt: skip
+        """A request of a client as a wish, or what it is told instead."""
+        request.check_words(key=key, tenant=tenant)
+        try:
+            value: Any = body
+            if isinstance(body, bytes | bytearray):
+                value = _json(bytes(body))
+            if (key is None or not key.strip(" \t")) and method.upper() not in request.NATURAL:
+                raise reading.missing_key()
+            return request.wish(
+                self.operation, tenant=tenant, key=key, method=method, path=path, query=query, body=value,
+                traceparent=traceparent, wait=wait,
+            )  # fmt: skip
+        except ProblemError as error:
+            return replies.problem(error)
+        except KeyInvalid as error:
+            return replies.problem(ProblemError("key_invalid", reading.sentence(error)))
+        except BodyInvalid as error:
+            return replies.problem(reading.body_problem(error))
+
+    def _inline(
+        self, params: Any, key: str | None, tenant: str, body: Any, path: str | None,
+        query: str | Mapping[str, Any] | None,
+    ) -> tuple[Portal, Wish | Reply, Preparing]:  # fmt: skip
+        said = self.definition.written(params) if body is None else body
+        wish = self.wish_or_problem(key=key, tenant=tenant, body=said, method="POST", path=path, query=query)
+        return self.inline_of(wish, params)
+
+    def _prepare(self, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None) -> Prepared:
+        return prepare(
+            self._house.operations, self._house.providers, secret, tenant=tenant,
+            operation=self.name, key=key, params=self.definition.written(params), traceparent=traceparent,
+        )  # fmt: skip
+
+
+def _json(raw: bytes) -> Any:
+    """The value of JSON bytes. Nothing is None; what is no JSON, or none that can be held exactly, stays bytes."""
+    if not raw:
+        return None
+    try:
+        return canonical.parse(raw)
+    except BodyInvalid:
+        return raw

@@ -1,0 +1,60 @@
+"""What a call tells its client: the same answers as the HTTP API's, as bytes that any framework can send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from idem.application.request import Wish
+from idem.outbox.accept.status import End
+from idem.outbox.api import answers
+from idem.outbox.api.answers import Asked
+from idem.outbox.domain.operation import Answer
+from idem.outbox.http_server.problems import ProblemError
+
+NOT_HERE = frozenset({"location", "content-location"})
+"""Headers that name an address of the HTTP API, which the application does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that is known."""
+
+    answer: Answer
+
+
+def reply(wish: Wish, end: End, *, repeated: bool, waited: float | None = None) -> Reply:
+    """The answer to how a wish stands; a problem (RFC 9457) is one too."""
+    asked = Asked(wish.operation, "ietf", int(waited) if waited is not None and wish.wait is not None else None)
+    try:
+        return _reply(answers.answer(asked, end, repeated=repeated))
+    except ProblemError as error:
+        return problem(error)
+
+
+def problem(error: ProblemError) -> Reply:
+    """A problem as an answer."""
+    return _reply(error.answer())
+
+
+def _reply(made: Answer) -> Reply:
+    headers = {
+        name.title() if name.islower() else name: value
+        for name, value in made.headers.items()
+        if name.lower() not in NOT_HERE
+    }
+    return Reply(Answer(made.status, made.body, headers))
+
+
+def patience(wish: Wish, wait: timedelta | float | None) -> float:
+    """Seconds to wait: what the endpoint gives, and no more than its client wants (`Prefer: wait`)."""
+    given = wait.total_seconds() if isinstance(wait, timedelta) else float(wait or 0.0)
+    return given if wish.wait is None else min(given, wish.wait)
+
+
+def response(answer: Answer) -> Any:
+    """An answer as a response of Starlette, and so of FastAPI."""
+    from idem.outbox.api import responses
+
+    return responses.response(answer)

@@ -1,0 +1,137 @@
+"""The statements of a call inside the caller's transaction: reserve, submit, complete; and how a wish stands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from idem.application.connections import Line
+from idem.application.request import Wish
+from idem.outbox.accept import accept, status
+from idem.outbox.accept.prepare import Prepared
+from idem.outbox.accept.status import STANDS, End
+from idem.outbox.domain.decisions import Decision, Limited
+from idem.outbox.domain.operation import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """The key is new, and this transaction has it: it is to be submitted, completed or refused before the commit."""
+
+    intent_id: UUID
+    expires_at: datetime
+
+
+Reservation: TypeAlias = Reserved | Decision
+
+RESERVE: Final = f"""
+SELECT {accept.DECIDED}
+  FROM idem.reserve(
+           CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
+           make_interval(secs => CAST(:key_ttl AS double precision)),
+           make_interval(secs => CAST(:patience AS double precision)),
+           CAST(:refuse_after_expiry AS boolean), true, CAST(:provider AS text), CAST(:account AS text)) AS d
+"""  # noqa: S608
+
+
+def reserve(line: Line, wish: Wish) -> tuple[Reservation, Wish]:
+    """One round trip; a second where the key was accepted while the operation left out other members.
+
+    The wish as it is stored comes back with the decision. Raises Unserved, RetryTransaction and StoreUnavailable.
+    """
+    decided = _reserve(line, wish)
+    composed = wish.as_stored(decided)
+    return (decided, wish) if composed is None else (_reserve(line, composed), composed)
+
+
+def _reserve(line: Line, wish: Wish) -> Reservation:
+    operation = wish.operation
+    row = line.row(
+        RESERVE,
+        {
+            "tenant": wish.tenant,
+            "operation": operation.name,
+            "key": wish.key,
+            "fingerprint": wish.fingerprint,
+            "key_ttl": operation.key_ttl,
+            "patience": operation.patience,
+            "refuse_after_expiry": operation.after_expiry == "refuse",
+            "provider": operation.provider if operation.kind == "provider" else None,
+            "account": operation.account,
+        },
+    )
+    if row.decision == "reserved":
+        return Reserved(row.intent_id, accept.moment(row.expires_at))
+    decided = accept.decision(row)
+    assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+    return decided
+
+
+STILL_OPEN: Final = """
+SELECT k.reserved FROM idem.idempotency_keys k
+ WHERE k.tenant_id = CAST(:tenant AS text) AND k.operation = CAST(:operation AS text)
+   AND k.idempotency_key = CAST(:key AS text) AND k.intent_id = CAST(:intent AS uuid)
+"""
+
+
+def still_open(line: Line, intent: UUID, wish: Wish) -> bool:
+    """Whether this transaction has a reservation that is to be submitted, completed or refused yet."""
+    parameters = {"tenant": wish.tenant, "operation": wish.operation.name, "key": wish.key, "intent": intent}
+    row = line.row(STILL_OPEN, parameters)
+    return row is not None and bool(row.reserved)
+
+
+SUBMIT: Final = """
+SELECT idem.submit(
+           CAST(:intent AS uuid), CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text),
+           CAST(:params AS jsonb), CAST(:label AS text),
+           CAST(:provider AS text), CAST(:account AS text), CAST(:origin AS text), CAST(:provider_key AS uuid),
+           CAST(:method AS text), CAST(:path AS text), CAST(:headers AS jsonb), CAST(:body AS bytea),
+           make_interval(secs => CAST(:patience AS double precision)),
+           CAST(:replay_window AS integer), CAST(:marks_start AS boolean), CAST(:traceparent AS text))
+"""
+NOT_SUBMITTED: Final = frozenset({"fingerprint", "key_ttl", "may_create", "refuse_after_expiry", "count"})
+
+
+def submit(line: Line, intent: UUID, prepared: Prepared) -> None:
+    """Write intent, outbox row and frozen request of a reserved key."""
+    said = accept.parameters(prepared)
+    line.row(SUBMIT, {"intent": intent, **{name: said[name] for name in said.keys() - NOT_SUBMITTED}})
+
+
+COMPLETE: Final = """
+SELECT idem.complete(
+           CAST(:intent AS uuid), CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text),
+           CAST(:params AS jsonb), CAST(:label AS text), CAST(:outcome AS text),
+           CAST(:status AS smallint), CAST(:headers AS jsonb), CAST(:body AS bytea),
+           make_interval(secs => CAST(:answer_ttl AS double precision)))
+"""
+
+
+def complete(line: Line, intent: UUID, wish: Wish, outcome: str, answer: Answer, label: str | None) -> None:
+    """Complete a reserved key with its answer, without any call: `outcome` is `local` or `refused`."""
+    line.row(
+        COMPLETE,
+        {
+            "intent": intent,
+            "tenant": wish.tenant,
+            "operation": wish.operation.name,
+            "key": wish.key,
+            "params": json.dumps(wish.params, ensure_ascii=False, allow_nan=False),
+            "label": label,
+            "outcome": outcome,
+            "status": answer.status,
+            "headers": json.dumps(dict(answer.headers)),
+            "body": answer.body,
+            "answer_ttl": wish.operation.answer_ttl,
+        },
+    )
+
+
+def stand(line: Line, wish: Wish) -> End | None:
+    """How a wish stands now; None: its key is not there."""
+    row: Any = line.row(STANDS, status.columns([wish.place]))
+    return None if row is None else status.end(row)

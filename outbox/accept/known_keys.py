@@ -1,0 +1,143 @@
+"""A key that is known already is answered by what it was accepted under, whatever the configuration says now (P3).
+
+A request that the operation of today refuses (its params schema, a rule about its content, its request that cannot be
+made, or no such operation any more) may be the retry of one that was accepted before. So who is about to refuse a
+request asks here first whether its key is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from idem.outbox.accept import accept
+from idem.outbox.accept.status import STANDS, AtRest, End, Wish, columns, end
+from idem.outbox.domain import fingerprints
+from idem.outbox.domain.decisions import Decision
+from idem.outbox.domain.operation import Operation
+from idem.outbox.values.errors import IdemError, ParamsInvalid, Unrenderable, Unserved
+
+NO_FINGERPRINT: Final = ""
+"""The fingerprint of no request: with it a key that is known answers with its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A request as far as it is known without its operation."""
+
+    tenant: str
+    operation: str
+    key: str
+    body: Any
+    path: str | None = None
+    query: str | Mapping[str, Any] | None = None
+    raw: str | None = None
+    """The fingerprint of a body that is no JSON; `body` is None then."""
+    caller: str | None = None
+    """The label of the token that it came with."""
+
+    def place(self, fingerprint: str) -> Wish:
+        """Where it stands in the tables."""
+        return self.tenant, self.operation, self.key, fingerprint
+
+    def composed_as(self, stored: str) -> str:
+        """Its fingerprint, composed as a stored one is."""
+        if self.raw is not None:
+            return self.raw
+        return fingerprints.composed_as(stored, self.operation, self.body, self.path, self.query, caller=self.caller)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """How the key of a retry stands, and the retry's fingerprint, composed as that of the key."""
+
+    end: End
+    fingerprint: str
+
+
+def recall(
+    row: Callable[[str, Mapping[str, Any]], Any], retry: Retry, operation: Operation | None = None
+) -> Recalled | None:
+    """How the key of this request stands, None: it is not known. The database counts it.
+
+    `row` gives one row of a statement, with its columns as attributes. `operation` as it is configured now: where a
+    worker makes its call, a key at rest goes back to work with its frozen request.
+    """
+    steps = _steps(retry, operation, count=True)
+    found: Any = None
+    try:
+        while True:
+            wanted = steps.send(found)
+            found = retry.composed_as(wanted) if isinstance(wanted, str) else row(*wanted)
+    except StopIteration as over:
+        recalled: Recalled | None = over.value
+        return recalled
+
+
+async def recall_async(
+    row: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
+    retry: Retry,
+    operation: Operation | None = None,
+    composed: Callable[[str], Awaitable[str]] | None = None,
+    *,
+    count: bool = True,
+) -> Recalled | None:
+    """The same, for a reader that is waited for. `composed` gives the fingerprint of the request, composed as a stored
+    one is, instead of `retry` itself in this thread. Without `count` the caller counts the decision itself."""
+    steps = _steps(retry, operation, count=count)
+    found: Any = None
+    while True:
+        try:
+            wanted = steps.send(found)
+        except StopIteration as over:
+            recalled: Recalled | None = over.value
+            return recalled
+        if not isinstance(wanted, str):
+            found = await row(*wanted)
+        else:
+            found = retry.composed_as(wanted) if composed is None else await composed(wanted)
+
+
+# Never a new key: it is known, or has just been deleted.
+DECIDE: Final = f"""
+SELECT {accept.DECIDED}
+  FROM idem.reserve(
+           CAST(:tenant AS text), CAST(:operation AS text), CAST(:key AS text), CAST(:fingerprint AS text),
+           interval '0', make_interval(secs => CAST(:patience AS double precision)), false, false,
+           CAST(:provider AS text), CAST(:account AS text), CAST(:count AS boolean)) AS d
+"""  # noqa: S608
+
+
+Wanted: TypeAlias = tuple[str, Mapping[str, Any]] | str
+"""A statement of which one row is wanted, or a stored fingerprint as which the request's is to be composed."""
+
+
+def _steps(retry: Retry, operation: Operation | None, *, count: bool) -> Generator[Wanted, Any, Recalled | None]:
+    found = yield STANDS, columns([retry.place(NO_FINGERPRINT)])
+    if found is None:
+        return None
+    composed = yield found.fingerprint
+    called = operation if operation is not None and operation.kind == "provider" else None
+    found = yield (
+        DECIDE,
+        {
+            "tenant": retry.tenant, "operation": retry.operation, "key": retry.key, "fingerprint": composed,
+            "patience": called.patience if called else 0.0, "provider": called.provider if called else None,
+            "account": called.account if called else None, "count": count,
+        },
+    )  # fmt: skip
+    return None if found.decision == "limited" else Recalled(end(found), composed)
+
+
+def decision(found: Recalled | None, refused: IdemError, *, inline: bool = False) -> Decision:
+    """What accept decides about a request that is refused now. Raises `refused` for a new key.
+
+    For one at rest it raises Unserved; at the door of `inline` calls, whose caller would make the call, the params that
+    are `refused`. Nothing happened, and nothing will.
+    """
+    if found is None:
+        raise refused
+    if isinstance(found.end, AtRest):
+        raise refused if inline and isinstance(refused, ParamsInvalid | Unrenderable) else Unserved(found.end.intent_id)
+    return found.end

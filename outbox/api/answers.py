@@ -1,0 +1,181 @@
+"""What a client is told: each decision of accept as an answer of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any, Final, Literal, assert_never
+from uuid import UUID
+
+from idem.outbox.accept.status import AtRest, End
+from idem.outbox.domain import fingerprints
+from idem.outbox.domain.decisions import (
+    Accepted,
+    Expired,
+    InProgress,
+    Limited,
+    Mismatch,
+    NeedsOperator,
+    Replay,
+    Retrying,
+    Unknown,
+)
+from idem.outbox.domain.operation import Answer, Operation
+from idem.outbox.http_server.problems import JSON, ProblemError, encoded, retry_after
+
+SOON: Final = 1.0
+OPERATORS_TIME: Final = 3600.0
+"""Seconds until a client that waits for a person may ask again."""
+
+ANOTHERS: Final = "This key was used by another program of your account: its token has another label."
+
+STEPS: Final[Mapping[str, str]] = {
+    "unfrozen": "queued",
+    "waiting": "queued",
+    "pending": "queued",
+    "claimed": "calling",
+    "unknown": "unknown",
+    "awaiting": "awaiting_provider",
+    "held": "at_rest",
+}
+"""The word for a client of each status of an outbox row."""
+
+OURS: Final = frozenset(
+    {
+        "content-length", "transfer-encoding", "connection", "keep-alive", "date", "trailer", "upgrade",
+        "idempotent-replayed", "idempotency-key-completed", "idempotency-key-expires", "idempotency-key-expired",
+        "preference-applied", "content-location",
+    }
+)  # fmt: skip
+"""Headers of a stored answer that belong to the message that carries it, or that say how it is carried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the client asked for: the operation, whether it is the profile of Stripe, how long it has waited, and who it
+    is by the label of its token."""
+
+    operation: Operation
+    profile: Literal["ietf", "stripe"]
+    waited: int | None = None
+    caller: str | None = None
+
+
+def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Answer:
+    """The answer to a decision. `repeated`: somebody has sent this request before. Raises ProblemError."""
+    match decision:
+        case Accepted(intent) | Retrying(intent):
+            return accepted(asked, intent, "queued", SOON)
+        case Replay(intent, stored, completed, expires):
+            return _noted(asked, final(intent, stored, completed, expires, repeated=repeated))
+        case InProgress(intent, "awaiting", wait, reference, interim) if intent is not None:
+            # A row that was awaiting before there were interim answers has its reference only.
+            told = {"reference": reference} if interim is None and reference is not None else interim
+            return accepted(asked, intent, STEPS["awaiting"], wait, told)
+        case InProgress(intent, step, wait):
+            # Whoever accepted it, waited, and is still waiting has been accepted.
+            if intent is not None and (not repeated or asked.operation.while_running == "accepted"):
+                return accepted(asked, intent, STEPS[step or "pending"], wait)
+            raise _problem(asked, "in_progress", "The first request with this key is still running.", intent, wait)
+        case Unknown(intent, wait):
+            raise _problem(
+                asked, "outcome_unknown",
+                "The call to the provider broke, and it may have acted. It is being found out, and not sent again.",
+                intent, wait,
+            )  # fmt: skip
+        case NeedsOperator(intent, reasons):
+            raise _problem(
+                asked, "needs_operator",
+                f"An operator has to decide about this request ({', '.join(reasons)}).", intent, OPERATORS_TIME,
+            )  # fmt: skip
+        case AtRest(intent):
+            raise _problem(
+                asked, "not_executed", "It is proven that nothing happened. The same request with the same key, sent "
+                "again, is done.", intent, SOON,
+            )  # fmt: skip
+        case Mismatch(intent, stored):
+            anothers = fingerprints.is_anothers(stored, asked.caller)
+            raise _problem(
+                asked, "key_reused", ANOTHERS if anothers else "This key was used for a request with other content.",
+                intent,
+                status=400 if asked.profile == "stripe" else None,
+            )  # fmt: skip
+        case Expired(intent):
+            raise _problem(
+                asked, "key_expired", f"The answer to this key is not kept any more; GET /v1/intents/{intent} "
+                "says what became of it.", intent, headers={"Idempotency-Key-Expired": "true"},
+            )  # fmt: skip
+        case Limited():
+            raise AssertionError("whoever set the limit knows when it ends")
+        case _ as unlisted:
+            assert_never(unlisted)
+
+
+def accepted(asked: Asked, intent: UUID, step: str, wait: float, interim: Any = None) -> Answer:
+    """202: it is in the database, and will be done; with the interim answer of what the provider has accepted."""
+    body: dict[str, Any] = {
+        "intent": str(intent),
+        "operation": asked.operation.name,
+        "state": "in_progress",
+        "step": step,
+    }
+    if interim is not None:
+        body["interim"] = interim
+    headers = {"Content-Type": JSON, "Location": location(intent), "Retry-After": retry_after(wait)}
+    return _noted(asked, Answer(202, encoded(body), headers))
+
+
+def final(intent: UUID, stored: Answer, completed: datetime, expires: datetime, *, repeated: bool) -> Answer:
+    """The stored answer, byte for byte."""
+    headers = {name: value for name, value in stored.headers.items() if name.lower() not in OURS}
+    if repeated:
+        headers["Idempotent-Replayed"] = "true"
+    headers["Idempotency-Key-Completed"] = http_date(completed)
+    headers["Idempotency-Key-Expires"] = http_date(expires)
+    headers["Content-Location"] = location(intent)
+    return Answer(stored.status, stored.body, headers)
+
+
+def unserved(intent: UUID) -> ProblemError:
+    """What a client is told whose key is at rest, and whose call nobody would make now."""
+    return ProblemError(
+        "not_executed", "It is proven that nothing happened. Nothing makes this call now, because its operation is not "
+        "configured as it was. The same request with the same key is done once it is.", intent=intent,
+        retry_after=OPERATORS_TIME,
+    )  # fmt: skip
+
+
+def location(intent: UUID) -> str:
+    """Where an intent can be looked at."""
+    return f"/v1/intents/{intent}"
+
+
+def http_date(moment: datetime) -> str:
+    """IMF-fixdate (RFC 9110, 5.6.7)."""
+    # A driver gives it in the zone of its session, which may be any.
+    return format_datetime(moment.astimezone(UTC), usegmt=True)
+
+
+def _noted(asked: Asked, told: Answer) -> Answer:
+    return Answer(told.status, told.body, {**told.headers, **_preference(asked)})
+
+
+def _preference(asked: Asked) -> dict[str, str]:
+    return {} if asked.waited is None else {"Preference-Applied": f"wait={asked.waited}"}
+
+
+def _problem(
+    asked: Asked,
+    code: str,
+    detail: str,
+    intent: UUID | None,
+    wait: float | None = None,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ProblemError:
+    return ProblemError(
+        code, detail, intent=intent, retry_after=wait, status=status, headers={**_preference(asked), **(headers or {})}
+    )

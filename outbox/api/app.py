@@ -1,0 +1,199 @@
+"""The HTTP API as one ASGI application, and what must run beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from idem.outbox.api import openapi, responses
+from idem.outbox.api.endpoints import ClientGone, Service
+from idem.outbox.api.store import Store
+from idem.outbox.api.waiting import Waiters
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.database.notify import Nudge
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.problem_catalogue import PROBLEMS
+from idem.outbox.http_server import descriptors, problems
+from idem.outbox.http_server.problems import JSON, ProblemError, encoded
+from idem.outbox.observe import daemon_events, metrics, telemetry
+from idem.outbox.tenants.authentication import Callers
+from idem.outbox.tenants.limits import Limits
+from idem.outbox.tenants.shares import UnderWay
+from idem.outbox.values import canonical
+
+INTENTS: Final = re.compile(r"/v1/intents/([^/]+)")
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class Api:
+    """One process of the HTTP API over a pool of connections; `more` are routes of others, as the webhooks'.
+
+    `reserved` descriptors belong to others of this process.
+
+    `app` is the ASGI application. It answers without the database too, with 503; `run` serves those who wait, and
+    counts what tenants use.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        catalogue: Catalogue,
+        settings: ApiSettings,
+        *,
+        nudge: Nudge | None = None,
+        more: Sequence[BaseRoute] = (),
+        reserved: int = 0,
+    ) -> None:
+        self._store = Store(database, settings.timeout)
+        self._waiters = Waiters(database, settings.poll)
+        self._limits = Limits(database, settings)
+        self._draining = False
+        self._document = encoded(openapi.document(catalogue, settings))
+        callers = Callers(database, settings.token_cache)
+        # Half of the connections: a request that waits holds one.
+        under_way = UnderWay(descriptors.room(settings.pool + reserved) // 2)
+        self._service = service = Service(
+            catalogue, settings, self._store, callers, self._limits, self._waiters, under_way, nudge
+        )
+        self.app = application(
+            [
+                route("/v1/intents", GET=service.list),
+                route("/v1/intents/{operation}", "/v1/intents/{intent}", POST=service.ask, GET=service.show,
+                      DELETE=service.cancel),
+                route("/healthz", GET=alive),
+                route("/readyz", GET=self._ready),
+                *([route("/metrics", GET=_metrics)] if settings.metrics else []),
+                *([route("/openapi.json", GET=self._openapi)] if settings.openapi else []),
+                route("/problems/{code}", GET=_problem),
+                *more,
+            ],
+            _unrouted,
+        )  # fmt: skip
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for an end now."""
+        return len(self._waiters)
+
+    def drain(self) -> None:
+        """Say that no new requests should come; those that wait are answered now."""
+        self._draining = True
+        self._waiters.close()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """What runs beside the requests, until `stop` is set and everybody has been answered."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._waiters.run(stop))
+                group.create_task(self._limits.run(stop))
+        finally:
+            await self._store.close()
+
+    async def _ready(self, _: Request) -> Response:
+        # Of this process alone: a provider's outage, or the database's, is the same for every other process, and to
+        # take them all out of service would turn a 503 that says what to do into a refused connection.
+        return Response(encoded({"ready": not self._draining}), 503 if self._draining else 200, media_type=JSON)
+
+    async def _openapi(self, _: Request) -> Response:
+        return Response(self._document, media_type=JSON)
+
+
+def application(
+    routes: Sequence[BaseRoute], unrouted: Callable[[Request, Exception], Awaitable[Response]]
+) -> Starlette:
+    """These routes as an application; `unrouted` answers what none of them knows."""
+    app = Starlette(routes=routes, exception_handlers={HTTPException: unrouted})
+    # A path with another slash is another path: a redirected POST would lose its body.
+    app.router.redirect_slashes = False
+    return app
+
+
+def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
+    """A route whose every answer is counted and whose every error is a problem; `methods` by their names.
+
+    The `alias` is the same path with the other name of its parameter: who asks by another method means another thing.
+    """
+    parameter = path.partition("{")[2].rstrip("}")
+    aliases = [each.partition("{")[2].rstrip("}") for each in alias]
+    labels = {method: alias[0] if alias and method != "POST" else path for method in methods}
+
+    async def endpoint(request: Request) -> Response:
+        began = time.perf_counter()
+        method = "GET" if request.method == "HEAD" else request.method
+        for each in aliases:
+            request.path_params[each] = request.path_params[parameter]
+        try:
+            if any(canonical.UNSTORABLE.search(each) for each in request.path_params.values()):
+                raise ProblemError("not_found", "The path has a character that no name has.")
+            response = await methods[method](request)
+        except ProblemError as error:
+            telemetry.refused_request(error.problem.code)
+            response = responses.response(error.answer())
+        except (ClientGone, ClientDisconnect):
+            response = Response(status_code=400)  # nobody is there to read it
+        except Exception as error:
+            telemetry.broken("api", error, f"{method} {labels[method]}")
+            response = _internal_error()
+        response.headers.setdefault("Cache-Control", "no-store")
+        telemetry.http_answer(labels[method], method, response.status_code, time.perf_counter() - began)
+        return response
+
+    return Route(path, endpoint, methods=list(methods))
+
+
+async def _unrouted(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    telemetry.refused_request(code)
+    headers = dict(error.headers or {})
+    if code == "method_not_allowed" and (found := INTENTS.fullmatch(request.url.path)):
+        # One path has two meanings: an operation is asked, an intent is looked at.
+        headers["Allow"] = "DELETE, GET, HEAD" if _is_id(found[1]) else "POST"
+    problem = ProblemError(code, f"{PROBLEMS[code].title}.", headers=headers).answer()
+    return responses.response(problem)
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _internal_error() -> Response:
+    problem = ProblemError(
+        "internal_error", "Something failed that never should. Send the same request again, with the same key: it "
+        "happens once at most.", retry_after=1,
+    ).answer()  # fmt: skip
+    return responses.response(problem)
+
+
+async def alive(_: Request) -> Response:
+    """`GET /healthz`: this process answers."""
+    return Response(encoded({"alive": True}), media_type=JSON)
+
+
+async def _metrics(_: Request) -> Response:
+    text, media_type = metrics.exposition()
+    daemon_events.metric_files(metrics.unreadable)
+    return Response(text, headers={"Content-Type": media_type})
+
+
+async def _problem(request: Request) -> Response:
+    found = PROBLEMS.get(request.path_params["code"])
+    if found is None:
+        raise ProblemError("not_found", "There is no such problem.")
+    return responses.response(problems.page(found))

@@ -1,0 +1,313 @@
+"""The endpoints of a tenant: ask for an effect, look at it, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from idem.outbox.accept.known_keys import Retry
+from idem.outbox.accept.prepare import Prepared
+from idem.outbox.accept.status import AtRest, End, Wish
+from idem.outbox.api import answers, intents, queries, reading, suspicious, tenant_search
+from idem.outbox.api.answers import Asked
+from idem.outbox.api.large_bodies import HEAVY
+from idem.outbox.api.request import Asking, Said
+from idem.outbox.api.responses import response
+from idem.outbox.api.store import Store
+from idem.outbox.api.waiting import Waiters
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.database.notify import Nudge
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import (
+    Accepted,
+    Decision,
+    Expired,
+    InProgress,
+    Limited,
+    Mismatch,
+    Replay,
+    Retrying,
+    Unknown,
+)
+from idem.outbox.domain.states import KeyState
+from idem.outbox.http_server.connections import ENDED
+from idem.outbox.http_server.problems import JSON, ProblemError, encoded
+from idem.outbox.observe import telemetry
+from idem.outbox.operator import actions
+from idem.outbox.settle.expired_leases import sweep_of
+from idem.outbox.tenants.authentication import Caller, Callers
+from idem.outbox.tenants.limits import Limits, Misuse
+from idem.outbox.tenants.shares import RETRY_AFTER, UnderWay
+from idem.outbox.values.errors import Refusal
+
+
+class Service:
+    """Everything behind `/v1`. Holds no state of a request."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        settings: ApiSettings,
+        store: Store,
+        callers: Callers,
+        limits: Limits,
+        waiters: Waiters,
+        under_way: UnderWay,
+        nudge: Nudge | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._settings = settings
+        self._store = store
+        self._callers = callers
+        self._limits, self._under_way = limits, under_way
+        self._waiters = waiters
+        self._nudge = nudge
+        self._asking = Asking(catalogue, settings, store)
+
+    async def ask(self, request: Request) -> Response:
+        """`POST /v1/intents/{operation}`"""
+        caller = await self._caller(request)
+        try:
+            return await self._asked(request, caller, request.path_params["operation"])
+        except ProblemError as error:
+            if misuse := MISUSES.get(error.problem.code):
+                self._limits.count(caller.tenant, misuse)
+            raise
+
+    async def _asked(self, request: Request, caller: Caller, name: str) -> Response:
+        operation = self._catalogue.operations.get(name)
+        gone: ProblemError | None = None
+        if operation is None or operation.kind != "provider":
+            # Inline and local operations are their application's own: no worker could make their call.
+            gone = ProblemError("not_found", "There is no such operation.")
+        async with self._asking.said(request, caller, name, gone) as said:
+            decided, fingerprint = await self._decided(request, caller, name, said)
+        self._count(caller, name, said.key, decided)
+        await self._sweep(caller.tenant, decided)
+        end, waited, seconds = decided, None, reading.wait(request, self._settings.wait_cap)
+        if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
+            place = (caller.tenant, name, said.key, fingerprint)
+            end, waited = await self._wait(request, place, seconds), int(seconds)
+        known = operation or self._catalogue.cautious(name, "").operation
+        asked = Asked(known, self._settings.profile, waited, caller.label)
+        return response(answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying)))
+
+    async def _decided(self, request: Request, caller: Caller, name: str, said: Said) -> tuple[End, str]:
+        """What is decided about a request, and the fingerprint of its key."""
+        if said.refused is not None:
+            return await self._recalled(request, caller, name, said, said.refused)
+        if kind := suspicious.kind(said.key):
+            telemetry.suspicious_key(kind)
+            self._limits.count(caller.tenant, Misuse.SUSPICIOUS_KEY)
+        try:
+            wish = await self._asking.prepared(request, caller, self._catalogue.operations[name], said)
+        except ProblemError as refused:
+            if refused.problem.code not in ("params_invalid", "body_invalid"):
+                raise
+            return await self._recalled(request, caller, name, said, refused)
+        may_create = self._limits.may_create(caller.tenant)
+        decided: Decision | Limited | None = None
+        try:
+            decided = await self._store.decide(wish, may_create=may_create is None)
+            if isinstance(decided, Mismatch) and (composed := await self._as_stored(wish, decided)) is not None:
+                wish = composed
+                decided = await self._store.decide(wish, may_create=may_create is None)
+        finally:
+            if may_create is None and not isinstance(decided, Accepted):
+                self._limits.not_created(caller.tenant)
+        if isinstance(decided, Limited):
+            assert may_create is not None
+            self._count(caller, name, said.key, decided)
+            raise ProblemError("too_many_keys", may_create.text, retry_after=may_create.seconds)
+        return decided, wish.fingerprint
+
+    @staticmethod
+    async def _as_stored(wish: Prepared, decided: Mismatch) -> Prepared | None:
+        return await HEAVY.run(wish.tenant, len(wish.written), lambda: wish.as_stored(decided))
+
+    async def show(self, request: Request) -> Response:
+        """`GET /v1/intents/{id}`"""
+        caller = await self._caller(request)
+        intent = _intent(request)
+        found = await self._found(caller.tenant, intent)
+        if found is None:
+            raise _unknown_intent()
+        return Response(encoded(found), media_type=JSON)
+
+    async def list(self, request: Request) -> Response:
+        """`GET /v1/intents`"""
+        caller = await self._caller(request)
+        query = queries.parameters(request, queries.LISTED)
+        limit = queries.limit(query.get("limit"))
+        state = queries.one_of("state", query.get("state"), [each for each in KeyState if each != KeyState.EXPIRED])
+        operation = queries.one_of("operation", query.get("operation"), sorted(self._catalogue.operations))
+        key, before = queries.key(query.get("key"), operation), queries.intent("before", query.get("before"))
+        wanted = queries.search(query)
+
+        async def work(connection: AsyncConnection[Any]) -> tuple[Sequence[dict[str, Any]], str | None]:
+            more: dict[str, Any] = {"state": state, "operation": operation, "before": before, "limit": limit}
+            if wanted:
+                return await tenant_search.intents(connection, caller.tenant, **wanted, **more)
+            page = await intents.intents(connection, caller.tenant, key=key, **more)
+            return page, page[-1]["id"] if len(page) == limit else None
+
+        found, following = await self._store.run(work, caller.tenant)
+        return Response(encoded({"intents": found, "next": following}), media_type=JSON)
+
+    async def cancel(self, request: Request) -> Response:
+        """`DELETE /v1/intents/{id}`"""
+        caller = await self._caller(request)
+        intent = _intent(request)
+
+        async def work(connection: AsyncConnection[Any]) -> dict[str, Any] | None:
+            if (found := await intents.intent(connection, caller.tenant, intent)) is None:
+                return None
+            if found["outcome"] != "cancelled":
+                await actions.cancel(
+                    connection, self._catalogue, intent,
+                    by=f"token {caller.label}", reason="cancelled by its client", source="client",
+                )  # fmt: skip
+            return _cancelled(intent)
+
+        try:
+            done = await self._store.run(work, caller.tenant)
+        except Refusal:
+            done = await self._cancelled_by_another(caller.tenant, intent)
+        if done is None:
+            raise _unknown_intent()
+        return Response(encoded(done), media_type=JSON)
+
+    async def _caller(self, request: Request) -> Caller:
+        caller = await self._store.guarded(self._callers.caller(request.headers.getlist("authorization")))
+        if caller is None:
+            raise ProblemError(
+                "unauthorized", "A valid token is needed: `Authorization: Bearer …`.",
+                headers={"WWW-Authenticate": 'Bearer realm="idem"'},
+            )  # fmt: skip
+        self._limits.count(caller.tenant, Misuse.REQUESTS)
+        wait = self._limits.admit(caller.tenant)
+        if wait is None and not self._under_way.begin(caller.tenant):
+            wait = RETRY_AFTER
+        if wait is not None:
+            self._limits.count(caller.tenant, Misuse.LIMITED)
+            raise ProblemError("too_many_requests", "Your account sends more requests than it may.", retry_after=wait)
+        return caller
+
+    async def _recalled(
+        self, request: Request, caller: Caller, name: str, said: Said, refused: ProblemError
+    ) -> tuple[End, str]:
+        """A request that is refused now may be the retry of one that was accepted before: then its key decides (P3).
+
+        Raises `refused` where the key is new, and for a body that is no JSON.
+        """
+        retry = Retry(caller.tenant, name, said.key, None, query=reading.query(request), caller=caller.label)
+        known = self._catalogue.operations.get(name)
+        try:
+            found = await self._store.recall(retry, known, lambda stored: self._asking.composed_as(stored, said, retry))
+        except ProblemError as error:
+            raise (refused if error.problem.code == "body_invalid" else error) from None
+        if found is None:
+            raise refused
+        if isinstance(found.end, AtRest):
+            raise answers.unserved(found.end.intent_id)
+        return found.end, found.fingerprint
+
+    async def _sweep(self, tenant: str, decided: End | Limited) -> None:
+        """A request that meets a claim whose lease is over ends it, so that the reconciler asks about it."""
+        if isinstance(decided, Unknown) and decided.lease_over:
+            intent = decided.intent_id
+            await self._store.run(lambda line: sweep_of(line, self._catalogue, intent, daemon="api"), tenant)
+
+    def _count(self, caller: Caller, name: str, key: str, decided: End | Limited) -> None:
+        if not isinstance(decided, AtRest):
+            telemetry.accepted(caller.tenant, name, key, decided)
+        if misuse := COUNTED.get(type(decided)):
+            self._limits.count(caller.tenant, misuse)
+        if isinstance(decided, Accepted):
+            self._limits.created(caller.tenant)
+        if self._nudge is not None and isinstance(decided, Accepted | Retrying):
+            self._nudge.wake()
+
+    async def _wait(self, request: Request, wish: Wish, seconds: float) -> End:
+        """Until the end, or the end of the client's patience. A client that goes away waits for nothing; one that has
+        ended its side may be gone, or may read: it hears at once how things stand."""
+        waiting = asyncio.create_task(self._waiters.wait(wish, seconds))
+        gone = asyncio.create_task(_gone(request))
+        ended = asyncio.create_task(_ended(request))
+        try:
+            await asyncio.wait({waiting, gone, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done() and ended.done():
+                waiting.cancel()
+                waiting = asyncio.create_task(self._waiters.wait(wish, 0.0))
+                await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise ClientGone
+            return waiting.result()
+        finally:
+            gone.cancel()
+            ended.cancel()
+            waiting.cancel()
+
+    async def _found(self, tenant: str, intent: UUID) -> dict[str, Any] | None:
+        return await self._store.run(lambda connection: intents.intent(connection, tenant, intent), tenant)
+
+    async def _cancelled_by_another(self, tenant: str, intent: UUID) -> dict[str, Any] | None:
+        found = await self._found(tenant, intent)
+        if found is None or found["outcome"] == "cancelled":
+            return found and _cancelled(intent)
+        stands = found["outcome"] or found["step"] or found["state"]
+        raise ProblemError(
+            "not_cancellable", f"It is {stands}: only what was certainly not sent can be cancelled.", intent=intent
+        )
+
+
+class ClientGone(Exception):
+    """Nobody is there any more to be answered; what was accepted goes on."""
+
+
+MISUSES = {
+    "key_missing": Misuse.KEY_MISSING,
+    "key_invalid": Misuse.KEY_INVALID,
+    "body_invalid": Misuse.BODY_INVALID,
+    "params_invalid": Misuse.PARAMS_INVALID,
+}
+"""What is counted of a request that is refused, by the code of its problem."""
+
+COUNTED = {
+    Accepted: Misuse.CREATED,
+    Replay: Misuse.REPLAYED,
+    Mismatch: Misuse.MISMATCH,
+    Expired: Misuse.EXPIRED_REUSE,
+    Limited: Misuse.LIMITED,
+}
+
+
+def _cancelled(intent: UUID) -> dict[str, Any]:
+    return {"id": str(intent), "state": "completed", "outcome": "cancelled"}
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _ended(request: Request) -> None:
+    event: asyncio.Event = getattr(request.state, ENDED, None) or asyncio.Event()
+    await event.wait()
+
+
+def _intent(request: Request) -> UUID:
+    try:
+        return UUID(request.path_params["intent"])
+    except ValueError:
+        raise _unknown_intent() from None
+
+
+def _unknown_intent() -> ProblemError:
+    return ProblemError("not_found", "There is no such intent.")

@@ -1,0 +1,189 @@
+"""What a tenant may see of its intents: state, answer, timeline. Another tenant's intent is none."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from idem.outbox.api.answers import STEPS
+from idem.outbox.domain.states import KeyState
+from idem.outbox.http_server.problems import encoded
+
+OLDEST: Final = UUID(int=0)
+NEWEST: Final = UUID(int=2**128 - 1)
+"""An id beyond every other: a page that begins here is the first."""
+STATES: Final = sorted(str(state) for state in KeyState if state is not KeyState.EXPIRED)
+"""What an intent can be: it outlives its key, so it is never expired."""
+
+INTENT = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, n.interim, k.expires_at, k.response_status, k.response_headers, k.response_body
+  FROM idem.intents n
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id AND k.state <> 'expired'
+ WHERE n.id = %(intent)s AND n.tenant_id = %(tenant)s
+"""
+
+
+async def intent(connection: AsyncConnection[Any], tenant: str, intent_id: UUID) -> dict[str, Any] | None:
+    """One intent with its answer or interim answer, and its timeline; None where this tenant has no such intent."""
+    cursor = connection.cursor(row_factory=dict_row)
+    found = await (await cursor.execute(INTENT, {"intent": intent_id, "tenant": tenant})).fetchone()
+    if found is None:
+        return None
+    answers = {"answer": _answer(found), "interim": found["interim"]}
+    return told(found) | answers | {"timeline": await _timeline(connection, intent_id)}
+
+
+# What is ours alone stays here: holders, tokens, roles, and the words of operators.
+TIMELINE = """
+SELECT e.at, e.source, e.kind, e.outcome, e.to_state AS state, e.to_status AS status
+  FROM idem.evidence e WHERE e.intent_id = %(intent)s ORDER BY e.at, e.id
+"""
+
+
+async def _timeline(connection: AsyncConnection[Any], intent_id: UUID) -> list[dict[str, Any]]:
+    cursor = connection.cursor(row_factory=dict_row)
+    rows = await (await cursor.execute(TIMELINE, {"intent": intent_id})).fetchall()
+    return [row | {"at": _time(row["at"]), "status": STEPS.get(row["status"])} for row in rows]
+
+
+# Each filter has an index that begins with it and ends with the id. A range over all its columns is estimated as many
+# rows: with any statistics the index gives the order, and a page reads what it shows.
+INTENTS = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, k.expires_at
+  FROM idem.intents n
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id AND k.state <> 'expired'
+ WHERE n.id = ANY (ARRAY(
+           SELECT m.id FROM idem.intents m
+            WHERE (m.tenant_id, m.id) >= (%(tenant)s, %(low)s::uuid)
+              AND (m.tenant_id, m.id) < (%(tenant)s, %(before)s)
+            ORDER BY m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
+ ORDER BY n.id DESC
+"""
+INTENTS_OF_STATE = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, k.expires_at
+  FROM idem.intents n
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id AND k.state <> 'expired'
+ WHERE n.id = ANY (ARRAY(
+           SELECT m.id FROM idem.intents m
+            WHERE (m.state, m.tenant_id, m.id) >= (%(state)s, %(tenant)s, %(low)s::uuid)
+              AND (m.state, m.tenant_id, m.id) < (%(state)s, %(tenant)s, %(before)s)
+            ORDER BY m.state DESC, m.tenant_id DESC, m.id DESC LIMIT %(limit)s))
+ ORDER BY n.id DESC
+"""
+# A page of each state that is asked for, and of those the newest.
+INTENTS_OF_OPERATION = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, k.expires_at
+  FROM idem.intents n
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id AND k.state <> 'expired'
+ WHERE n.id = ANY (ARRAY(
+           SELECT p.id FROM unnest(%(states)s::text[]) AS s (state) CROSS JOIN LATERAL (
+                  SELECT m.id FROM idem.intents m
+                   WHERE (m.operation, m.tenant_id, m.state, m.id)
+                         >= (%(operation)s, %(tenant)s, s.state, %(low)s::uuid)
+                     AND (m.operation, m.tenant_id, m.state, m.id) < (%(operation)s, %(tenant)s, s.state, %(before)s)
+                   ORDER BY m.operation DESC, m.tenant_id DESC, m.state DESC, m.id DESC LIMIT %(limit)s) AS p
+            ORDER BY p.id DESC LIMIT %(limit)s))
+ ORDER BY n.id DESC
+"""
+INTENT_OF_KEY = """
+SELECT n.id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.label, n.provider_reference,
+       n.created_at, n.settled_at, CASE WHEN k.state <> 'expired' THEN k.expires_at END AS expires_at
+  FROM idem.idempotency_keys k
+  JOIN idem.intents n ON n.id = k.intent_id
+  LEFT JOIN idem.outbox o ON o.intent_id = n.id
+ WHERE k.tenant_id = %(tenant)s AND k.operation = %(operation)s AND k.idempotency_key = %(key)s
+   AND n.id < %(before)s AND (%(state)s::text IS NULL OR n.state = %(state)s)
+ ORDER BY n.id DESC LIMIT %(limit)s
+"""
+
+
+async def intents(
+    connection: AsyncConnection[Any],
+    tenant: str,
+    *,
+    state: str | None = None,
+    operation: str | None = None,
+    key: str | None = None,
+    low: UUID = OLDEST,
+    before: UUID | None = None,
+    limit: int = 100,
+) -> list[dict[str, Any]]:
+    """A tenant's intents, newest first, of ids from `low` on; `before` is the last id of the page before.
+
+    A `key` needs its operation, and takes no `low`.
+    """
+    parameters: dict[str, Any] = {"tenant": tenant, "low": low, "before": before or NEWEST, "limit": limit}
+    if key is not None:
+        query = INTENT_OF_KEY
+        parameters |= {"key": key, "operation": operation, "state": state}
+    elif operation is not None:
+        query = INTENTS_OF_OPERATION
+        parameters |= {"operation": operation, "states": STATES if state is None else [state]}
+    elif state is not None:
+        query = INTENTS_OF_STATE
+        parameters["state"] = state
+    else:
+        query = INTENTS
+    cursor = connection.cursor(row_factory=dict_row)
+    return [told(row) for row in await (await cursor.execute(query, parameters)).fetchall()]
+
+
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the tenant sees it."""
+    return {
+        "id": str(row["id"]),
+        "operation": row["operation"],
+        "key": row["idempotency_key"],
+        "state": row["state"],
+        "outcome": row["outcome"],
+        "step": STEPS.get(row["status"]),
+        "label": row["label"],
+        "provider_reference": row["provider_reference"],
+        "created_at": _time(row["created_at"]),
+        "settled_at": _time(row["settled_at"]),
+        "expires_at": _time(row["expires_at"]),
+    }
+
+
+def _answer(row: dict[str, Any]) -> dict[str, Any] | None:
+    if row["response_status"] is None:
+        return None
+    headers, raw = row["response_headers"], bytes(row["response_body"])
+    answer: dict[str, Any] = {"status": row["response_status"], "headers": headers}
+    media_type = next((value for name, value in headers.items() if name.lower() == "content-type"), "")
+    if "json" in media_type:
+        try:
+            body = json.loads(raw)
+            encoded(body)
+        except (ValueError, RecursionError):
+            pass  # no JSON, or such as cannot be sent again: NaN, a lone surrogate, deeper than anybody reads
+        else:
+            return answer | {"body": body}
+    return answer | {"body_base64": base64.b64encode(raw).decode("ascii")}
+
+
+def _time(moment: datetime | None) -> str | None:
+    # RFC 3339, in UTC as the session is.
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,277 @@
+"""The API's own description (OpenAPI 3.1), made from the operations that are configured: it says what is done.
+
+A path for each operation, so that its body is described by its own JSON Schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from idem.outbox.api.examples import example
+from idem.outbox.api.schemas import ACCEPTED, INTENT, PROBLEM
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.operation import ANSWER_VERSION, Operation
+from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
+from idem.outbox.domain.states import KeyState
+
+EVERYWHERE: Final = ("store_unavailable",)
+WITH_TOKEN: Final = ("unauthorized", "too_many_requests", *EVERYWHERE)
+ASKING: Final = (
+    "key_missing", "key_invalid", "unsupported_media_type", "body_too_large", "body_invalid", "params_invalid",
+    "key_reused", "in_progress", "outcome_unknown", "needs_operator", "key_expired", "not_executed", "too_many_keys",
+    "cancelled", *WITH_TOKEN,
+)  # fmt: skip
+
+EXAMPLE_INTENT: Final = "0193b6a0-0000-7000-8000-000000000000"
+EXAMPLE_KEY: Final = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Location": "Where the intent can be looked at.",
+    "Retry-After": "Seconds until the same request makes sense again.",
+    "Preference-Applied": "`wait=N`, where the request has waited.",
+    "Idempotent-Replayed": "`true`: this is the stored answer to an earlier request with this key.",
+    "Idempotency-Key-Completed": "When the first request came to its end.",
+    "Idempotency-Key-Expires": "Until when the answer is kept.",
+    "Idempotency-Key-Expired": "`true`: the key was used again after it had expired.",
+    "Content-Location": "Where the intent can be looked at.",
+    "Idempotent-Answer-Version": "The version of the operation's answer that this one was stored with.",
+}
+
+HEADERS_OF: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("in_progress", "outcome_unknown", "needs_operator", "not_executed", "too_many_requests", "too_many_keys",
+         "store_unavailable"),
+        "Retry-After",
+    ),
+    "key_expired": "Idempotency-Key-Expired",
+}  # fmt: skip
+"""The header that a problem comes with."""
+
+
+def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
+    """The whole document, as JSON values."""
+    operations = [each for _, each in sorted(catalogue.operations.items()) if each.kind == "provider"]
+    unused: set[str] = set() if any(each.answer_version is not None for each in operations) else {ANSWER_VERSION}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "idem",
+            "version": "1",
+            "description": "An effect in somebody else's system happens once. `Idempotency-Key` follows "
+            "draft-ietf-httpapi-idempotency-key-header-07 (expired): the quoted and the bare spelling are one key. "
+            "Errors are problems of RFC 9457; each `type` has a page.",
+        },
+        "security": [{"token": []}],
+        "paths": {
+            **{f"/v1/intents/{operation.name}": {"post": _ask(operation, settings)} for operation in operations},
+            "/v1/intents": {"get": _list(catalogue)},
+            "/v1/intents/{intent}": {
+                "parameters": [
+                    {
+                        "name": "intent",
+                        "in": "path",
+                        "required": True,
+                        "schema": {"type": "string", "format": "uuid"},
+                        "example": EXAMPLE_INTENT,
+                    }
+                ],
+                "get": _show(),
+                "delete": _cancel(),
+            },
+        },
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"Problem": PROBLEM, "Intent": INTENT, "Accepted": ACCEPTED},
+            "headers": {
+                name: {"description": text, "schema": {"type": "string"}}
+                for name, text in HEADERS.items()
+                if name not in unused
+            },
+        },
+    }
+
+
+def _ask(operation: Operation, settings: ApiSettings) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": _schema(operation)}
+    if (found := example(operation)) is not None:
+        body["example"] = found
+    responses = _problems(ASKING, settings)
+    for status in operation.answer_statuses:
+        known = responses.setdefault(str(status), {"description": "", "content": {}})
+        known["description"] = f"The final answer, stored: {known['description']}".rstrip(": ")
+        # What a refusal is told as is a problem, unless the operation says otherwise.
+        known["content"].setdefault("application/json", {})
+        if status >= 400:
+            known["content"].setdefault(MEDIA_TYPE, {})
+        known["headers"] = known.get("headers", {}) | _headers(
+            "Idempotent-Replayed",
+            "Idempotency-Key-Completed",
+            "Idempotency-Key-Expires",
+            "Content-Location",
+            *([ANSWER_VERSION] if operation.answer_version is not None else []),
+        )
+    responses["202"] = {
+        "description": "It is in the database, and will be done. `interim` is there while the provider has it and its "
+        "end is to come.",
+        "headers": _headers("Location", "Retry-After", "Preference-Applied"),
+        "links": {
+            name: {"operationId": f"{name}Intent", "parameters": {"intent": "$response.body#/intent"}}
+            for name in ("show", "cancel")
+        },
+        "content": {
+            "application/json": {
+                "schema": {"$ref": "#/components/schemas/Accepted"},
+                "example": {
+                    "intent": EXAMPLE_INTENT,
+                    "operation": operation.name,
+                    "state": "in_progress",
+                    "step": "awaiting_provider",
+                    "interim": {"reference": "pay_1", "status": "processing"},
+                },
+            }
+        },
+    }
+    return {
+        "operationId": operation.name,
+        "summary": f"Ask for {operation.name}",
+        "parameters": [
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": True,
+                "description": "New for each wish, the same for its retries.",
+                "schema": {
+                    "type": "string",
+                    "minLength": settings.min_key_length,
+                    "maxLength": 255,
+                    "pattern": "^[!#-+\\--:<-\\[\\]-~]+$",
+                },
+                "example": EXAMPLE_KEY,
+            },
+            {
+                "name": "Prefer",
+                "in": "header",
+                "description": f"`wait=N`: wait up to N seconds for the end; at most {settings.wait_cap:g}.",
+                "schema": {"type": "string"},
+                "example": "wait=10",
+            },
+        ],
+        "requestBody": {"required": True, "content": {"application/json": body}},
+        "responses": dict(sorted(responses.items())),
+    }
+
+
+def _show() -> dict[str, Any]:
+    return {
+        "operationId": "showIntent",
+        "summary": "State, answer and timeline of one intent",
+        "responses": {
+            "200": _json("What is known of it.", {"$ref": "#/components/schemas/Intent"}),
+            **_problems(("not_found", *WITH_TOKEN)),
+        },
+    }
+
+
+def _list(catalogue: Catalogue) -> dict[str, Any]:
+    states = [state.value for state in KeyState if state is not KeyState.EXPIRED]
+    parameters: list[tuple[str, dict[str, Any], str]] = [
+        ("state", {"type": "string", "enum": states}, "Only in this state."),
+        ("operation", {"type": "string", "enum": sorted(catalogue.operations)}, "Only of this operation."),
+        ("key", {"type": "string"}, "Only with this idempotency key; needs `operation`."),
+        ("provider_key", {"type": "string", "format": "uuid"}, "Only of calls under this key of ours at a provider."),
+        ("reference", {"type": "string"}, "Only with this reference of the provider's."),
+        ("label", {"type": "string"}, "Only with this label."),
+        ("since", {"type": "string", "format": "date-time"}, "Only asked for at this time or later."),
+        ("until", {"type": "string", "format": "date-time"}, "Only asked for before this time."),
+        ("before", {"type": "string", "format": "uuid"}, "Only older than this: `next` of the page before."),
+        ("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "At most so many."),
+    ]
+    return {
+        "operationId": "listIntents",
+        "summary": "Your intents, newest first",
+        "parameters": [
+            {"name": name, "in": "query", "description": text, "schema": schema} for name, schema, text in parameters
+        ],
+        "responses": {
+            "200": _json(
+                "A page; `next` is null on the last one. By `reference` or `label`, a page before the last may "
+                "have fewer than `limit`, or none.",
+                {
+                    "type": "object",
+                    "required": ["intents", "next"],
+                    "properties": {
+                        "intents": {"type": "array", "items": {"$ref": "#/components/schemas/Intent"}},
+                        "next": {"type": ["string", "null"]},
+                    },
+                },
+            ),
+            **_problems(("query_invalid", *WITH_TOKEN)),
+        },
+    }
+
+
+def _cancel() -> dict[str, Any]:
+    return {
+        "operationId": "cancelIntent",
+        "summary": "Cancel what was certainly not sent",
+        "responses": {
+            "200": _json(
+                "It is cancelled, now or before.",
+                {
+                    "type": "object",
+                    "required": ["id", "state", "outcome"],
+                    "properties": {
+                        "id": {"type": "string"},
+                        "state": {"const": "completed"},
+                        "outcome": {"const": "cancelled"},
+                    },
+                },
+            ),
+            **_problems(("not_found", "not_cancellable", *WITH_TOKEN)),
+        },
+    }
+
+
+def _json(text: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _problems(codes: tuple[str, ...], settings: ApiSettings | None = None) -> dict[str, Any]:
+    """Answers by status; those of one status share an entry, with an example each."""
+    found: dict[str, Any] = {}
+    for code in codes:
+        problem = PROBLEMS[code]
+        strict = code == "key_reused" and settings is not None and settings.profile == "stripe"
+        status = 400 if strict else problem.status
+        known = found.setdefault(
+            str(status),
+            {
+                "description": "",
+                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": {}}},
+            },
+        )
+        known["description"] = "; ".join(filter(None, [known["description"], problem.title]))
+        if code in HEADERS_OF:
+            known["headers"] = known.get("headers", {}) | _headers(HEADERS_OF[code])
+        known["content"][MEDIA_TYPE]["examples"][code] = {
+            "value": {
+                "type": problem.type,
+                "title": problem.title,
+                "status": status,
+                "detail": problem.meaning,
+                "code": code,
+            }
+        }
+    return found
+
+
+def _schema(operation: Operation) -> dict[str, Any]:
+    schema = dict(operation.schema)
+    # Its own `#/…` references mean itself, not this document.
+    return {"$id": f"urn:idem:operation:{operation.name}", **schema} if "$ref" in str(schema) else schema

@@ -1,0 +1,125 @@
+"""What a client's request says, read and checked against its operation: everything that needs no decision."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from starlette.requests import Request
+
+from idem.outbox.accept.known_keys import Retry
+from idem.outbox.accept.prepare import Prepared, prepare
+from idem.outbox.api import reading
+from idem.outbox.api.large_bodies import HEAVY
+from idem.outbox.api.store import Store
+from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.operation import Operation
+from idem.outbox.http_server.problems import ProblemError
+from idem.outbox.observe import telemetry
+from idem.outbox.tenants.authentication import Caller
+from idem.outbox.tenants.keyed_lock import KeyedLock
+from idem.outbox.values.canonical import MAX_BYTES
+from idem.outbox.values.errors import BodyInvalid, ParamsInvalid, Unrenderable
+
+
+@dataclass(slots=True)
+class Said:
+    """What a request says: its key, and the bytes of its body. What they parse to may be a thousand times as much, and
+    lives in a turn of `HEAVY` alone.
+
+    `refused`: what is told if the key is new. The key is known then, and decides.
+    """
+
+    key: str
+    body: bytes = b""
+    refused: ProblemError | None = None
+
+
+class Asking:
+    """Reads requests for effects. Holds no state of a request."""
+
+    def __init__(self, catalogue: Catalogue, settings: ApiSettings, store: Store) -> None:
+        self._catalogue = catalogue
+        self._settings = settings
+        self._store = store
+        self._large = KeyedLock()
+
+    @asynccontextmanager
+    async def said(self, request: Request, caller: Caller, name: str, gone: ProblemError | None) -> AsyncIterator[Said]:
+        """Key and body of a request to the operation of this name. Raises ProblemError.
+
+        What the configuration asks of a request is asked of new keys alone, so that a known one keeps its answer
+        whatever it asks today. `gone`: what a new key is told where there is no such operation. Of a known key a body
+        of any size is read that could ever have been allowed: these one at a time of each tenant, until the block ends.
+        """
+        refused = gone or _problem(lambda: reading.check_media_type(request))
+        try:
+            said = Said(reading.key(request))
+        except ProblemError as error:
+            raise (refused or error) from None
+        said.refused = refused or _problem(lambda: reading.check_key(
+            request, said.key, strict=self._settings.strict_keys, least=self._settings.min_key_length
+        ))  # fmt: skip
+        if said.refused is not None and not await self._store.knows(caller.tenant, name, said.key):
+            raise said.refused
+        async with AsyncExitStack() as turn:
+
+            async def more() -> int:
+                most = self._settings.max_body
+                if said.refused is None:
+                    if not await self._store.knows(caller.tenant, name, said.key):
+                        return most
+                    said.refused = reading.too_large(most)
+                await turn.enter_async_context(self._large.holding(caller.tenant))
+                return MAX_BYTES
+
+            try:
+                said.body = await self._body(request, more)
+                yield said
+            finally:
+                # Who waits for an end afterwards needs it no more.
+                said.body = b""
+
+    async def prepared(self, request: Request, caller: Caller, operation: Operation, said: Said) -> Prepared:
+        """All that can be said about a request without the database. Raises ProblemError."""
+        secret, query, trace = await self._store.secret(), reading.query(request), reading.trace(request)
+        values = self._settings.max_values
+        try:
+            return await HEAVY.run(caller.tenant, len(said.body), lambda: prepare(
+                self._catalogue.operations, self._catalogue.providers, secret, tenant=caller.tenant,
+                operation=operation.name, key=said.key, params=reading.params(said.body, values), query=query,
+                traceparent=trace, caller=caller.label,
+            ))  # fmt: skip
+        except BodyInvalid as error:
+            raise reading.body_problem(error) from None
+        except ParamsInvalid as error:
+            raise ProblemError("params_invalid", "The operation refuses them.", errors=error.problems) from None
+        except Unrenderable as error:
+            if error.__cause__ is not None:
+                telemetry.broken("api", error.__cause__, f"the request of {operation.name}")
+            raise ProblemError("params_invalid", reading.sentence(error), errors=[("", str(error))]) from None
+
+    async def composed_as(self, stored: str, said: Said, retry: Retry) -> str:
+        """The fingerprint of a request, composed as a stored one is. Raises ProblemError (`body_invalid`)."""
+
+        def composed() -> str:
+            return replace(retry, body=reading.params(said.body, MOST_VALUES)).composed_as(stored)
+
+        return await HEAVY.run(retry.tenant, len(said.body), composed)
+
+    async def _body(self, request: Request, more: Callable[[], Awaitable[int]]) -> bytes:
+        seconds = reading.BODY_TIME
+        late = ProblemError(
+            "body_invalid", f"It did not arrive whole within {seconds:.0f} seconds.", headers={"Connection": "close"}
+        )
+        return await reading.body(request, self._settings.max_body, seconds, late, more)
+
+
+def _problem(check: Callable[[], None]) -> ProblemError | None:
+    try:
+        check()
+    except ProblemError as error:
+        return error
+    return None

@@ -1,0 +1,19 @@
+"""Answers as responses of Starlette. What is answered is decided without it: applications have other frameworks."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from idem.outbox.domain.operation import Answer
+
+BODILESS = frozenset({204, 304})
+
+
+def response(answer: Answer) -> Response:
+    """The answer as it is, byte for byte."""
+    made = Response(answer.body, answer.status)
+    if answer.status in BODILESS:
+        del made.headers["content-length"]
+    for name, value in answer.headers.items():
+        made.headers[name] = value
+    return made

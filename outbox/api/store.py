@@ -1,0 +1,215 @@
+"""Accept for the HTTP API: one statement that commits itself, on a connection of the API's own pool.
+
+A statement of its own needs no BEGIN and no COMMIT, so the answer that is lost is always the answer to a whole
+accept: the same request again finds the row, or makes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from psycopg import AsyncConnection, DatabaseError
+from psycopg.errors import InsufficientPrivilege
+
+from idem.outbox.accept import accept
+from idem.outbox.accept.known_keys import NO_FINGERPRINT, Recalled, Retry, recall_async
+from idem.outbox.accept.prepare import Prepared
+from idem.outbox.accept.status import STANDS, columns
+from idem.outbox.api.answers import unserved
+from idem.outbox.database import caller_errors, installation
+from idem.outbox.database.outage import Outage, Question
+from idem.outbox.database.pool import AWAY, REFUSED, Database, met_away, records, within
+from idem.outbox.domain.decisions import Decision, Limited
+from idem.outbox.domain.operation import Operation
+from idem.outbox.http_server.problems import PAUSED_RETRY_AFTER, ProblemError
+from idem.outbox.observe import telemetry
+from idem.outbox.tenants.shares import Shares
+from idem.outbox.values.errors import StoreUnavailable, Unserved
+
+RETRY_AFTER: Final = 2.0
+"""Seconds after which a client may try again when the database was away."""
+
+MORE: Final = 1.0
+"""Seconds beyond the two timeouts, so that the database's own refusal is heard before the bound."""
+
+ALONE: Final = accept.pyformat(accept.ACCEPT.text)
+"""The statement of accept with the parameters of psycopg."""
+
+AT_ONCE: Final = 0.02
+"""Seconds for what needs no database, while it is away."""
+
+UNAVAILABLE: Final[tuple[type[Exception], ...]] = (*AWAY, *REFUSED)
+
+Found = TypeVar("Found")
+
+
+class Store:
+    """The API's way to the database: every piece of work ends within a bound, or the client hears 503.
+
+    `timeout` in seconds; a place in its tenant's share, a connection and a statement may each take as long, which the
+    session and the pool hold themselves: the bound here is for a line that says nothing, which is given up then. Work
+    goes on after its client has gone away: a COMMIT that is under way is not cut off.
+    """
+
+    def __init__(self, database: Database, timeout: float) -> None:
+        self._database = database
+        self._timeout = timeout
+        self._bound = 2 * timeout + MORE
+        self._running: set[asyncio.Task[Any]] = set()
+        self._secret: bytes | None = None
+        self._outage = Outage()
+        self._shares = Shares(database.size)
+
+    async def run(self, work: Callable[[AsyncConnection[Any]], Awaitable[Found]], tenant: str | None = None) -> Found:
+        """Do this with a connection, of the tenant's share of the pool. Raises ProblemError (`store_unavailable`)."""
+        give_back = await self._share(tenant)
+        question = self._outage.ask()
+        if question is None:
+            give_back()
+            raise unavailable()
+        task = asyncio.create_task(within(self._bound, self._with_connection(work)))
+        self._running.add(task)
+        # With the work, whose client may go before it ends. That the database is away is known before a place is free.
+        task.add_done_callback(lambda done: self._forget(done, question))
+        task.add_done_callback(lambda _: give_back())
+        try:
+            return await asyncio.shield(task)
+        except UNAVAILABLE as error:
+            raise unavailable() from error
+        except InsufficientPrivilege as error:
+            raise _refused(error) from error
+
+    async def decide(self, prepared: Prepared, *, may_create: bool = True) -> Decision | Limited:
+        """Accept one request, whole or not at all. Raises ProblemError (`store_unavailable`)."""
+        return await self.run(lambda connection: decide(connection, prepared, may_create=may_create), prepared.tenant)
+
+    async def knows(self, tenant: str, operation: str, key: str) -> bool:
+        """Whether a key is known, whatever it was used for. Raises ProblemError (`store_unavailable`)."""
+        place = columns([(tenant, operation, key, NO_FINGERPRINT)])
+
+        async def work(connection: AsyncConnection[Any]) -> bool:
+            return await (await connection.execute(accept.pyformat(STANDS), place)).fetchone() is not None
+
+        return await self.run(work, tenant)
+
+    async def recall(
+        self, retry: Retry, operation: Operation | None, composed: Callable[[str], Awaitable[str]]
+    ) -> Recalled | None:
+        """How the key of a request stands that is refused now; `composed` as in `recall_async`, and no connection is
+        held while it runs. Raises ProblemError (`store_unavailable`)."""
+
+        async def row(statement: str, values: Mapping[str, Any]) -> Any:
+            async def work(connection: AsyncConnection[Any]) -> Any:
+                return await (await records(connection).execute(accept.pyformat(statement), values)).fetchone()
+
+            return await self.run(work, retry.tenant)
+
+        return await recall_async(row, retry, operation, composed, count=False)
+
+    async def secret(self) -> bytes:
+        """The installation's secret, read once. Raises ProblemError (`store_unavailable`)."""
+        if self._secret is None:
+            self._secret = await self.run(secret)
+        return self._secret
+
+    async def guarded(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """Await something that has its own way to the database, or needs none of it. Raises ProblemError
+        (`store_unavailable`)."""
+        task = asyncio.create_task(work)
+        question: Question | None = None
+        away: bool | None = None
+        try:
+            if self._outage.on:
+                # What is remembered is there at once.
+                await asyncio.wait({task}, timeout=AT_ONCE)
+                if not task.done():
+                    question = self._outage.ask()
+                    if question is None:
+                        raise unavailable()
+            found = await asyncio.wait_for(task, self._bound)
+            away = None if question is None else False
+            return found
+        except UNAVAILABLE as error:
+            away = met_away(error)
+            raise unavailable() from error
+        except InsufficientPrivilege as error:
+            raise _refused(error) from error
+        finally:
+            task.cancel()
+            if question is not None or away:
+                self._outage.asked(question, away=away)
+
+    async def _share(self, tenant: str | None) -> Callable[[], None]:
+        # While the database is away, one request asks it and the others hear so at once.
+        if tenant is None or self._outage.on:
+            return _nothing
+        try:
+            return await self._shares.take(tenant, self._timeout)
+        except TimeoutError:
+            raise unavailable() from None
+
+    async def close(self) -> None:
+        """Wait for what is still under way."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._bound)
+
+    async def _with_connection(self, work: Callable[[AsyncConnection[Any]], Awaitable[Found]]) -> Found:
+        async with self._database.connection() as connection:
+            return await work(connection)
+
+    def _forget(self, task: asyncio.Task[Any], question: Question) -> None:
+        # By the work and not by who waited for it, who may have gone.
+        self._running.discard(task)
+        self._outage.asked(question, away=None if task.cancelled() else met_away(task.exception()))
+        if not task.cancelled():
+            task.exception()  # whoever waited has it, or has gone
+
+
+def _nothing() -> None:
+    """Gives back no place."""
+
+
+def _refused(error: InsufficientPrivilege) -> ProblemError:
+    # A grant that was taken away, or a policy that would hide rows: no client's mistake, and its token may be good.
+    telemetry.broken("api", error, "a request")
+    return unavailable()
+
+
+def unavailable() -> ProblemError:
+    """What a client hears while the database cannot answer."""
+    return ProblemError(
+        "store_unavailable",
+        "The database cannot answer now. Send the same request again, with the same key: it happens once at most.",
+        retry_after=RETRY_AFTER,
+    )
+
+
+async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_create: bool) -> Decision | Limited:
+    """One round trip, committed by itself. Raises ProblemError (`paused`, `not_executed`)."""
+    try:
+        cursor = await records(connection).execute(
+            ALONE, accept.parameters(prepared, may_create=may_create, count=False)
+        )
+    except DatabaseError as error:
+        if caller_errors.paused(error) is None:
+            raise
+        # Who paused it, and why, is not for clients.
+        raise ProblemError(
+            "paused", "New requests for this operation are not taken now.", retry_after=PAUSED_RETRY_AFTER
+        ) from error
+    try:
+        return accept.decision(await cursor.fetchone())
+    except Unserved as error:
+        raise unserved(error.intent_id) from None
+
+
+async def secret(connection: AsyncConnection[Any]) -> bytes:
+    """The secret that provider keys are derived from. Raises ProblemError (`store_unavailable`)."""
+    try:
+        return await installation.secret(connection)
+    except StoreUnavailable:
+        raise ProblemError(
+            "store_unavailable", "The database is not set up: run `idem db upgrade`.", retry_after=RETRY_AFTER
+        ) from None

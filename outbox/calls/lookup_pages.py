@@ -1,0 +1,251 @@
+"""Questions to a provider, page after page, and what they came to. The calls themselves are made by the lane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeAlias
+
+from idem.outbox.calls.http_call import Lost, NotSent
+from idem.outbox.domain.contract import FrozenRequest, Response
+from idem.outbox.domain.outcomes import (
+    Absent,
+    Ambiguous,
+    CouldNotAsk,
+    Look,
+    NotExecuted,
+    Outcome,
+    Seen,
+    Succeeded,
+)
+from idem.outbox.domain.provider import Page, Provider, Question
+from idem.outbox.providers.default_rules import retry_after
+from idem.outbox.providers.lookups import best
+from idem.outbox.values import clock, threads
+
+Ask: TypeAlias = Callable[[FrozenRequest], Awaitable[Response | NotSent | Lost]]
+"""Makes one call under the lane's limits. A cancellation of the task does not get through it."""
+
+AGAIN: Final = (0.5, 2.0)
+"""Seconds before a page of a listing is asked for again: a walk of an hour must not end with one lost packet."""
+
+LONGEST_WAIT: Final = 60.0
+"""Seconds that a listing waits at the most because the provider said so; longer, and it has failed."""
+
+
+class ListFailed(Exception):
+    """The provider's list was not read to its end: what is not in the part that was seen proves nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a question came to. `reached`: whether the provider answers; None: nothing was learned about that."""
+
+    look: Look
+    seen: Seen
+    reached: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What a cancel came to. `outcome` and `trouble` are for the breaker: it was a write."""
+
+    look: Look
+    seen: Seen
+    outcome: Outcome
+    trouble: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the question for the account came to. `account`: what names it; None: nobody could tell."""
+
+    account: str | None
+    seen: Seen
+    reached: bool | None
+
+
+def cancelled() -> bool:
+    """Whether somebody wants this task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def observed(seen: Seen, response: Response, elapsed: float) -> Seen:
+    """What was seen, with what the lane knows of the response. `elapsed` in seconds."""
+    cut = None if response.complete else "the body of the response is not complete"
+    return replace(
+        seen,
+        http_status=response.status,
+        note=not_its_own(response) or seen.note or cut,
+        started=True,
+        elapsed=elapsed,
+    )
+
+
+def not_its_own(response: Response) -> str | None:
+    """Why the response is no answer of the provider's own; None where it is one, as far as the contract can tell."""
+    if response.kept_for is not None:
+        return f"not the provider's answer of now: a cache has kept it for {response.kept_for} s (header Age)"
+    if response.lacks is None:
+        return None
+    return f"not the provider's own answer: it lacks the header {response.lacks}"
+
+
+async def ask(provider: Provider, question: Question, call: Ask) -> Told:
+    """Ask, best question first, until one is answered; of a list, as many pages as the provider needs.
+
+    A page that fails, or that was there before, makes the whole question one that could not be asked.
+    """
+    told = Told(CouldNotAsk(), Seen(note="this row cannot be asked about"), None)
+    for first in provider.questions(question):
+        told = await _walk(provider, question, first, call)
+        if not isinstance(told.look, CouldNotAsk) or not told.seen.started or cancelled():
+            break
+    return replace(told, reached=None) if cancelled() else told
+
+
+async def _walk(provider: Provider, question: Question, first: FrozenRequest, call: Ask) -> Told:
+    told = Told(Absent(), Seen(), None)
+    asked: set[str] = set()
+    request: FrozenRequest | None = first
+    while request is not None:
+        if request.path in asked:
+            return Told(CouldNotAsk(), Seen(note="the list goes in a circle", started=True), True)
+        if asked and cancelled():
+            return Told(CouldNotAsk(), Seen(note="the list was not read to its end", started=True), None)
+        asked.add(request.path)
+        began = clock.boottime()
+        match await call(request):
+            case Response() as response:
+                elapsed = clock.boottime() - began
+                read = partial(_read, provider, response, question, request)
+                look, seen, request = await threads.read_to_the_end(response.body, read)
+                told = _together(told, Told(look, observed(seen, response, elapsed), response.reached))
+            case NotSent(seen=seen, given_back=given_back):
+                return Told(CouldNotAsk(), seen, None if given_back else False)
+            case Lost(seen=seen):
+                return Told(CouldNotAsk(), seen, False)
+    return told
+
+
+def _read(
+    provider: Provider, response: Response, question: Question, request: FrozenRequest
+) -> tuple[Look, Seen, FrozenRequest | None]:
+    """What an answer says, and the request for the next page where one is needed."""
+    try:
+        look, seen = provider.read_look(response, question, request)
+    except Exception as error:
+        return CouldNotAsk(), Seen(error=type(error).__name__, note="the contract could not read the response"), None
+    following = None if isinstance(look, CouldNotAsk) else provider.next_page(response, question, request)
+    return look, seen, following
+
+
+def _together(earlier: Told, later: Told) -> Told:
+    """Two pages of one list: what a later one shows of the same object is newer, and other objects are copies."""
+    if isinstance(earlier.look, Absent | CouldNotAsk) or isinstance(later.look, CouldNotAsk):
+        return later
+    if isinstance(later.look, Absent):
+        return replace(earlier, reached=later.reached)
+    if later.look.reference == earlier.look.reference:
+        return replace(later, seen=replace(later.seen, copies=max(earlier.seen.copies, later.seen.copies)))
+    copies = max(earlier.seen.copies, 1) + max(later.seen.copies, 1)
+    look, _ = best([(earlier.look, ""), (later.look, "")])
+    return Told(look, replace(later.seen, copies=copies), later.reached)
+
+
+async def cancel(provider: Provider, question: Question, request: FrozenRequest, call: Ask) -> Cancelled:
+    """Send the cancel of `Provider.cancel`, once."""
+    began = clock.boottime()
+    match await call(request):
+        case Response() as response:
+            elapsed = clock.boottime() - began
+            read = partial(_read_cancel, provider, response, question)
+            look, seen, outcome = await threads.read_to_the_end(response.body, read)
+            trouble = response.status >= 500 or not response.complete
+            return Cancelled(look, observed(seen, response, elapsed), outcome, trouble)
+        case NotSent(seen=seen, given_back=given_back):
+            return Cancelled(CouldNotAsk(), seen, NotExecuted("given_back" if given_back else "transport"))
+        case Lost(seen=seen):
+            return Cancelled(CouldNotAsk(), seen, Ambiguous(), seen.error != asyncio.CancelledError.__name__)
+
+
+def _read_cancel(provider: Provider, response: Response, question: Question) -> tuple[Look, Seen, Outcome]:
+    try:
+        look, seen = provider.read_cancel(response, question)
+        # Whatever it came to, it was an answer; what it is worth to the breaker is what a write's would be.
+        outcome = provider.classify(response)[0] if isinstance(look, CouldNotAsk) else Succeeded(None)
+        return look, seen, outcome
+    except Exception as error:
+        unread = Seen(error=type(error).__name__, note="the contract could not read the response")
+        return CouldNotAsk(), unread, Ambiguous()
+
+
+async def whose(provider: Provider, call: Ask) -> Named:
+    """Ask once whose account the credentials are."""
+    request = provider.account_check()
+    if request is None:
+        return Named(None, Seen(note="this provider has no account_check"), None)
+    began = clock.boottime()
+    match await call(request):
+        case Response() as response:
+            elapsed, account = clock.boottime() - began, None
+            if response.complete:
+                account = await threads.read_to_the_end(response.body, partial(provider.read_account, response))
+            note = None if account is not None else "the answer names no account"
+            return Named(account, observed(Seen(note=note), response, elapsed), response.reached)
+        case NotSent(seen=seen, given_back=given_back):
+            return Named(None, seen, None if given_back else False)
+        case Lost(seen=seen):
+            return Named(None, seen, False)
+
+
+async def listing(provider: Provider, since: float, until: float, call: Ask) -> AsyncIterator[Page]:
+    """Every page of the provider's own list of what it made between two times (POSIX seconds), to its end.
+
+    Raises ListFailed: it has none, a page failed, or it goes on and cannot be followed. CancelledError passes.
+    """
+    request = provider.listing(since, until)
+    if request is None:
+        raise ListFailed(
+            f"provider {provider.contract.provider} cannot be asked for everything that it made: write "
+            f"[providers.{provider.contract.provider}.list], if it has such a list"
+        )
+    asked: set[str] = set()
+    while request is not None:
+        if request.path in asked:
+            raise ListFailed(f"page {len(asked)} of the list leads back to an earlier one: check list.page")
+        asked.add(request.path)
+        page = await _page(provider, request, call, len(asked))
+        yield page
+        if page.broken:
+            raise ListFailed(f"after page {len(asked)}: {page.broken}")
+        request = page.following
+
+
+async def _page(provider: Provider, request: FrozenRequest, call: Ask, number: int) -> Page:
+    why = ""
+    for pause in (*AGAIN, None):
+        wait = pause
+        match await call(request):
+            case Response() as response:
+                page = await threads.read(response.body, partial(provider.read_listing, response, request))
+                if page is not None:
+                    return page
+                why = f"the answer (HTTP {response.status}) " + (
+                    "shows no list" if (other := not_its_own(response)) is None else f"is {other}"
+                )
+                if response.complete and response.status != 429 and response.status < 500:
+                    break
+                wanted = retry_after(response.headers, provider.contract.retry_after_cap) or 0.0
+                wait = None if pause is None or wanted > LONGEST_WAIT else max(pause, wanted)
+            case NotSent(seen=seen) | Lost(seen=seen):
+                why = seen.note or seen.error or "no answer came"
+        if cancelled():
+            raise asyncio.CancelledError
+        if wait is None:
+            break
+        await asyncio.sleep(wait)
+    raise ListFailed(f"page {number} of the list could not be read: {why}")

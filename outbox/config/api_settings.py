@@ -1,0 +1,126 @@
+"""The settings of the HTTP API and of its limits: `[api]` in idem.toml, `IDEM_API_…`."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import Field
+
+from idem.outbox.config.section import Duration, Section
+from idem.outbox.values.canonical import MAX_BYTES
+
+MOST_VALUES: Final = 50_000
+"""What json.loads reads in less than 10 ms, during which no other thread of the process runs. A provider's answers may
+have more (`canonical.MAX_VALUES`): no client sends them."""
+
+
+class LimitSettings(Section):
+    """What one tenant may use. Rates are those of one API process: divide what the fleet may take by their number."""
+
+    requests: float | None = Field(
+        default=None, gt=0, description="Requests a second of one tenant, to one process; default no limit."
+    )
+    request_burst: int = Field(
+        default=50, ge=1, description="Requests that may come at once before the rate counts; default 50."
+    )
+    new_keys: float | None = Field(
+        default=None,
+        gt=0,
+        description="New keys a second of one tenant, at one process; default no limit. Retries of a known key are "
+        "never refused by it.",
+    )
+    new_key_burst: int = Field(
+        default=50, ge=1, description="New keys that may come at once before the rate counts; default 50."
+    )
+    active_keys: int | None = Field(
+        default=None,
+        ge=1,
+        description="Keys of one tenant that have not expired, in the whole installation; default no limit. Only "
+        "the API refuses by it. A process counts its own new keys at once, and those of other processes, the library "
+        "and SQL every 2 s. A tenant that made no key at a process for 30 s is not limited there for the first 2 s.",
+    )
+
+
+class ApiSettings(Section):
+    """The HTTP API: where clients meet idem."""
+
+    host: str = Field(default="127.0.0.1", description="Address that is listened on; default 127.0.0.1.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port that is listened on; default 8080, 0 any free.")
+    profile: Literal["ietf", "stripe"] = Field(
+        default="ietf",
+        description='How a key that was used for other content is refused: "ietf" (default) 422, as the draft says, '
+        '"stripe" 400, as Stripe\'s clients expect.',
+    )
+    pool: int = Field(default=10, ge=1, le=500, description="Connections to the database of one process; default 10.")
+    timeout: Duration = Field(
+        default=5.0,
+        gt=0,
+        description="Seconds within which the database must have answered; default 5s, then 503. One connection, one "
+        "lock and one statement may each take as long.",
+    )
+    wait_cap: Duration = Field(
+        default=30.0,
+        ge=0,
+        description="Longest wait that `Prefer: wait` may ask for; default 30s, below the idle timeout of most "
+        "proxies.",
+    )
+    poll: Duration = Field(
+        default=0.25,
+        gt=0,
+        description="Seconds between two looks at what is being waited for; default 250ms. One statement serves all "
+        "waiters.",
+    )
+    max_body: int = Field(
+        default=65_536,
+        ge=1,
+        le=MAX_BYTES,
+        description="Largest body of a request in bytes; default 64 kB, at most 1 MiB. A larger one gets 413. A "
+        "known key keeps its answer: its body may have 1 MiB.",
+    )
+    max_values: int = Field(
+        default=10_000,
+        ge=1,
+        le=MOST_VALUES,
+        description="Most values of a body, the names of members counted too; default 10000, at most 50000. What a "
+        "body costs is their number. The body of a known key may have 50000.",
+    )
+    strict_keys: bool = Field(
+        default=False,
+        description="Takes only quoted keys, as the draft has them; default false: the bare spelling is the same "
+        "key. A known key is taken in both spellings.",
+    )
+    min_key_length: int = Field(
+        default=1,
+        ge=1,
+        le=255,
+        description="Fewest characters of a new key; default 1. 16 or more refuse counters and dates, which two "
+        "clients choose alike.",
+    )
+    token_cache: Duration = Field(
+        default=10.0,
+        ge=0,
+        description="Seconds for which a token that was looked up is believed; default 10s: a revoked one works for "
+        "as long.",
+    )
+    metrics: bool = Field(
+        default=True,
+        description="Whether the clients' port answers GET /metrics; default true. Switch it off where strangers reach "
+        "that port, and use `--metrics-port`.",
+    )
+    openapi: bool = Field(
+        default=True, description="Whether the clients' port answers GET /openapi.json; default true."
+    )
+    drain: Duration = Field(
+        default=0.0,
+        ge=0,
+        description="Seconds between SIGTERM, when /readyz begins to fail, and the end of listening; default 0s. Give "
+        "it what your load balancer needs to notice.",
+    )
+    limits: LimitSettings = Field(default=LimitSettings(), description="What one tenant may use.")
+    tenants: dict[str, LimitSettings] = Field(
+        default_factory=dict, description="Limits of single tenants, by name, instead of api.limits; default none."
+    )
+
+    def limits_of(self, tenant: str) -> LimitSettings:
+        """The limits that hold for a tenant."""
+        return self.tenants.get(tenant, self.limits)

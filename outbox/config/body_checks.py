@@ -1,0 +1,117 @@
+"""Bodies that no call could ever have: what is constant in one is rendered, and a place stands for whatever fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.operation_settings import IN_REQUEST, OperationSettings
+from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.providers import path_patterns, template
+from idem.outbox.providers.body_encoding import encoded
+from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.http import HttpProvider
+from idem.outbox.providers.template import KEY, Hole, Template, Text
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import MISSING
+
+SAMPLE_KEY: Final = "3d9f0c52-6a0e-5b7e-9d3b-1f4e8a7c2b60"
+
+
+def check_bodies(
+    complaints: Complaints,
+    environment: str,
+    providers: Mapping[str, ProviderSettings],
+    operations: Mapping[str, OperationSettings],
+) -> None:
+    """Cancels that could not be sent, and operations whose every call would end unrenderable: by the encoding, the key
+    in the body, or the mark."""
+    for name, each in providers.items():
+        _check_cancel(complaints, name, each)
+    for name, operation in operations.items():
+        provider = providers.get(operation.provider)
+        if provider is None or provider.kind == "send":
+            continue
+        body = None if operation.body is None else Template.compile(operation.body, IN_REQUEST).node
+        request = ProviderRequest(
+            operation.method, _path(operation, "x"), None if body is None else _constant(body, MISSING)
+        )
+        try:
+            HttpProvider(
+                contract=provider.contract(operation.provider),
+                accounts={},
+                encoding=provider.encoding,
+                mark=None if provider.mark is None else _sure(provider.mark.build(environment), operation),
+            ).freeze(request, SAMPLE_KEY)
+            # Once more for the names of members whose values only a call knows.
+            if body is not None:
+                encoded(template.fill(_constant(body, {}), SAMPLE_KEY), provider.encoding)
+        except Unrenderable as error:
+            complaints.error(
+                ("operations", name, "body"),
+                str(error),
+                f"No call of this operation could be made: correct it, or encoding, key or mark of provider "
+                f"{operation.provider}",
+            )
+
+
+def _check_cancel(complaints: Complaints, name: str, provider: ProviderSettings) -> None:
+    body = None if provider.cancel_by_key is None else provider.cancel_by_key.build().body
+    try:
+        if body is not None:
+            encoded(template.fill(body.render({}), SAMPLE_KEY), provider.encoding)
+    except Unrenderable as error:
+        complaints.error(
+            ("providers", name, "cancel_by_key", "body"), str(error), "No cancel could be sent: correct it, or encoding"
+        )
+
+
+def _sure(mark: Mark, operation: OperationSettings) -> Mark | None:
+    """The mark, if it belongs into this body whatever stands in the places of the path."""
+    words = {"x", *(word for pattern in mark.not_in for word in path_patterns.split(pattern.removeprefix("!")))}
+    return mark if all(mark.belongs(_path(operation, word)) for word in words) else None
+
+
+def _path(operation: OperationSettings, word: str) -> str:
+    text = template.compile_text(operation.path, IN_REQUEST)
+    return "".join(word if isinstance(part, Hole) else part for part in text)
+
+
+def _constant(node: Any, place: Any) -> Any:
+    """What is constant of a body, for freezing."""
+    constant = _filled(node, place)
+    return {} if constant is MISSING else constant
+
+
+def _filled(node: Any, place: Any) -> Any:
+    """The template with `place` for what a call decides; what may be left out is `MISSING`."""
+    match node:
+        case tuple():
+            holes = _places(node)
+            unknown = MISSING if any(hole.optional for hole in holes) else place
+            return unknown if holes else template.render_text(node, {})
+        case dict():
+            members = {
+                _name(name, number): _filled(item, place)
+                for number, (name, item) in enumerate(node.items())
+                if not any(hole.optional for hole in _places(name))
+            }
+            return {name: item for name, item in members.items() if item is not MISSING}
+        case list():
+            # An object without members, so that those behind it keep their places.
+            return [{} if item is MISSING else item for item in (_filled(each, place) for each in node)]
+        case _:
+            return node
+
+
+def _name(text: Text, number: int) -> Any:
+    """Unlike every other name of its object, as it may be; brackets that are written stay."""
+    if not _places(text):
+        return template.render_text(text, {})
+    return "".join(f"\0{number}" if isinstance(part, Hole) else part for part in text)
+
+
+def _places(text: Text) -> list[Hole]:
+    return [part for part in text if isinstance(part, Hole) and part.path != KEY]

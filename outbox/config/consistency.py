@@ -1,0 +1,237 @@
+"""What only several settings together show: contracts that cannot settle, operations that nothing serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from idem.outbox.config.account_checks import check_accounts, check_headers, check_mark
+from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.lookup_checks import check_asking, check_segments
+from idem.outbox.config.operation_settings import OperationSettings
+from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.config.reading_checks import check_reading
+from idem.outbox.config.settings import InstallationSettings
+from idem.outbox.domain.completion import completes_when
+from idem.outbox.domain.contract import Contract
+from idem.outbox.providers import contract_checks
+from idem.outbox.providers.outcome_rules import Says
+from idem.outbox.providers.template import KEY
+from idem.outbox.values.durations import text
+from idem.outbox.values.suggestions import nearest
+
+
+def check_provider(
+    complaints: Complaints, name: str, settings: ProviderSettings, installation: InstallationSettings
+) -> None:
+    """The contract's own checks, and what its accounts, look-ups and rules lack."""
+    contract, worker = settings.contract(name), installation.worker
+    found = contract_checks.check(
+        contract,
+        lease=worker.lease,
+        margin=worker.margin,
+        said_unsettleable="on_unsettleable" in settings.model_fields_set,
+        rules=bool(settings.says() & {Says.FINAL, Says.ANSWER, Says.PENDING}),
+        events=contract.events,
+        today=datetime.now(UTC).date(),
+        believed=installation.doctor.verified,
+    )
+    for finding in found:
+        complaints.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
+    if contract.pause_allowance == 0:
+        complaints.add(
+            "warning",
+            ("providers", name, "pause_allowance"),
+            "a process that was frozen between its last check and its first byte may still send after its call was "
+            "proven not executed",
+            "Allow for the longest pause of a machine or a process; the default is 15m",
+        )
+    needed = 2 * contract.deadline + worker.margin
+    if needed >= installation.reconciler.lease and contract.deadline + worker.margin < worker.lease:
+        complaints.add(
+            "warning",
+            ("providers", name, "deadline"),
+            f"a replay and a look-up may take {text(needed)} together, longer than reconciler.lease",
+            "Make reconciler.lease longer",
+        )
+    if settings.kind == "send":
+        # The rest is about HTTP.
+        return
+    check_accounts(complaints, name, settings)
+    check_mark(complaints, name, settings)
+    check_asking(complaints, name, settings)
+    check_reading(complaints, name, settings)
+
+
+def check_operation(
+    complaints: Complaints,
+    name: str,
+    settings: OperationSettings,
+    providers: Mapping[str, ProviderSettings],
+    written: Any,
+) -> str | None:
+    """The account that the operation uses. `written` are the providers of the file, the broken ones too."""
+    loc = ("operations", name)
+    _check_params(complaints, name, settings)
+    provider = providers.get(settings.provider)
+    if provider is None:
+        if settings.provider not in written:
+            complaints.error(
+                (*loc, "provider"),
+                f"there is no provider {settings.provider!r}",
+                nearest(settings.provider, list(written)),
+            )
+        return None
+    _check_key_use(complaints, name, settings, provider)
+    _check_completion(complaints, name, settings, provider)
+    check_headers(complaints, name, settings, provider)
+    check_segments(complaints, name, settings, provider)
+    if settings.account is not None:
+        if settings.account not in provider.accounts:
+            complaints.error(
+                (*loc, "account"),
+                f"provider {settings.provider} has no account {settings.account!r}",
+                nearest(settings.account, list(provider.accounts)),
+            )
+        return settings.account
+    if len(provider.accounts) > 1:
+        complaints.error(
+            (*loc, "account"),
+            f"provider {settings.provider} has several accounts",
+            f"Name one of {', '.join(sorted(provider.accounts))}",
+        )
+    return next(iter(provider.accounts), None)
+
+
+def _check_params(complaints: Complaints, name: str, settings: OperationSettings) -> None:
+    loc = ("operations", name)
+    properties = settings.params.get("properties")
+    if not settings.params:
+        complaints.add(
+            "warning",
+            (*loc, "params"),
+            "any params are accepted, and what cannot be rendered or is refused there becomes a dead letter",
+            "Write a JSON Schema",
+        )
+    if not isinstance(properties, dict):
+        return
+    required = settings.params.get("required", [])
+    for where, hole in settings.holes():
+        first = hole.path[0]
+        if hole.path == KEY:
+            continue
+        at = (*loc, *where.split(".", 1))
+        if first not in properties:
+            if settings.params.get("additionalProperties") is False:
+                complaints.error(
+                    at,
+                    f"{{{hole.name}}} is no param of the schema",
+                    nearest(first, [str(known) for known in properties]),
+                )
+        elif first not in required and not hole.optional:
+            complaints.add(
+                "warning",
+                at,
+                f"{{{hole.name}}} may be missing, and the request could not be rendered",
+                f"Add {first} to params.required, or write {{{hole.name}?}}",
+            )
+
+
+def _check_key_use(complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
+    marked = provider.mark is not None and provider.mark.key_at is not None
+    uses_key = marked or any(hole.path == KEY for _, hole in settings.holes())
+    lookup, carried = provider.lookup, provider.key.carrier != "none"
+    by = "by_reference" if lookup.by_reference is not None else "by_key" if lookup.by_key and not carried else None
+    if by is not None and not uses_key:
+        complaints.error(
+            ("operations", name, "body"),
+            f"provider {settings.provider} is asked {by.replace('_', ' ')}, but the request does not carry the key: "
+            "every look-up would find nothing, and the call would be made again",
+            'Put the key where the look-up finds it, as reference = "{idem.key}"',
+        )
+
+
+def _check_completion(
+    complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings
+) -> None:
+    loc, said = ("operations", name), provider.says()
+    contract = provider.contract(settings.provider)
+    opens = said & {Says.ANSWER, Says.PENDING}
+    if not opens:
+        if settings.completes_when == "exists" or settings.answer.interim is not None:
+            complaints.add(
+                "warning",
+                (*loc, "completes_when") if settings.completes_when == "exists" else (*loc, "answer", "interim"),
+                f"no rule of provider {settings.provider} says answer or pending, so nothing of it is ever open: each "
+                "answer is an end, and this changes nothing",
+                'Leave it out, or add the rule that is missing, as says = "pending"',
+            )
+        return
+    words = " or ".join(sorted(opens))
+    if completes_when(settings.completes_when, contract) == "exists":
+        if settings.answer.interim is not None:
+            complaints.add(
+                "warning",
+                (*loc, "answer", "interim"),
+                "it is never told: the key is complete as soon as the provider has the object, and its client gets "
+                "answer.succeeded",
+                'Put what the client needs next into answer.succeeded, or say completes_when = "final"',
+            )
+        if provider.webhook is None:
+            complaints.add(
+                "warning",
+                (*loc, "completes_when"),
+                f"the key is complete when the provider says {words}, and nobody asks after that; what becomes of "
+                f"the object would come as an event (a later_fact), but provider {settings.provider} has no webhook",
+                'Set up its webhook, or say completes_when = "final", so that the end is awaited',
+            )
+        return
+    asked = contract.lookup.possible or contract.lookup.by_id or contract.key.replay == "current"
+    if not asked and provider.webhook is None:
+        complaints.add(
+            "warning",
+            (*loc, "completes_when"),
+            f"what the provider calls {words} waits for its end, and nothing can tell that: no look-up, no webhook, "
+            "and a replay that gives the first answer again at most",
+            "Write lookup.by_id, or set up its webhook",
+        )
+
+
+def check_together(
+    complaints: Complaints,
+    settings: InstallationSettings,
+    providers: Mapping[str, ProviderSettings],
+    operations: Mapping[str, OperationSettings],
+    written: Any,
+) -> None:
+    """What installation, providers and operations contradict each other in.
+
+    `written` are the operations of the file, the broken ones too.
+    """
+    if not written:
+        complaints.add("warning", ("operations",), "there is no operation", "Write one, or define it in Python")
+    for name, operation in operations.items():
+        provider = providers.get(operation.provider)
+        if provider is None:
+            continue
+        contract: Contract = provider.contract(operation.provider)
+        remembered = operation.key_ttl + settings.sweeper.tombstone_ttl
+        memory = max(contract.key.retention, contract.retention_max or 0.0)
+        if contract.key.carrier != "none" and remembered < memory:
+            # Afterwards the same request is new here, under the same derived provider key: the provider would answer
+            # with what it did the first time (hazard 59).
+            complaints.add(
+                "error",
+                ("operations", name, "key_ttl"),
+                f"key and tombstone live for {text(remembered)}, less than the provider's memory of {text(memory)}",
+                "Make key_ttl or sweeper.tombstone_ttl longer",
+            )
+        reach = operation.give_up_after if operation.start_within is None else operation.start_within
+        if reach > operation.key_ttl:
+            complaints.add(
+                "warning",
+                ("operations", name, "key_ttl"),
+                f"a call may begin for {text(reach)}, longer than its key is kept at rest",
+                "Make key_ttl at least as long",
+            )

@@ -1,0 +1,197 @@
+"""Operations declared in idem.toml: their functions, made of templates and a JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from idem.outbox.config.operation_settings import (
+    IN_ANSWER,
+    IN_INTERIM,
+    IN_REQUEST,
+    AnswerTemplate,
+    InterimTemplate,
+    OperationSettings,
+)
+from idem.outbox.config.validation import validator
+from idem.outbox.domain.completion import completes_when
+from idem.outbox.domain.contract import Contract, ProviderRequest
+from idem.outbox.domain.operation import Answer, Operation
+from idem.outbox.domain.operation import Final as FinalOutcome
+from idem.outbox.domain.outcomes import Pending, Succeeded
+from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
+from idem.outbox.providers import template
+from idem.outbox.providers.body_encoding import Encoding
+from idem.outbox.providers.template import Hole, Template
+from idem.outbox.values import json_pointer, storable
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import MISSING
+
+JSON: Final = "application/json"
+
+REFUSED: Final = PROBLEMS["provider_refused"]
+
+LABEL_LENGTH: Final = 200
+
+
+def build(
+    name: str, settings: OperationSettings, account: str, contract: Contract, encoding: Encoding = "json"
+) -> Operation:
+    """The operation; `contract` and `encoding` are its provider's. The settings have been checked: nothing here fails
+    for a mistake in idem.toml."""
+    return Operation(
+        name=name,
+        provider=settings.provider,
+        account=account,
+        validate=validator(settings.params),
+        request=_request(settings, encoding),
+        answer=_answer(settings),
+        key_ttl=settings.key_ttl,
+        answer_ttl=settings.answer_ttl,
+        answer_version=settings.answer_version,
+        start_within=settings.start_within,
+        give_up_after=settings.give_up_after,
+        redrive=settings.redrive,
+        retry=settings.retry,
+        max_redrives=settings.max_redrives,
+        while_running=settings.while_running,
+        after_expiry=settings.after_expiry,
+        fingerprint_without=tuple(settings.fingerprint_without),
+        key_owner=settings.key_owner,
+        card_data=settings.card_data,
+        schema=settings.params,
+        answer_statuses=tuple(
+            template.status if template is not None else status
+            for template, status in ((settings.answer.succeeded, 201), (settings.answer.refused, REFUSED.status))
+        ),
+        label=_label(settings.label),
+        completes_when=completes_when(settings.completes_when, contract),
+        interim=_interim(settings.answer.interim),
+    )
+
+
+def _request(settings: OperationSettings, encoding: Encoding) -> Callable[[Any], ProviderRequest]:
+    path = template.compile_text(settings.path, IN_REQUEST)
+    headers = {name: template.compile_text(text, IN_REQUEST) for name, text in settings.headers.items()}
+    body = None if settings.body is None else Template.compile(settings.body, IN_REQUEST)
+    names = _outer_names(body) if encoding == "form" else []
+
+    def request(params: Any) -> ProviderRequest:
+        rendered = {name: template.render_text(text, params) for name, text in headers.items()}
+        present = {name: value for name, value in rendered.items() if value is not MISSING}
+        for name, value in present.items():
+            template.check_header(name, value)
+        for hole in names:
+            _check_name(hole, params)
+        return ProviderRequest(
+            settings.method,
+            template.render_path(path, params),
+            None if body is None else body.render(params),
+            present,
+        )
+
+    return request
+
+
+def _outer_names(body: Template | None) -> list[Hole]:
+    members = body.node if body is not None and isinstance(body.node, dict) else {}
+    return [part for name in members for part in name if isinstance(part, Hole)]
+
+
+def _check_name(hole: Hole, params: Any) -> None:
+    # Brackets may be written into an outer name, as metadata[order], but a client's would choose another member.
+    value = json_pointer.resolve(params, hole.path)
+    if isinstance(value, str) and ("[" in value or "]" in value):
+        raise Unrenderable(
+            f"the param {hole.name} has a bracket, which a form cannot tell from its own, and is in a member's name"
+        )
+
+
+def _label(text: str | None) -> Callable[[Any], str | None]:
+    if text is None:
+        return lambda params: None
+    parts = template.compile_text(text)
+
+    def label(params: Any) -> str | None:
+        try:
+            rendered = template.render_text(parts, params)
+        except Unrenderable:  # a label is for people; the effect does not depend on it
+            return None
+        return None if rendered is MISSING else storable.text(rendered, LABEL_LENGTH)
+
+    return label
+
+
+def _answer(settings: OperationSettings) -> Callable[[FinalOutcome, str], Answer]:
+    succeeded = _rendering(settings.answer.succeeded) or _succeeded
+    refused = _rendering(settings.answer.refused) or _refused
+
+    def answer(outcome: FinalOutcome, intent: str) -> Answer:
+        return (succeeded if isinstance(outcome, Succeeded) else refused)(outcome, intent)
+
+    return answer
+
+
+def _rendering(settings: AnswerTemplate | None) -> Callable[[FinalOutcome, str], Answer] | None:
+    if settings is None:
+        return None
+    body = Template.compile(settings.body, IN_ANSWER)
+    headers = {"content-type": JSON, **{name.lower(): value for name, value in settings.headers.items()}}
+
+    def render(outcome: FinalOutcome, intent: str) -> Answer:
+        ours = {
+            "intent": intent,
+            "reference": outcome.reference,
+            "status": outcome.status,
+            "state": "completed",
+        }
+        scope = {**storable.fields(outcome.fields), template.OURS: ours}
+        return Answer(settings.status, _encoded(body.render(scope)), headers)
+
+    return render
+
+
+def _interim(settings: InterimTemplate | None) -> Callable[[Pending], Any] | None:
+    if settings is None:
+        return None
+    body = Template.compile(settings.body, IN_INTERIM)
+
+    def render(working: Pending) -> Any:
+        ours = {"reference": working.reference, "status": working.status}
+        return body.render({**storable.fields(working.fields), template.OURS: ours})
+
+    return render
+
+
+def _succeeded(outcome: FinalOutcome, intent: str) -> Answer:
+    return Answer(201, _encoded(_told(outcome, intent)), {"content-type": JSON})
+
+
+def _refused(outcome: FinalOutcome, intent: str) -> Answer:
+    """A problem of RFC 9457. `code` is ours and always the same; the provider's own stands in `provider_code`."""
+    fields = storable.fields(outcome.fields)
+    problem: dict[str, Any] = {
+        "type": REFUSED.type,
+        "title": REFUSED.title,
+        "status": REFUSED.status,
+        "code": REFUSED.code,
+        "provider_code": fields.get("code", outcome.status),
+    }
+    message = fields.get("message")
+    problem["detail"] = message if isinstance(message, str) else "The provider decided against it, and did not say why."
+    return Answer(REFUSED.status, _encoded({**problem, **_told(outcome, intent)}), {"content-type": MEDIA_TYPE})
+
+
+def _told(outcome: FinalOutcome, intent: str) -> Mapping[str, Any]:
+    return {
+        "intent": intent,
+        "state": "completed",
+        "provider_reference": outcome.reference,
+        "result": storable.fields(outcome.fields),
+    }
+
+
+def _encoded(value: Any) -> bytes:
+    # Not RFC 8785: it has no form for a provider's 64-bit ids, which must keep their digits.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")

@@ -1,0 +1,296 @@
+"""The configuration of a process: read, checked as a whole, and built. Nothing is connected here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from idem.outbox.config import declared, presets, source
+from idem.outbox.config.body_checks import check_bodies
+from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.consistency import check_operation, check_provider, check_together
+from idem.outbox.config.credentials import Vault, resolve_accounts
+from idem.outbox.config.operation_settings import OperationSettings
+from idem.outbox.config.provider_building import build
+from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.config.section import Secret
+from idem.outbox.config.send_settings import SendSettings
+from idem.outbox.config.settings import InstallationSettings
+from idem.outbox.config.webhook_secrets import check_webhook, resolve
+from idem.outbox.database.address import Address, libpq
+from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.provider import Provider
+from idem.outbox.providers.contract_checks import Finding
+from idem.outbox.values.errors import ConfigError
+from idem.outbox.values.suggestions import nearest
+
+TABLES: Final = ("providers", "operations")
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+Table = TypeVar("Table", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What idem.toml and the environment say. `database_url` may hold a password, providers hold credentials."""
+
+    path: Path
+    settings: InstallationSettings
+    provider_settings: Mapping[str, ProviderSettings]
+    operation_settings: Mapping[str, OperationSettings]
+    providers: Mapping[str, Provider] = field(repr=False)
+    operations: Mapping[str, Operation] = field(repr=False)
+    database_url: str | None = field(repr=False, default=None)
+    warnings: tuple[Finding, ...] = ()
+
+    def require_database_url(self) -> str:
+        """The URL of the database. Raises ConfigError where nothing names one."""
+        return _named(self.database_url)
+
+
+def load(
+    path: Path | str | None = None,
+    env: Mapping[str, str] = os.environ,
+    *,
+    providers: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    accepting: bool = False,
+    optional: bool = False,
+) -> Configuration:
+    """Read `path` (else IDEM_CONFIG, else ./idem.toml) and the `IDEM_…` variables of `env`.
+
+    `providers` are tables beside those of the file, as Python code defines them. `accepting`: for a process that only
+    accepts, and so needs no credentials. `optional`: a file that nobody named need not be there.
+
+    Raises ConfigError with every mistake at once; each names the setting and what to do.
+    """
+    found = source.find(path, env)
+    missing = optional and path is None and not env.get(source.FILE_VARIABLE) and not found.exists()
+    read = ({}, "") if missing else source.read(found)
+    configuration, complaints = _examine(found, env, read, providers, accepting=accepting)
+    if configuration is None:
+        raise ConfigError(*(str(finding) for finding in complaints.findings if finding.level == "error"))
+    return configuration
+
+
+def explain(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> list[Finding]:
+    """Every mistake and doubt in a configuration, errors first. Never raises for a user's mistake."""
+    found = source.find(path, env)
+    try:
+        _, complaints = _examine(found, env, source.read(found))
+    except ConfigError as error:
+        return [_about_the_file(found, problem) for problem in error.problems]
+    return sorted(complaints.findings, key=lambda finding: finding.level)
+
+
+def database_address(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> Address:
+    """The database's address alone: from IDEM_DATABASE_URL, else from [database] of the file.
+
+    Who only looks at the database needs no provider's credentials, and no mistake elsewhere in the file stops him.
+    Raises ConfigError.
+    """
+    found = source.find(path, env)
+    # Variables are enough, unless a file was named: then a typing error in its name must not go unnoticed.
+    unnamed = path is None and not env.get(source.FILE_VARIABLE)
+    raw, text = ({}, "") if unnamed and not found.exists() else source.read(found)
+    merged, origins = source.overlay(raw, env)
+    complaints, vault = Complaints(source.lines(text), origins), Vault(env, found.parent)
+    settings = _installation(complaints, {"database": merged.get("database", {})})
+    url = _database_url(complaints, vault, settings)
+    for level, loc, what, do in vault.findings:
+        complaints.add(level, loc, what, do)
+    if complaints.failed:
+        raise ConfigError(*(str(finding) for finding in complaints.findings if finding.level == "error"))
+    secret = None if settings is None else settings.database.url_from
+    if secret is None:
+        return Address(_named(url), source=f"database.url of {found}")
+    if secret.env is not None:
+        return Address(_named(url), source=secret.env)
+    # It may be changed while this process runs: the password of each connection is the one that stands there then.
+    vault = Vault(env, found.parent)
+    return Address(_named(url), source=f"database.url_from, the file {secret.file}", read=lambda: _again(vault, secret))
+
+
+def _again(vault: Vault, secret: Secret) -> str:
+    vault.findings.clear()
+    url = vault.text(secret, ("database", "url_from"))
+    if url is None:
+        raise ConfigError(*(what for level, _, what, _ in vault.findings if level == "error"))
+    return url
+
+
+def _named(url: str | None) -> str:
+    if url is None:
+        raise ConfigError(
+            "database.url: nothing names a database. Set IDEM_DATABASE_URL=postgresql://user:password@host/name"
+        )
+    return url
+
+
+def _about_the_file(path: Path, problem: str) -> Finding:
+    what, _, do = problem.removeprefix(f"{path}: ").partition(". ")
+    return Finding("error", str(path), what, do or "Correct the file")
+
+
+def _examine(
+    path: Path,
+    env: Mapping[str, str],
+    read: tuple[dict[str, Any], str],
+    more: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    *,
+    accepting: bool = False,
+) -> tuple[Configuration | None, Complaints]:
+    raw, text = read
+    merged, origins = source.overlay(raw, env)
+    complaints = Complaints(source.lines(text), origins)
+    vault = Vault(env, path.parent, needed=not accepting)
+    if isinstance(merged.get("providers", {}), dict):
+        written = {**merged.get("providers", {}), **more}
+        merged["providers"] = {name: presets.expanded(complaints, name, table) for name, table in written.items()}
+
+    general = {name: value for name, value in merged.items() if name not in TABLES}
+    settings = _installation(complaints, general)
+    provider_settings = _tables(complaints, merged, "providers", ProviderSettings)
+    operation_settings = _tables(complaints, merged, "operations", OperationSettings)
+
+    url = _database_url(complaints, vault, settings)
+    credentials = {
+        name: resolve_accounts(vault, ("providers", name, "accounts"), provider.accounts)
+        for name, provider in provider_settings.items()
+    }
+    secrets = resolve(complaints, vault, provider_settings)
+    for level, loc, what, do in vault.findings:
+        complaints.add(level, loc, what, do)
+
+    # A mistake elsewhere in the installation's tables does not hide those of a contract.
+    known = settings if settings is not None else InstallationSettings()
+    for name, provider in provider_settings.items():
+        check_provider(complaints, name, provider, known)
+        check_webhook(complaints, name, provider, known.sweeper.webhook_retention)
+    accounts: dict[str, str] = {}
+    tables = merged.get("providers")
+    for name, operation in operation_settings.items():
+        account = check_operation(
+            complaints, name, operation, provider_settings, tables if isinstance(tables, dict) else {}
+        )
+        if account is not None:
+            accounts[name] = account
+    if settings is not None:
+        check_together(complaints, settings, provider_settings, operation_settings, merged.get("operations"))
+        check_bodies(complaints, settings.environment, provider_settings, operation_settings)
+    _unknown_variables(complaints, env, merged)
+
+    if settings is None or complaints.failed:
+        return None, complaints
+    configuration = Configuration(
+        path=path,
+        settings=settings,
+        provider_settings=MappingProxyType(provider_settings),
+        operation_settings=MappingProxyType(operation_settings),
+        providers=MappingProxyType(
+            {
+                name: build(provider, name, credentials[name], secrets[name], settings.environment)
+                for name, provider in provider_settings.items()
+            }
+        ),
+        operations=MappingProxyType(
+            {
+                name: declared.build(name, each, accounts[name], provider.contract(each.provider), provider.encoding)
+                for name, each in operation_settings.items()
+                for provider in [provider_settings[each.provider]]
+            }
+        ),
+        database_url=url,
+        warnings=tuple(complaints.findings),
+    )
+    return configuration, complaints
+
+
+def _installation(complaints: Complaints, raw: dict[str, Any]) -> InstallationSettings | None:
+    # The tables that are not looked at here are known names all the same.
+    known = list(InstallationSettings.model_fields)
+    for name in [name for name in raw if name not in known]:
+        complaints.error((name,), "there is no such setting", nearest(name, [*known, *TABLES]))
+        del raw[name]
+    try:
+        return InstallationSettings.model_validate(raw)
+    except ValidationError as error:
+        complaints.invalid(InstallationSettings, error)
+        return None
+
+
+def _tables(complaints: Complaints, merged: Mapping[str, Any], kind: str, model: type[Table]) -> dict[str, Table]:
+    # One by one, so that a mistake in one table does not hide those in the others.
+    found: dict[str, Table] = {}
+    tables = merged.get(kind, {})
+    if not isinstance(tables, dict):
+        complaints.error((kind,), "it must be a table", f"As in [{kind}.name]")
+        return found
+    for name, raw in tables.items():
+        if not NAME.fullmatch(name):
+            complaints.error(
+                (kind, name), "it is no usable name", "Use a-z, 0-9, dots, dashes and underscores, up to 63"
+            )
+        own = _model(model, raw)
+        try:
+            found[name] = own.model_validate(raw)
+        except ValidationError as error:
+            complaints.invalid(own, error, (kind, name))
+    return found
+
+
+def _model(model: type[Table], raw: Any) -> type[Table]:
+    """The model of a table that says what it is about, else the usual one."""
+    sends = isinstance(raw, Mapping) and raw.get("kind") == "send" and issubclass(SendSettings, model)
+    return SendSettings if sends else model  # type: ignore[return-value]
+
+
+def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSettings | None) -> str | None:
+    if settings is None:
+        return None
+    database = settings.database
+    if database.url_from is None:
+        return database.url
+    loc = ("database", "url_from")
+    if database.url is not None:
+        complaints.error(("database", "url"), "there is url_from too", "Keep one of them")
+    url = vault.text(database.url_from, loc)
+    if url is not None:
+        try:
+            libpq(url)
+        except ValueError as error:
+            named = database.url_from.env or f"the file {database.url_from.file}"
+            where = "" if named == source.URL_VARIABLE else f"{named}: "
+            complaints.error(loc, f"{where}{error}", "Correct the value")
+            return None
+    return url
+
+
+def _unknown_variables(complaints: Complaints, env: Mapping[str, str], merged: Mapping[str, Any]) -> None:
+    named = frozenset(_secret_variables(merged))
+    for variable, close in source.unknown(env, named):
+        # A warning, not an error: the environment is shared with programs that idem does not know.
+        complaints.findings.append(
+            Finding(
+                "warning",
+                variable,
+                "there is no such setting",
+                f"Did you mean {close}?" if close else "Remove it, or ignore this if another program reads it",
+            )
+        )
+
+
+def _secret_variables(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["env"]] if isinstance(value.get("env"), str) else []
+        return own + [name for item in value.values() for name in _secret_variables(item)]
+    if isinstance(value, list):
+        return [name for item in value for name in _secret_variables(item)]
+    return []

@@ -1,0 +1,264 @@
+"""`operations.<name>` in idem.toml: a named effect, declared."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from pydantic import Field, field_validator, model_validator
+
+from idem.outbox.config.schema_checks import check_schema
+from idem.outbox.config.section import Duration, Section
+from idem.outbox.providers import template
+from idem.outbox.providers.request_parts import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
+from idem.outbox.providers.template import Hole, Template
+from idem.outbox.values import canonical, json_pointer
+from idem.outbox.values.errors import BodyInvalid, Unrenderable
+
+DAY = 86400.0
+
+IN_REQUEST = frozenset({"key"})
+"""The names under `idem.` that a request may use."""
+IN_ANSWER = frozenset({"intent", "reference", "status", "state"})
+"""The names under `idem.` that an answer may use; every other name is one of the outcome's fields."""
+IN_INTERIM = frozenset({"reference", "status"})
+"""The same for an interim answer, which stands in a message that names intent and state."""
+
+HttpMethod: TypeAlias = Literal["POST", "PUT", "PATCH", "DELETE"]
+
+
+class AnswerTemplate(Section):
+    """What the client is told, rendered from the outcome and stored for ever."""
+
+    status: int = Field(ge=200, le=499, description="HTTP status of the answer; 5xx are never stored.")
+    body: Any = Field(
+        default=None,
+        description="JSON body with places {idem.intent}, {idem.reference}, {idem.status}, {idem.state} and the "
+        "fields of the outcome, as {amount?}; default null.",
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Headers of the answer, plain text; default content-type: application/json."
+    )
+
+    @field_validator("body")
+    @classmethod
+    def _is_template(cls, value: Any) -> Any:
+        Template.compile(plain_json(value), IN_ANSWER)
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            _check_header(name, text)
+        return value
+
+
+class InterimTemplate(Section):
+    """What the client is told while the provider has the object and its end is to come."""
+
+    body: Any = Field(
+        description="JSON with places {idem.reference}, {idem.status} and the fields of the outcome, as {redirect?}; "
+        "it becomes the member interim of the 202."
+    )
+
+    @field_validator("body")
+    @classmethod
+    def _is_template(cls, value: Any) -> Any:
+        Template.compile(plain_json(value), IN_INTERIM)
+        return value
+
+
+class AnswerSettings(Section):
+    """The answers of an operation; each default says intent, state, reference and the outcome's fields."""
+
+    succeeded: AnswerTemplate | None = Field(
+        default=None, description="Answer where the effect exists; default 201 with intent, state, reference, result."
+    )
+    refused: AnswerTemplate | None = Field(
+        default=None, description="Answer where the provider refused; default 402 problem+json with its code."
+    )
+    interim: InterimTemplate | None = Field(
+        default=None,
+        description="Interim answer while the end is to come (completes_when is final); default the provider's "
+        "reference and status.",
+    )
+
+
+class OperationSettings(Section):
+    """One named effect: the scope of a key is (tenant, operation)."""
+
+    provider: str = Field(description="Name of the provider, one of providers.<name>.")
+    account: str | None = Field(
+        default=None, description="Name of the provider's account; default the only one that it has."
+    )
+    method: HttpMethod = Field(default="POST", description="HTTP method; default POST.")
+    path: str = Field(description="Path and query, as /payments/{id}; values are percent-encoded whole.")
+    body: Any = Field(
+        default=None,
+        description='JSON body; "{amount}" is the param with its type, {note?} may be missing; no default.',
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="Headers beside the account's; values may have places; default none."
+    )
+    params: dict[str, Any] = Field(
+        default_factory=dict,
+        description="JSON Schema (Draft 2020-12) of the params; default anything, which is asking for dead letters. "
+        "Patterns have no look-around and no references back, and count to 1000 at most.",
+    )
+    label: str | None = Field(
+        default=None, description='Text for people, from the params, as "order {order}"; default none. No card data.'
+    )
+    key_ttl: Duration = Field(
+        default=3 * DAY,
+        description="Seconds for which a key is kept after accept; default 72h, so that a client may retry over a "
+        "weekend. At least 24h.",
+    )
+    short_ttl: bool = Field(
+        default=False, description="Allows a key_ttl below 24h; default false: late retries would execute anew."
+    )
+    answer_ttl: Duration = Field(
+        default=DAY, gt=0, description="Seconds for which an answer is kept after settling; default 24h."
+    )
+    answer_version: int | None = Field(
+        default=None,
+        ge=1,
+        le=999_999_999,
+        description="Version of this operation's answers; raise it when clients must tell a new form from the old. It "
+        "is stored with each answer and sent as Idempotent-Answer-Version; a replay keeps the one that it was stored "
+        "with. Default none: no header.",
+    )
+    start_within: Duration | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds after the wish within which the call may still begin; default give_up_after.",
+    )
+    give_up_after: Duration = Field(
+        default=DAY, gt=0, description="Seconds after which a call that never began rests; default 24h."
+    )
+    redrive: Literal["auto", "none"] = Field(
+        default="auto",
+        description='What follows a verdict "not executed": "auto" (default) sends it again, "none" not.',
+    )
+    max_redrives: int = Field(default=5, ge=0, description="Automatic redrives in the life of an intent; default 5.")
+    retry: Literal["operator", "client"] = Field(
+        default="operator",
+        description='Who takes up a call at rest: "operator" (default, a dead letter) or "client", which comes again.',
+    )
+    while_running: Literal["conflict", "accepted"] = Field(
+        default="conflict",
+        description='What the same request hears while the first one runs: "conflict" (default) 409, as the draft '
+        'says, or "accepted" 202.',
+    )
+    after_expiry: Literal["new", "refuse"] = Field(
+        default="new",
+        description='What an expired key is once its tombstone is gone: "new" (default), or "refuse": its tombstone '
+        "stays for ever.",
+    )
+    completes_when: Literal["exists", "final"] | None = Field(
+        default=None,
+        description='When the key is complete: "exists": as soon as the provider has the object, also where it is '
+        'pending or a rule says answer; later ends of it are later facts. "final": at its end; until then the client '
+        "hears 202 with the interim answer. Default exists where a rule of the provider says answer, else final.",
+    )
+    fingerprint_without: list[str] = Field(
+        default_factory=list,
+        description="JSON pointers to members of the params that a retry may change, as /client_time; they are left "
+        "out of the fingerprint. Default none.",
+    )
+    key_owner: Literal["tenant", "label"] = Field(
+        default="tenant",
+        description='Whose a key is that came over HTTP: "tenant" (default): of all tokens of the tenant; "label": of '
+        "the tokens with the same label as the one that sent it, and any other hears 422 key_reused.",
+    )
+    card_data: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description='Whether params that look like a card number or its security code are refused: "refuse" '
+        '(default), because they would be stored, or "allow". Send tokens of the provider instead.',
+    )
+    answer: AnswerSettings = Field(default=AnswerSettings(), description="What the client is told at the end.")
+
+    @field_validator("path")
+    @classmethod
+    def _is_path(cls, value: str) -> str:
+        text = template.compile_text(value, IN_REQUEST)
+        if any(isinstance(part, Hole) and part.optional for part in text):
+            raise ValueError("a param of the path cannot be optional: the address would be another one")
+        try:
+            template.check_path("".join("x" if isinstance(part, Hole) else part for part in text))
+        except Unrenderable as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("body")
+    @classmethod
+    def _is_template(cls, value: Any) -> Any:
+        Template.compile(plain_json(value), IN_REQUEST)
+        return value
+
+    @field_validator("label")
+    @classmethod
+    def _is_text(cls, value: str | None) -> str | None:
+        if value is not None:
+            template.compile_text(value)
+        return value
+
+    @field_validator("fingerprint_without")
+    @classmethod
+    def _are_pointers(cls, value: list[str]) -> list[str]:
+        for each in value:
+            if not json_pointer.parse(each):
+                raise ValueError("the whole body cannot be left out: every request would be the same")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            parts = template.compile_text(text, IN_REQUEST)
+            _check_header(name, "".join("x" if isinstance(part, Hole) else part for part in parts))
+            if name.lower() in CREDENTIALS:
+                raise ValueError(f"{name!r} is a credential: it belongs to the account, and is never stored")
+        check_once(value)
+        return value
+
+    @field_validator("params")
+    @classmethod
+    def _is_schema(cls, value: dict[str, Any]) -> dict[str, Any]:
+        check_schema(plain_json(value))
+        return value
+
+    @model_validator(mode="after")
+    def _is_long_enough(self) -> OperationSettings:
+        if self.key_ttl < DAY and not self.short_ttl:
+            raise ValueError(
+                "key_ttl is shorter than 24h: a client's late retry would be executed anew. Say short_ttl = true if "
+                "no client of this operation retries that late"
+            )
+        return self
+
+    def holes(self) -> list[tuple[str, Hole]]:
+        """Every place of the request, with the setting in which it stands."""
+        texts = [("path", self.path), *((f"headers.{name}", text) for name, text in self.headers.items())]
+        found = [
+            (where, part)
+            for where, text in texts
+            for part in template.compile_text(text, IN_REQUEST)
+            if isinstance(part, Hole)
+        ]
+        return [*found, *(("body", hole) for hole in Template.compile(self.body, IN_REQUEST).holes())]
+
+
+def plain_json(value: Any) -> Any:
+    """The value, if it is one of JSON: TOML has dates and infinities too. Raises ValueError."""
+    try:
+        canonical.check(value)
+    except BodyInvalid as error:
+        raise ValueError(f"{error}; it must be a JSON value") from None
+    return value
+
+
+def _check_header(name: str, value: str) -> None:
+    if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET:
+        raise ValueError(f"{name!r} is no header that can be set")
+    if not template.HEADER_VALUE.fullmatch(value):
+        raise ValueError(f"the value of {name!r} is not visible ASCII")

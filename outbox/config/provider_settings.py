@@ -1,0 +1,288 @@
+"""`providers.<name>` in idem.toml: a provider contract (docs/design.md section 6)."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import Field, field_validator, model_validator
+
+from idem.outbox.config.account_check_settings import AccountCheckSettings
+from idem.outbox.config.account_settings import AccountSettings
+from idem.outbox.config.cancel_settings import CancelSettings
+from idem.outbox.config.error_settings import ErrorSettings
+from idem.outbox.config.key_settings import KeySettings, MarkSettings
+from idem.outbox.config.kind_settings import KindSettings
+from idem.outbox.config.limit_settings import LimitSettings
+from idem.outbox.config.listing_settings import ListSettings
+from idem.outbox.config.look_settings import LookupSettings
+from idem.outbox.config.outcome_settings import ObjectSettings, RuleSettings
+from idem.outbox.config.section import Duration, Secret, Section
+from idem.outbox.config.webhook_settings import WebhookSettings
+from idem.outbox.domain.contract import (
+    Contract,
+    EventRule,
+    KeyRule,
+    LookupRule,
+    OnUnsettleable,
+    Strategy,
+    ValueAtRisk,
+)
+from idem.outbox.providers.body_encoding import Encoding
+from idem.outbox.providers.contract_checks import completed
+from idem.outbox.providers.outcome_rules import Rule, Says
+from idem.outbox.providers.request_parts import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
+from idem.outbox.providers.template import HEADER_VALUE
+
+DEFAULT = Contract("")
+"""The defaults of a contract are written once, in `idem.outbox.domain.contract`."""
+
+Rules: TypeAlias = list[RuleSettings]
+Signing: TypeAlias = list[tuple[str, tuple[str, ...], Secret]]
+
+
+class ProviderSettings(Section):
+    """A provider contract: facts about somebody else's system, each from its documentation."""
+
+    kind: Literal["http", "stripe", "send"] = Field(
+        default="http",
+        description='Whose facts stand behind this table: "http" (default: nobody\'s) or "stripe". What is written '
+        "here wins over them; rules of `outcome` come before theirs. With stripe, `secret_key` says where the secret "
+        "key is, for one account, or in the table of each; its origin is https://api.stripe.com. "
+        '"send" is a function, which only Python can name: idem.provider("mail", send=…).',
+    )
+    encoding: Encoding = Field(
+        default="json",
+        description='How bodies are written: "json" (default) or "form" (application/x-www-form-urlencoded, nested '
+        "members as a[b]=c, lists as a[0]=c).",
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict,
+        description="Headers of every request, look-ups too, as Stripe-Version; plain text; default none. An "
+        "operation may say another value; credentials belong to the accounts.",
+    )
+    key: KeySettings = Field(default=KeySettings(), description="How the provider key travels and what a replay does.")
+    retention_max: Duration | None = Field(
+        default=None,
+        description="Longest time in seconds for which the provider may remember a key; default not known. Keys and "
+        "tombstones here live longer.",
+    )
+    mark: MarkSettings | None = Field(
+        default=None, description="What every body carries of this deployment; default none: nothing."
+    )
+    kinds: KindSettings | None = Field(
+        default=None,
+        description="Which of the objects that a call makes is its own; default none: every one that carries its key.",
+    )
+    lookup: LookupSettings = Field(default=LookupSettings(), description="How the provider is asked about a call.")
+    cancel_by_key: CancelSettings | None = Field(
+        default=None, description="How whatever was sent under a key is voided; default not possible."
+    )
+    settle: tuple[Strategy, ...] = Field(
+        default=DEFAULT.order,
+        description='Ways to settle an unknown, best first, of "replay", "lookup" and "cancel_by_key"; default what '
+        "follows from key.replay. What is left out is not used.",
+    )
+    late_effects: bool = Field(
+        default=DEFAULT.late_effects,
+        description="Whether the effect may still come after a 5xx of the provider's own, so that an absence never "
+        "settles alone; default false.",
+    )
+    exclusive: bool = Field(
+        default=DEFAULT.exclusive,
+        description="Whether nobody but this deployment uses the accounts, so that whatever is there is ours; default "
+        "false.",
+    )
+    answers_carry: str | None = Field(
+        default=None,
+        description="A header that is on every answer of the provider's own, as Request-Id at Stripe; default none. "
+        "An answer without it comes from something in between (a gateway, a firewall, an egress proxy) and proves "
+        "nothing, whatever its status: a call becomes unknown, and a look, a cancel, the account check and the list "
+        "count as questions that failed.",
+    )
+    errors: ErrorSettings = Field(default=ErrorSettings(), description="How the provider's own errors look.")
+    object: ObjectSettings = Field(default=ObjectSettings(), description="Where an object's values are.")
+    outcome: Rules = Field(
+        default_factory=list, description="Ordered rules; the first that matches decides, else the table of outcomes."
+    )
+    webhook: WebhookSettings | None = Field(
+        default=None, description="How its events come and are read; default none: it sends none to us."
+    )
+    accounts: dict[str, AccountSettings] = Field(
+        default_factory=dict, description="The credentials, by name. An account's name is frozen into its rows."
+    )
+    account_check: AccountCheckSettings | None = Field(
+        default=None,
+        description="How the daemons ask, at their start, whose account their credentials are; default not at all.",
+    )
+    connect_timeout: Duration = Field(
+        default=DEFAULT.connect_timeout,
+        description="Seconds for a connection to stand; default 5s. Nothing has left yet.",
+    )
+    deadline: Duration = Field(
+        default=DEFAULT.deadline,
+        description="Seconds for the whole call; default 20s. Longer than the provider's slow answers.",
+    )
+    flight_limit: Duration = Field(
+        default=DEFAULT.flight_limit,
+        description="Seconds after leaving us for which a request may still be acted upon (proxies, stalled servers); "
+        "default 2m.",
+    )
+    pause_allowance: Duration = Field(
+        default=DEFAULT.pause_allowance,
+        description="Seconds for which a process of ours may be frozen between its last check and its first byte; "
+        "default 15m, more than a live migration takes.",
+    )
+    schedule: tuple[Duration, ...] = Field(
+        default=DEFAULT.schedule, description="When an unknown is looked at, after it became one; default 5s to 1d."
+    )
+    pending_schedule: tuple[Duration, ...] = Field(
+        default=DEFAULT.pending_schedule, description="The same for what the provider is working on; default 1m to 1d."
+    )
+    pending_limit: Duration = Field(
+        default=DEFAULT.pending_limit, description="Seconds until something pending is a dead letter; default 10d."
+    )
+    traceparent: bool = Field(
+        default=True,
+        description="Send the traceparent header of the client's request (W3C Trace Context) with every call and look "
+        "about it; default true. false for a provider that refuses headers it does not know.",
+    )
+    throttles_before_execution: bool = Field(
+        default=False,
+        description="Whether a 429 proves that nothing was executed; default false: RFC 6585 does not say so.",
+    )
+    unlisted_4xx: Literal["hold", "answer"] = Field(
+        default="hold",
+        description='What a refused request that no rule lists is: "hold" (default: a dead letter, it may be our bug) '
+        'or "answer" (the client hears it).',
+    )
+    retry_after_cap: Duration = Field(
+        default=DEFAULT.retry_after_cap, description="Longest wait that Retry-After may order, in seconds; default 6h."
+    )
+    on_unsettleable: OnUnsettleable = Field(
+        default="operator",
+        description='What happens where nothing can tell: "operator" (default, a dead letter), or a standing order to '
+        'decide without proof, "assume_done" or "assume_not_done" (the call may be made again).',
+    )
+    value_at_risk: ValueAtRisk = Field(
+        default=DEFAULT.value_at_risk,
+        description='What a wrong decision costs: "some" (default) or "none" (a mail, a text message), which alone '
+        "allows a standing order.",
+    )
+    start_mark: bool | None = Field(
+        default=None, description="Whether each call's start is committed first; default where no key is carried."
+    )
+    limits: LimitSettings = Field(
+        default=LimitSettings(), description="What each account bears: calls at a time and calls a second."
+    )
+    verified: str | None = Field(
+        default=None, description="Date at which these facts were last checked, as 2026-11-28."
+    )
+    # The last one: below it the word means this table.
+    list: ListSettings | None = Field(
+        default=None, description="How everything that it made in a time is listed; default not possible."
+    )
+
+    @field_validator("answers_carry")
+    @classmethod
+    def _is_header(cls, value: str | None) -> str | None:
+        if value is not None and not HEADER_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is no name of a header: write it as the provider's documentation does")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | CREDENTIALS:
+                raise ValueError(f"{name!r} is no header that can be set here")
+            if not HEADER_VALUE.fullmatch(text):
+                raise ValueError(f"the value of {name!r} is not visible ASCII")
+        check_once(value)
+        return value
+
+    @model_validator(mode="after")
+    def _are_set_once(self) -> ProviderSettings:
+        ours = {name.lower() for name in self.headers}
+        theirs = {name for account in self.accounts.values() for name in account.sets}
+        theirs |= {(self.key.name or "").lower()} if self.key.carrier == "header" else set()
+        for name in sorted(ours & theirs):
+            raise ValueError(f"headers: {name} is set by an account or by the key too: keep one of them")
+        return self
+
+    def contract(self, name: str) -> Contract:
+        """The contract, with what follows from its own words (`contracts.completed`)."""
+        key, lookup = self.key, self.lookup
+        margin = key.margin if key.margin is not None else self.flight_limit + self.pause_allowance
+        contract = Contract(
+            provider=name,
+            key=KeyRule(key.carrier, key.name, key.replay, key.retention, margin),
+            lookup=LookupRule(
+                by_key=lookup.by_key is not None,
+                by_reference=lookup.by_reference is not None,
+                by_id=lookup.by_id is not None,
+                by_events=lookup.by_events is not None,
+                horizon=lookup.horizon,
+                agree=lookup.agree,
+            ),
+            connect_timeout=self.connect_timeout,
+            deadline=self.deadline,
+            flight_limit=self.flight_limit,
+            pause_allowance=self.pause_allowance,
+            schedule=self.schedule,
+            pending_schedule=self.pending_schedule,
+            pending_limit=self.pending_limit,
+            throttles_before_execution=self.throttles_before_execution,
+            traceparent=self.traceparent,
+            unlisted_4xx=self.unlisted_4xx,
+            retry_after_cap=self.retry_after_cap,
+            on_unsettleable=self.on_unsettleable,
+            value_at_risk=self.value_at_risk,
+            retention_max=self.retention_max,
+            events=self.events_name_key and bool(self.signing()),
+            answers=Says.ANSWER in self.says(),
+            event=EventRule() if self.webhook is None else self.webhook.rule(),
+            order=self.settle,
+            cancel=None if self.cancel_by_key is None else self.cancel_by_key.rule(),
+            late_effects=self.late_effects,
+            listed=self.list is not None,
+            exclusive=self.exclusive,
+            limits=self.limits.build(),
+            verified=self.verified,
+            answers_carry=self.answers_carry,
+        )
+        return completed(contract, self.start_mark)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Every rule in its order: the explicit ones, then codes, then statuses."""
+        explicit = tuple(rule.build(self.object) for rule in self.outcome)
+        return (*explicit, *self.errors.rules(self.object), *self.object.rules())
+
+    def says(self) -> frozenset[Says]:
+        """What the rules can conclude."""
+        return frozenset(rule.says for rule in self.rules())
+
+    def signing(self) -> Signing:
+        """Every webhook secret: whose it is, where below the provider it stands, and where its value is."""
+        shared = [] if self.webhook is None or len(self.accounts) != 1 else self.webhook.secrets
+        found: Signing = [
+            (account, ("webhook", "secrets", str(number)), secret)
+            for account in self.accounts
+            for number, secret in enumerate(shared)
+        ]
+        for account, settings in self.accounts.items():
+            own = [] if settings.webhook is None else settings.webhook.secrets
+            at = ("accounts", account, "webhook", "secrets")
+            found += [(account, (*at, str(number)), secret) for number, secret in enumerate(own)]
+        return found
+
+    @property
+    def events_name_key(self) -> bool:
+        """Whether an event says which call of ours it is about: in a place of its own, or beside our mark."""
+        marked = self.mark is not None and self.mark.key_at is not None
+        return self.webhook is not None and (marked or self.webhook.key is not None)
+
+    def addresses(self) -> dict[str, str]:
+        """Where the provider sends the events of each account, where that is written."""
+        webhook = self.webhook
+        found = {} if webhook is None else {n: webhook.address(n, a.webhook) for n, a in self.accounts.items()}
+        return {account: url for account, url in found.items() if url is not None}

@@ -1,0 +1,125 @@
+"""What is wrong with how a provider's events are signed, said at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.key_settings import MarkSettings
+from idem.outbox.config.provider_settings import ProviderSettings
+from idem.outbox.config.scheme_settings import OWN
+from idem.outbox.config.webhook_settings import WebhookSettings
+from idem.outbox.providers.schemes.adyen import ITEM, LIST, SIGNED
+from idem.outbox.providers.schemes.hmac_sha256 import Place, parse_template
+from idem.outbox.values.durations import text
+from idem.outbox.values.json_pointer import Tokens, parse, render
+
+
+def check_scheme(complaints: Complaints, name: str, settings: ProviderSettings, kept: float) -> None:
+    """The signatures of a provider's events. `kept`: seconds for which a delivered event is remembered."""
+    webhook, loc = settings.webhook, ("providers", name, "webhook")
+    if webhook is None:
+        return
+    _check_own(complaints, loc, webhook)
+    if webhook.scheme == "hmac-sha256":
+        _check_hmac(complaints, loc, webhook)
+    if webhook.signs_url:
+        _check_urls(complaints, name, settings)
+    if webhook.scheme == "adyen":
+        _check_signed_members(complaints, loc, webhook, settings.mark)
+    if webhook.inside is not None and webhook.batch is None:
+        complaints.error((*loc, "inside"), "it does nothing without `events`", "Name the list, or leave it out")
+    if not webhook.id_parts and (webhook.batch is not None or not webhook.names_event):
+        complaints.error(
+            (*loc, "event_id"),
+            "a delivery holds several events, and nothing tells them apart: all but the first would be repetitions",
+            'Say where an event of the list has its id, as event_id = "/id"',
+        )
+    if webhook.redelivery >= kept:
+        replays = "" if webhook.timed else ", and by nothing else a delivery that somebody recorded"
+        complaints.error(
+            (*loc, "redelivery"),
+            f"the provider sends an event again for {text(webhook.redelivery)}, and one is known again for "
+            f"{text(kept)} only: by that a repetition is known{replays}",
+            "Make sweeper.webhook_retention longer",
+        )
+
+
+def _check_own(complaints: Complaints, loc: tuple[str, ...], webhook: WebhookSettings) -> None:
+    everything = frozenset[str]().union(*OWN.values())
+    for name in sorted((webhook.model_fields_set & everything) - OWN[webhook.scheme]):
+        complaints.error(
+            (*loc, name),
+            f'it does nothing here: the scheme "{webhook.scheme}" says it itself, or has no such thing',
+            "Leave it out",
+        )
+
+
+def _check_hmac(complaints: Complaints, loc: tuple[str, ...], webhook: WebhookSettings) -> None:
+    signed = parse_template(webhook.signed)
+    if webhook.header is None:
+        complaints.error(
+            (*loc, "header"),
+            "it is missing: nothing says where the signature is",
+            'Name the header, as header = "X-Signature"',
+        )
+    if Place.TIMESTAMP in signed and webhook.timestamp_header is None:
+        complaints.error(
+            (*loc, "timestamp_header"), "{timestamp} is signed, and nothing says where it is", "Name its header"
+        )
+    if webhook.timestamp_header is not None and Place.TIMESTAMP not in signed:
+        complaints.error(
+            (*loc, "signed"),
+            "the time is not signed, so whoever recorded a delivery can give it any time",
+            'Write what the provider signs, as signed = "{timestamp}.{body}", or leave timestamp_header out',
+        )
+    elif "tolerance" in webhook.model_fields_set and webhook.timestamp_header is None:
+        complaints.error(
+            (*loc, "tolerance"), "it does nothing without timestamp_header", "Name that header, or leave it out"
+        )
+    if Place.ID in signed and webhook.id_header is None:
+        complaints.error((*loc, "id_header"), "{id} is signed, and nothing says where it is", "Name its header")
+    if webhook.id_header is not None and Place.ID not in signed and not webhook.id_parts:
+        complaints.add(
+            "warning",
+            (*loc, "id_header"),
+            "the id is not signed: a delivery that somebody recorded is a new event under another id",
+            "Leave it out, and a digest of the body is the id, or name a member of the body as event_id",
+        )
+
+
+def _check_urls(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
+    known = settings.addresses()
+    lacking = sorted(settings.accounts.keys() - known.keys())
+    if lacking:
+        complaints.error(
+            ("providers", name, "webhook", "url"),
+            f"the provider signs the endpoint's address, and nothing says what it is for {', '.join(lacking)}",
+            "Copy it from the provider's own page, letter for letter, as "
+            f'url = "https://hooks.shop.example/webhooks/{name}"',
+        )
+
+
+def _check_signed_members(
+    complaints: Complaints, loc: tuple[str, ...], webhook: WebhookSettings, mark: MarkSettings | None
+) -> None:
+    """Adyen signs eight members of an item: what stands elsewhere may be anybody's."""
+    if webhook.batch != (LIST,):
+        complaints.error((*loc, "events"), f"Adyen signs the items of /{LIST}, and of no other list", "Leave it out")
+    keys = list(webhook.keys)
+    if not keys and mark is not None and mark.key_at is not None:
+        keys = [(*webhook.shows, *parse(mark.key_at))]
+    places: list[tuple[str, Sequence[Tokens]]] = [
+        ("key", keys),
+        ("reference", () if webhook.reference is None else (parse(webhook.reference),)),
+        ("event_id", webhook.id_parts),
+        ("type", () if webhook.type is None else (parse(webhook.type),)),
+    ]
+    for setting, found in places:
+        for place in found:
+            if (*webhook.begins, *place) not in {(ITEM, *signed) for signed in SIGNED}:
+                complaints.error(
+                    (*loc, setting),
+                    f"Adyen does not sign {render(place)}, so anybody in between could have written it",
+                    f"Use one of {', '.join(render(signed) for signed in SIGNED)}",
+                )

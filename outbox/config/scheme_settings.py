@@ -1,0 +1,199 @@
+"""What `webhook` of a provider says about signatures: the scheme, and what belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from idem.outbox.config.section import Duration, Section
+from idem.outbox.domain.webhook import Reply, Scheme
+from idem.outbox.providers.request_parts import HEADER_NAME
+from idem.outbox.providers.schemes.adyen import ITEM, SIGNED, AdyenSignatures
+from idem.outbox.providers.schemes.deliveries import TOLERANCE
+from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
+from idem.outbox.providers.schemes.hmac_sha256 import Encoding, HmacSha256, Place, parse_template
+from idem.outbox.providers.schemes.square import SquareSignatures
+from idem.outbox.providers.schemes.standard import StandardWebhooks
+from idem.outbox.providers.schemes.stripe import StripeSignatures
+from idem.outbox.values.json_pointer import Tokens
+
+SchemeName: TypeAlias = Literal["standard", "stripe", "hmac-sha256", "square", "adyen", "gocardless"]
+
+OWN: Final[Mapping[SchemeName, frozenset[str]]] = {
+    "standard": frozenset({"tolerance"}),
+    "stripe": frozenset({"tolerance"}),
+    "hmac-sha256": frozenset(
+        {"header", "prefix", "encoding", "signed", "timestamp_header", "tolerance", "id_header", "url"}
+    ),
+    "square": frozenset({"url"}),
+    "adyen": frozenset(),
+    "gocardless": frozenset(),
+}
+"""The settings that a scheme leaves open; the others it says itself."""
+
+TOLD: Final = Reply()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the events of a scheme's provider look, where nothing else is written. Pointers, as in idem.toml. `signed`:
+    all of an item that is signed, where that is not the whole delivery."""
+
+    event_id: tuple[str, ...] = ()
+    type: str = "/type"
+    object: str = "/data"
+    events: str | None = None
+    inside: str = ""
+    signed: tuple[Tokens, ...] = ()
+    reply: Reply = TOLD
+
+
+SHAPES: Final[Mapping[SchemeName, Shape]] = {
+    "standard": Shape(),
+    "stripe": Shape(event_id=("/id",), object="/data/object"),
+    "hmac-sha256": Shape(),
+    "square": Shape(event_id=("/event_id",)),
+    # What is not signed tells nothing, eventDate neither.
+    "adyen": Shape(
+        event_id=("/eventCode", "/pspReference", "/success"),
+        type="/eventCode",
+        object="",
+        events="/notificationItems",
+        inside=f"/{ITEM}",
+        signed=tuple((ITEM, *each) for each in SIGNED),
+        reply=Reply(200, b"[accepted]"),
+    ),
+    "gocardless": Shape(event_id=("/id",), type="/action", object="", events="/events"),
+}
+
+
+class SchemeSettings(Section):
+    """How events are signed."""
+
+    scheme: SchemeName = Field(
+        default="standard",
+        description='How events are signed: "standard" (default: Standard Webhooks, HMAC-SHA256 and ed25519), '
+        '"stripe", "hmac-sha256" (a header, described by the settings below: GitHub, Checkout.com, Shopify, Modern '
+        'Treasury), "square", "adyen" or "gocardless". It also says where things stand in the provider\'s events.',
+    )
+    header: str | None = Field(
+        default=None, description='Header with the signature, as "X-Hub-Signature-256"; hmac-sha256 only, no default.'
+    )
+    prefix: str = Field(
+        default="",
+        pattern=r"^[!-~]*$",
+        description='What stands before the signature in its header, as "sha256="; hmac-sha256 only, default nothing.',
+    )
+    encoding: Encoding = Field(
+        default="hex", description='How the signature is written: "hex" (default) or "base64"; hmac-sha256 only.'
+    )
+    signed: str = Field(
+        default="{body}",
+        description="What is signed, made of {body}, {timestamp}, {id}, {url} and other text, as "
+        '"{timestamp}.{body}"; hmac-sha256 only, default "{body}".',
+    )
+    timestamp_header: str | None = Field(
+        default=None,
+        description="Header with the time of sending in whole seconds since 1970; hmac-sha256 only, default none: a "
+        "delivery is then known by its event's id alone, for sweeper.webhook_retention.",
+    )
+    tolerance: Duration = Field(
+        default=TOLERANCE,
+        gt=0,
+        le=3600,
+        description="Seconds by which the time of sending may differ from our clock, in either direction; default 5m, "
+        "at most 1h. A genuine event outside of it is stored, and is no proof: the provider is asked what it says. "
+        "Only where the scheme has a time: standard, stripe, and hmac-sha256 with timestamp_header.",
+    )
+    id_header: str | None = Field(
+        default=None,
+        description="Header that tells one event from another and is the same at each delivery; hmac-sha256 only, "
+        "default none: event_id does, or else a digest of the body.",
+    )
+    url: str | None = Field(
+        default=None,
+        description="Address of the endpoint as the provider knows it, letter for letter, {account} for the account's "
+        "name; needed where the provider signs it (square, {url} in signed), no default.",
+    )
+
+    @field_validator("header", "timestamp_header", "id_header")
+    @classmethod
+    def _is_header(cls, value: str | None) -> str | None:
+        if value is not None and not HEADER_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is no name of a header")
+        return value
+
+    @field_validator("signed")
+    @classmethod
+    def _is_template(cls, value: str) -> str:
+        parse_template(value)
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        return None if value is None else checked_url(value)
+
+    @property
+    def shape(self) -> Shape:
+        return SHAPES[self.scheme]
+
+    @property
+    def timed(self) -> bool:
+        """Whether a delivery says when it was sent, so that one which was recorded is of no use later."""
+        return self.scheme in ("standard", "stripe") or (
+            self.scheme == "hmac-sha256" and Place.TIMESTAMP in parse_template(self.signed)
+        )
+
+    @property
+    def signs_url(self) -> bool:
+        return self.scheme == "square" or (self.scheme == "hmac-sha256" and Place.URL in parse_template(self.signed))
+
+    @property
+    def names_event(self) -> bool:
+        """Whether the headers tell one delivered event from another (a batch has one set of headers for all)."""
+        return self.scheme in ("standard", "hmac-sha256")
+
+    def verifier(self) -> Scheme:
+        """The scheme. What is missing verifies nothing; `check_scheme` says so."""
+        match self.scheme:
+            case "standard":
+                return StandardWebhooks(self.tolerance)
+            case "stripe":
+                return StripeSignatures(self.tolerance)
+            case "square":
+                return SquareSignatures()
+            case "adyen":
+                return AdyenSignatures()
+            case "gocardless":
+                return GoCardlessSignatures()
+            case "hmac-sha256":
+                return HmacSha256(
+                    header=_lower(self.header) or b"",
+                    prefix=self.prefix.encode(),
+                    encoding=self.encoding,
+                    signed=parse_template(self.signed),
+                    timestamp_header=_lower(self.timestamp_header),
+                    tolerance=self.tolerance,
+                    id_header=_lower(self.id_header),
+                )
+
+
+def checked_url(value: str) -> str:
+    """An endpoint's address, unchanged. Raises ValueError."""
+    try:
+        parts = urlsplit(value)
+        host = parts.hostname
+    except ValueError:
+        host = None
+    if host is None or parts.scheme not in ("http", "https") or not value.isascii() or " " in value:
+        raise ValueError(f"{value!r} is no address, as https://hooks.shop.example/webhooks/square")
+    return value
+
+
+def _lower(name: str | None) -> bytes | None:
+    return None if name is None else name.lower().encode()

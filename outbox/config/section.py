@@ -1,0 +1,45 @@
+"""What a table of idem.toml is made of: its base, durations, and where a secret comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from idem.outbox.values import durations
+
+Duration: TypeAlias = Annotated[float, BeforeValidator(durations.parse)]
+
+
+class Section(BaseModel):
+    """A table of idem.toml. Unknown settings are errors."""
+
+    # Built when it is first read: a table builds those inside it once more, and most are inside one.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class Secret(Section):
+    """Where a secret comes from: `{env = "BANK_TOKEN"}` or `{file = "/run/secrets/bank"}`, never the file itself."""
+
+    env: str | None = Field(
+        default=None, min_length=1, description="Name of the environment variable that holds the secret."
+    )
+    file: str | None = Field(
+        default=None, min_length=1, description="File that holds the secret; a relative path is beside idem.toml."
+    )
+    prefix: str = Field(
+        default="", description='Text before the secret, as "Bearer "; default none, the secret stands alone.'
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_place(cls, value: Any) -> Any:
+        if not isinstance(value, dict | Secret):
+            raise ValueError('a secret never stands in idem.toml; say where it is: {env = "NAME"} or {file = "path"}')
+        return value
+
+    @model_validator(mode="after")
+    def _is_one_place(self) -> Secret:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("say either env or file")
+        return self

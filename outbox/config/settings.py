@@ -1,0 +1,207 @@
+"""The settings of an installation: `idem.toml` and `IDEM_…`, one schema. Each says its unit, default and reason.
+
+Durations are written `250ms`, `5s`, `2m`, `1h`, `10d`, or as a number of seconds, and are seconds here. A setting of
+these sections has an environment variable, as `IDEM_WORKER_LEASE` for `worker.lease`, which wins over the file.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from idem.outbox.config.api_settings import ApiSettings
+from idem.outbox.config.doctor_settings import DoctorSettings
+from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.config.section import Duration, Secret, Section
+from idem.outbox.database.address import has_password, libpq
+
+
+class DatabaseSettings(Section):
+    """Where the database is, and how long anything in it may take."""
+
+    url: str | None = Field(
+        default=None,
+        description="URL of the PostgreSQL database, postgresql://user@host/name, without a password; default none. "
+        "IDEM_DATABASE_URL may hold the password, because an environment variable is no file in a repository.",
+    )
+    url_from: Secret | None = Field(
+        default=None, description="Where the URL with its password is, {env = …} or {file = …}; default none."
+    )
+    connect_timeout: Duration = Field(
+        default=5.0,
+        gt=0,
+        description="Seconds to wait for a connection; default 5s, so that callers hear 503 in bounded time.",
+    )
+    statement_timeout: Duration = Field(
+        default=30.0,
+        gt=0,
+        description="Seconds that one statement may take; default 30s, less than the lease, so that a stuck statement "
+        "ends before its claims do.",
+    )
+    lock_timeout: Duration = Field(
+        default=5.0,
+        gt=0,
+        description="Seconds to wait for a lock; default 5s: nothing of idem should wait long for one.",
+    )
+    idle_in_transaction_timeout: Duration = Field(
+        default=30.0,
+        gt=0,
+        description="Seconds that a session may idle inside a transaction; default 30s, so that a frozen process does "
+        "not hold locks for ever.",
+    )
+    durability: Literal["single", "synchronous", "asynchronous"] = Field(
+        default="single",
+        description="What survives a fail-over: `single` (default) is one durable server, `synchronous` a primary "
+        "with a synchronous standby, `asynchronous` may lose commits. Decides whether a new timeline is taken over.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _has_no_password(cls, value: str | None) -> str | None:
+        if value is not None:
+            libpq(value)
+            if has_password(value):
+                raise ValueError("a password never stands in idem.toml: use IDEM_DATABASE_URL or url_from")
+        return value
+
+
+class WorkerSettings(Section):
+    """Who makes the calls."""
+
+    batch: int = Field(
+        default=100, ge=1, le=1000, description="Rows claimed at once; default 100, beyond it a claim is slow."
+    )
+    slots: int = Field(
+        default=16,
+        ge=1,
+        le=1000,
+        description="Calls that one lane makes at a time in one process; default 16. While tenants share the lane, one "
+        "of them is left free for those that hold none.",
+    )
+    lease: Duration = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds for which a claim is held; default 60s. It must hold a provider's deadline and the "
+        "margin, and a crashed call stays unnoticed for as long.",
+    )
+    margin: Duration = Field(
+        default=5.0,
+        gt=0,
+        description="Seconds that must be left of the lease, beyond the deadline, before a call begins; default 5s, "
+        "for writing down its outcome.",
+    )
+    poll: Duration = Field(
+        default=1.0,
+        gt=0,
+        description="Seconds between two looks for due rows; default 1s. Notifications only make it quicker: polling "
+        "is what finds every row.",
+    )
+    flush: Duration = Field(
+        default=0.005, ge=0, description="Seconds that an outcome waits for others to be written with; default 5ms."
+    )
+
+    @model_validator(mode="after")
+    def _has_room(self) -> WorkerSettings:
+        if self.margin >= self.lease:
+            raise ValueError("margin is not shorter than lease: no call would ever begin")
+        return self
+
+
+class SweeperSettings(Section):
+    """Who ends expired claims, keys and records."""
+
+    interval: Duration = Field(
+        default=1.0,
+        gt=0,
+        description="Seconds between two passes over leases and queued rows; default 1s: it adds to the lease until a "
+        "crash is noticed. An idle pass is two index probes; every fifth has two more, for redrives that were not made "
+        "and for what a restore has left in doubt.",
+    )
+    retention_interval: Duration = Field(
+        default=30.0, gt=0, description="Seconds between two passes over keys; default 30s: nobody waits for those."
+    )
+    history_interval: Duration = Field(
+        default=3600.0, gt=0, description="Seconds between two walks over what is past its retention; default 1h."
+    )
+    batch: int = Field(
+        default=100, ge=1, le=10_000, description="Rows of one transaction; default 100, so that none is locked long."
+    )
+    tombstone_ttl: Duration = Field(
+        default=30 * 86400.0,
+        gt=0,
+        description="Seconds for which an expired key is remembered, and answered 410; default 30d: longer than "
+        "providers remember theirs, so that a late retry is not a new payment.",
+    )
+    evidence_retention: Duration = Field(
+        default=400 * 86400.0,
+        ge=86400,
+        description="Seconds for which evidence, events and requests of final intents are kept, and resolved dead "
+        "letters, changes of lanes and handlers that no program has any more; default 400d, longer than card disputes "
+        "run. `idem db upgrade` writes it to the database, whose guards hold it.",
+    )
+    webhook_retention: Duration = Field(
+        default=90 * 86400.0,
+        ge=86400,
+        description="Seconds for which webhook events are kept, by which a repeated delivery is known; default 90d, "
+        "longer than providers redeliver.",
+    )
+    webhook_body_retention: Duration = Field(
+        default=30 * 86400.0,
+        ge=3600,
+        description="Seconds for which their raw bodies are kept, which may hold personal data; default 30d.",
+    )
+    provider_answer_retention: Duration = Field(
+        default=30 * 86400.0,
+        ge=3600,
+        description="Seconds for which the provider's own words about a call that was no success are kept, redacted, "
+        "up to 2 kB each; default 30d. Those of an intent with an open dead letter stay.",
+    )
+    daemon_retention: Duration = Field(
+        default=7 * 86400.0,
+        ge=3600,
+        description="Seconds for which rows of daemons that are gone are kept; default 7d: what ran before a weekend.",
+    )
+
+
+class ReconcilerSettings(Section):
+    """Who settles what is unknown."""
+
+    interval: Duration = Field(default=1.0, gt=0, description="Seconds between two looks for due unknowns; default 1s.")
+    batch: int = Field(default=50, ge=1, le=1000, description="Rows taken at once in one lane; default 50.")
+    lease: Duration = Field(
+        default=90.0,
+        gt=0,
+        description="Seconds for which a taken row is held; default 90s. It must hold the deadlines of a replay and a "
+        "look-up, and the worker's margin.",
+    )
+    share: float = Field(
+        default=0.25,
+        gt=0,
+        le=1,
+        description="Largest part of a lane's slots that looks and replays may take, 0 to 1; default 0.25, so that "
+        "the unknowns of an outage do not hold up live payments.",
+    )
+
+
+class InstallationSettings(Section):
+    """Everything of idem.toml but its providers and operations."""
+
+    environment: str = Field(
+        default="development",
+        pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
+        description="Name of the environment, written into a new database by `idem db upgrade`, which wants it said; "
+        "default development. A daemon of another environment refuses to start on this database.",
+    )
+    app: str | None = Field(
+        default=None,
+        description="The application whose operations and handlers are served, as shop.payments:idem (module and name "
+        "of its Idem); default none: the operations of this file alone.",
+    )
+    database: DatabaseSettings = Field(default=DatabaseSettings(), description="The database and its timeouts.")
+    worker: WorkerSettings = Field(default=WorkerSettings(), description="Who makes the calls.")
+    api: ApiSettings = Field(default=ApiSettings(), description="The HTTP API.")
+    webhooks: EndpointSettings = Field(default=EndpointSettings(), description="Where providers' events come in.")
+    sweeper: SweeperSettings = Field(default=SweeperSettings(), description="Who ends expired claims and old keys.")
+    reconciler: ReconcilerSettings = Field(default=ReconcilerSettings(), description="Who settles what is unknown.")
+    doctor: DoctorSettings = Field(default=DoctorSettings(), description="The limits of `idem doctor`.")

@@ -1,0 +1,225 @@
+"""`webhook` of a provider and of an account in idem.toml: how its events are verified, read and believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field, field_validator
+
+from idem.outbox.config.error_settings import Pointers, given
+from idem.outbox.config.outcome_settings import Pointer, conditions, tokens
+from idem.outbox.config.scheme_settings import SchemeSettings, checked_url
+from idem.outbox.config.section import Duration, Secret, Section
+from idem.outbox.domain.contract import EventRule
+from idem.outbox.domain.webhook import Reply, Webhook
+from idem.outbox.providers.events import EventReader
+from idem.outbox.providers.schemes.tries import MOST_SECRETS
+from idem.outbox.values import json_pointer
+from idem.outbox.values.json_pointer import Tokens
+
+RULE: Final = EventRule()
+"""The defaults of a contract are written once, in `idem.outbox.domain.contract`."""
+
+LONGEST_TYPE: Final = 100
+"""Characters of the name of a type of events."""
+
+Url: TypeAlias = Annotated[str, AfterValidator(checked_url)]
+
+
+class AccountWebhookSettings(Section):
+    """What the events of one account are signed with: an event touches only rows of the account that signed it."""
+
+    secrets: list[Secret] = Field(
+        default_factory=list,
+        max_length=MOST_SECRETS,
+        description="Where the account's signing secrets are, 10 at most; default none, and then its events are "
+        "refused. Several are active side by side, so that one can be changed without a gap.",
+    )
+    url: Url | None = Field(
+        default=None,
+        description="Address of this account's endpoint as the provider knows it, letter for letter; default "
+        "webhook.url of the provider.",
+    )
+
+
+class ReplySettings(Section):
+    """What the provider hears for a delivery that was taken."""
+
+    status: int = Field(default=200, ge=200, le=299, description="HTTP status; default 200.")
+    body: str | None = Field(
+        default=None,
+        description='Body, as "[accepted]"; default a JSON object that says which event it was and what was done.',
+    )
+    media_type: str = Field(
+        default="text/plain",
+        pattern=r"^[!-~]+/[ -~]+$",
+        description='Content-Type of `body`; default "text/plain".',
+    )
+
+    def build(self) -> Reply:
+        return Reply(self.status, None if self.body is None else self.body.encode(), self.media_type)
+
+
+class WebhookSettings(SchemeSettings):
+    """Signed events of a provider. Every pointer begins at the top of the body; for a batch all but `events` and `when`
+    begin at the item, or at what `inside` finds in it.
+    """
+
+    secrets: list[Secret] = Field(
+        default_factory=list,
+        max_length=MOST_SECRETS,
+        description="The same as accounts.<name>.webhook.secrets, for a provider with one account; default none.",
+    )
+    events: Pointer | None = Field(
+        default=None,
+        description="JSON pointer to the list of events, for a provider that sends batches; default none: a body is "
+        'one event (adyen: "/notificationItems", gocardless: "/events").',
+    )
+    inside: Pointer | None = Field(
+        default=None,
+        description="JSON pointer from an item of a batch to the event in it; default none: the item is the event "
+        '(adyen: "/NotificationRequestItem").',
+    )
+    when: dict[str, Any] = Field(
+        default_factory=dict,
+        description='What members of the body must be, as {"/livemode" = true}; default nothing. An event of which it '
+        "does not hold is stored and changes nothing: test and live events at one address.",
+    )
+    event_id: list[Pointer] | None = Field(
+        default=None,
+        description="JSON pointer to what tells one event from another, or a list of those that do so together; "
+        "default what the scheme has for it (standard: webhook-id; hmac-sha256: id_header, else a digest of the body; "
+        'stripe and gocardless: "/id"; square: "/event_id"; adyen: event code, PSP reference and success).',
+    )
+    type: Pointer | None = Field(
+        default=None,
+        description='JSON pointer to the type of the event; default "/type" (adyen: "/eventCode", gocardless: '
+        '"/action").',
+    )
+    types: list[str] = Field(
+        default_factory=list,
+        description='Types that are read, a star at the end for all that begin so, as "payment.*"; default all. The '
+        "others are stored and change nothing.",
+    )
+    object: Pointer | None = Field(
+        default=None,
+        description='JSON pointer to the object that the outcome rules read; default "/data" (stripe: "/data/object", '
+        "adyen and gocardless: the event itself).",
+    )
+    key: Pointers = Field(
+        default=None,
+        description='JSON pointer to the provider key, as "/data/reference", or a list, best first; default where '
+        "`mark` says, else none: an event is then matched by the provider's reference alone, which an unknown call may "
+        "not have yet.",
+    )
+    reference: Pointer | None = Field(
+        default=None,
+        description="JSON pointer to the provider's reference; default where `object` says, inside the object.",
+    )
+    fetch: bool = Field(
+        default=RULE.fetch,
+        description="Whether the object is looked up before an event about it is believed; default false. For events "
+        "that do not show the object, or not how it is now.",
+    )
+    redelivery: Duration = Field(
+        default=RULE.redelivery,
+        description="Seconds for which the provider may send an event again; default 3d, as Stripe does. Events are "
+        "kept for longer (sweeper.webhook_retention).",
+    )
+    unmatched: Literal["operator", "ignore"] = Field(
+        default="operator",
+        description='What becomes of an event that is about no call of ours: "operator" (default: a dead letter after '
+        '`unmatched_after`) or "ignore", where the account serves others too.',
+    )
+    unmatched_after: Duration = Field(
+        default=86400.0 if RULE.horizon is None else RULE.horizon,
+        gt=0,
+        description="Seconds for which it is tried against calls that are still to come; default 1d.",
+    )
+    reply: ReplySettings | None = Field(
+        default=None,
+        description="What the provider hears for a delivery that was taken; default 200 and what was done (adyen: "
+        "[accepted]).",
+    )
+
+    @field_validator("types")
+    @classmethod
+    def _are_types(cls, value: list[str]) -> list[str]:
+        for each in value:
+            if not 1 <= len(each) <= LONGEST_TYPE or "*" in each[:-1]:
+                raise ValueError(f"{each!r} is no type of events: write its name, or its beginning and one star")
+        return value
+
+    @field_validator("when")
+    @classmethod
+    def _are_conditions(cls, value: dict[str, Any]) -> dict[str, Any]:
+        conditions(value)
+        return value
+
+    @field_validator("event_id", mode="before")
+    @classmethod
+    def _is_one_or_several(cls, value: Any) -> Any:
+        if value == []:
+            raise ValueError("an empty list tells no event from another: leave it out")
+        return [value] if isinstance(value, str) else value
+
+    @property
+    def id_parts(self) -> tuple[Tokens, ...]:
+        """Where the parts of an event's id are; none: the headers have it."""
+        return tuple(json_pointer.parse(each) for each in self.event_id or self.shape.event_id)
+
+    @property
+    def keys(self) -> tuple[Tokens, ...]:
+        """Where our provider key may be, best first."""
+        return given(self.key)
+
+    @property
+    def batch(self) -> Tokens | None:
+        """Where a batch's list is; None: a body is one event."""
+        return tokens(self.shape.events if self.events is None else self.events)
+
+    @property
+    def begins(self) -> Tokens:
+        """Where in an item of a batch the event is."""
+        return json_pointer.parse(self.shape.inside if self.inside is None else self.inside)
+
+    @property
+    def shows(self) -> Tokens:
+        """Where in an event its object is."""
+        return json_pointer.parse(self.shape.object if self.object is None else self.object)
+
+    def build(self, secrets: Mapping[str, tuple[bytes, ...]], urls: Mapping[str, str]) -> Webhook:
+        """How events are verified; `secrets` are the parsed ones of each account, `urls` the written addresses."""
+        reply = self.shape.reply if self.reply is None else self.reply.build()
+        return Webhook(self.verifier(), dict(secrets), dict(urls), reply)
+
+    def rule(self) -> EventRule:
+        """What the contract says about events."""
+        return EventRule(self.fetch, self.redelivery, None if self.unmatched == "ignore" else self.unmatched_after)
+
+    def address(self, account: str, own: AccountWebhookSettings | None) -> str | None:
+        """The endpoint of an account as the provider knows it."""
+        if own is not None and own.url is not None:
+            return own.url
+        return None if self.url is None else self.url.replace("{account}", account)
+
+    def reader(self, inside: str | None) -> EventReader:
+        """Where things stand in an event; `inside` is the pointer to the reference inside the object."""
+        reference, keys = tokens(self.reference), self.keys
+        if reference is None and inside is not None:
+            reference = (*self.shows, *json_pointer.parse(inside))
+        return EventReader(
+            object=self.shows,
+            id=next(iter(self.id_parts), None),
+            id_parts=self.id_parts[1:],
+            type=json_pointer.parse(self.shape.type if self.type is None else self.type),
+            types=tuple(self.types),
+            key=next(iter(keys), None),
+            more_keys=keys[1:],
+            reference=reference,
+            when=conditions(self.when),
+            events=self.batch,
+            inside=self.begins,
+            signed=self.shape.signed,
+        )

@@ -1,5 +1,0 @@
-"""`idem.toml` and `IDEM_…`: read, checked as a whole, and turned into providers and operations."""
-
-from idem.outbox.configuration.loading import NAME, Configuration, database_address, explain, load
-
-__all__ = ["NAME", "Configuration", "database_address", "explain", "load"]

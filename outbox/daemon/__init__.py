@@ -1,0 +1,1 @@
+"""What all daemons share: identity, heartbeat, schedule, stop, size of the fleet."""

@@ -1,0 +1,233 @@
+"""What all daemons share: an identity fresh per start, a sign of life, a stop on SIGTERM, waits after errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from idem.outbox.daemon.database_clock import DatabaseClock, Leap
+from idem.outbox.daemon.fleet import Census
+from idem.outbox.daemon.pass_times import PassTimes
+from idem.outbox.database.memory import Beat
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.observe import daemon_events, telemetry
+from idem.outbox.values import clock
+from idem.outbox.values.backoff import backoff
+
+HEARTBEAT = 5.0
+"""Seconds between signs of life. A holder seen alive without a token that was swept is known to be done with it."""
+
+LOST = 6
+"""Signs of life in a row that have failed, after which a daemon counts as silent to everybody else (`ages.SILENT`)."""
+
+BROKEN_WAIT = 5.0
+"""Seconds until what failed for a reason of its own is tried again: no hot loop, no flood of lines."""
+
+LIFE = "SUPERVISED_LIFE"
+"""The environment variable in which a supervisor gives a process a word of its own, which its daemons' ids end in."""
+
+# Taken out: what this process starts is another life.
+_life = os.environ.pop(LIFE, None)
+
+BEAT = """
+INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens, last_pass)
+VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s,
+        jsonb_build_object('breakers', %(breakers)s::text[], 'overdue', %(late)s::jsonb,
+                           'clock', %(clock)s::jsonb))
+    ON CONFLICT (id) DO UPDATE SET beats = d.beats + 1, seen_at = statement_timestamp(), tokens = excluded.tokens,
+       last_pass = excluded.last_pass,
+       passed_at = CASE WHEN %(passed)s THEN statement_timestamp() - make_interval(secs => %(overdue)s)
+                        ELSE d.passed_at END
+RETURNING d.id AS daemon, d.beats AS number, d.seen_at AS at,
+          (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS moved,
+          (SELECT greatest(i.recovered_at, i.doubted_at) FROM idem.installation i) AS word,
+          to_regclass('idem.outbox')::oid::bigint AS table
+"""
+END = """
+UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = %(how)s, tokens = '{}'
+ WHERE id = %(id)s AND ended_at IS NULL
+"""
+
+
+class Holds(Counter[UUID]):
+    """How many rows of each claim token this process may still act upon, or has yet to report."""
+
+    def hold(self, token: UUID) -> None:
+        """A row of this token was taken, or is being taken."""
+        self[token] += 1
+
+    def let_go(self, token: UUID) -> None:
+        """This process will not act upon a row of this token any more."""
+        self[token] -= 1
+        if self[token] <= 0:
+            del self[token]
+
+
+class Life:
+    """The row of one daemon in `idem.daemons`.
+
+    `tokens` are the claims that this process may still act upon. They are read before the statement, so a token
+    that is missing was let go before the sign of life.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.id = f"{kind}-{uuid4()}" + (f"-{_life}" if _life else "")
+        self.tokens: Callable[[], Collection[UUID]] = tuple
+        self.breakers: Callable[[], Collection[str]] = tuple
+        """The lanes whose breaker is open in this process, as provider/account."""
+        self.census = Census()
+        self.passes = PassTimes(kind)
+        self._clock = DatabaseClock()
+        self.beats = 0
+        """Signs of life that the database is known to have committed. Nothing is claimed from one that has fewer."""
+        self.table = 0
+        """The server's number of the outbox then. Nothing is claimed from another table."""
+        self._misses = 0
+        self._told = False
+
+    @property
+    def leap(self) -> Leap | None:
+        """The last jump forward of the database's clock that this daemon has seen."""
+        return self._clock.leap
+
+    async def beat(self, connection: AsyncConnection[Any]) -> Beat:
+        """One sign of life. Once it has committed, all of the log that it names is on disk."""
+        cursor = connection.cursor(row_factory=class_row(Beat))
+        sent = clock.boottime()
+        await cursor.execute(
+            BEAT,
+            {
+                "id": self.id,
+                "kind": self.kind,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "tokens": list(self.tokens()),
+                "breakers": list(self.breakers()),
+                "late": Jsonb(self.passes.record()),
+                "clock": Jsonb(self._clock.record(sent)),
+                "passed": self.passes.any_made,
+                "overdue": self.passes.overdue,
+            },
+        )
+        beat = await cursor.fetchone()
+        assert beat is not None
+        jumped = self._clock.seen(beat.at, sent, clock.boottime())
+        if jumped is not None:
+            daemon_events.database_clock_jumped(self.kind, jumped)
+        return beat
+
+    async def run(self, database: Database, stop: asyncio.Event) -> None:
+        """Beat every `HEARTBEAT` seconds until `stop` is set.
+
+        A process whose beats fail looks dead to all others, so it says so itself once `LOST` of them in a row have. An
+        outage is told by whoever works with the database.
+        """
+        while not stop.is_set():
+            try:
+                async with database.connection() as connection:
+                    beat = await self.beat(connection)
+                    await database.beaten(connection, beat)
+                    # Only now: a database that went back has its doubts listed first.
+                    self.beats, self.table = beat.number, beat.table
+                    self._beaten()
+                    await self.census.take(connection)
+            except (*AWAY, *REFUSED) as error:
+                self._missed(error)
+            except Exception as error:  # without its sign of life this process would look dead
+                telemetry.broken(self.kind, error, "sign of life")
+                self._missed(error)
+            await wait(stop, HEARTBEAT)
+
+    def _beaten(self) -> None:
+        if self._told:
+            daemon_events.sign_of_life_back(self.kind, self.id)
+        self._misses, self._told = 0, False
+        daemon_events.signs_of_life_missed(self.kind, 0)
+
+    def _missed(self, error: BaseException) -> None:
+        self._misses += 1
+        daemon_events.signs_of_life_missed(self.kind, self._misses)
+        if self._misses >= LOST and not self._told and not isinstance(error, AWAY):
+            self._told = True
+            daemon_events.sign_of_life_lost(self.kind, self.id, error)
+
+    async def end(self, database: Database) -> None:
+        """Record that this daemon ended cleanly: nothing of it can act any more."""
+        with contextlib.suppress(*AWAY, *REFUSED):
+            async with database.connection() as connection:
+                await end_daemon(connection, self.id, "clean")
+
+
+async def end_daemon(connection: AsyncConnection[Any], daemon: str, how: str) -> None:
+    """Put a daemon's end on record: `clean`, or `reaped` by the supervisor that started it."""
+    await connection.execute(END, {"id": daemon, "how": how})
+
+
+class Trouble:
+    """Waits between attempts while the database is away, or refuses a statement, and says so once."""
+
+    def __init__(self, daemon: str) -> None:
+        self._outage = daemon_events.Outage(daemon)
+        self._failures = 0
+
+    async def away(self, error: BaseException, stop: asyncio.Event) -> None:
+        """Report and wait: 0.2 s doubling to 5 s, or until `stop`."""
+        self._outage.down(error)
+        self._failures += 1
+        await wait(stop, backoff(self._failures, base=0.2, cap=5.0))
+
+    async def refused(self, error: BaseException, stop: asyncio.Event) -> None:
+        """The same for one of `REFUSED`: the server works, and another transaction or a time limit was in the way."""
+        self._outage.refused(error)
+        self._failures += 1
+        await wait(stop, backoff(self._failures, base=0.2, cap=5.0))
+
+    def over(self) -> None:
+        """A statement went through."""
+        self._failures = 0
+        self._outage.up()
+
+
+async def wait(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event at most `seconds`; whether it is set."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM, SIGINT and SIGHUP set. A second one changes nothing: running calls are finished (IB-172).
+
+    Where SIGHUP is ignored (nohup), the end of the terminal is not ours, and stays ignored.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told(number: signal.Signals) -> None:
+        if not stop.is_set():
+            daemon_events.told_to_stop(number.name)
+        stop.set()
+
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, told, number)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,85 @@
+"""Hearing what wakes idle workers (see `wakeup`): one session that listens, and the events that it sets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from idem.outbox.database.channel import CHANNEL
+from idem.outbox.database.pool import Database
+from idem.outbox.observe import daemon_events
+from idem.outbox.values.backoff import backoff
+
+
+class Listener:
+    """Sets events when a nudge comes. Its session never has an open transaction, and it connects again by itself.
+
+    A dead connection that looks alive is found by a question that has a bound, and costs nothing but latency: polling
+    is the truth. Each end of it is a line in the log, and `idem_listening` counts who listens.
+    """
+
+    def __init__(self, database: Database, probe: float = 5.0) -> None:
+        self._database = database
+        self._probe = probe
+        self._events: list[asyncio.Event] = []
+        self.listening = asyncio.Event()
+        self._told_away = False
+
+    def subscribe(self) -> asyncio.Event:
+        """An event that is set at each nudge; whoever waits for it clears it."""
+        event = asyncio.Event()
+        self._events.append(event)
+        return event
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Listen until `stop` is set."""
+        failures = 0
+        while not stop.is_set():
+            try:
+                connection = await self._database.dedicated()
+            except Exception as error:  # hints must never end a worker: it polls meanwhile
+                failures += 1
+                self._away(error)
+                await _pause(stop, backoff(failures, base=0.5, cap=10.0))
+                continue
+            try:
+                # It waits for hints, which may be rare: only its questions are owed an answer.
+                connection.silence = max(connection.silence, 2 * self._probe)
+                await connection.execute(f"LISTEN {CHANNEL}")
+                failures = 0
+                self.listening.set()
+                self._told_away = False
+                daemon_events.listening()
+                self._wake()
+                while not stop.is_set():
+                    heard = False
+                    async for _ in connection.notifies(timeout=self._probe, stop_after=1):
+                        heard = True
+                    if heard:
+                        self._wake()
+                    else:
+                        # A silent connection may be a dead one: an answer proves that it is not.
+                        with connection.bounded(self._database.timeouts.connect):
+                            await connection.execute("SELECT 1")
+            except Exception as error:
+                failures += 1
+                self._away(error)
+                await _pause(stop, backoff(failures, base=0.5, cap=10.0))
+            finally:
+                self.listening.clear()
+                daemon_events.listens_no_more()
+                await connection.close()
+
+    def _away(self, error: Exception) -> None:
+        if not self._told_away:
+            self._told_away = True
+            daemon_events.listener_away(error)
+
+    def _wake(self) -> None:
+        for subscriber in self._events:
+            subscriber.set()
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)

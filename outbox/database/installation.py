@@ -1,0 +1,41 @@
+"""The installation of idem in a database: its secret, and what is said where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from idem.outbox.values.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from psycopg import AsyncConnection
+
+    from idem.outbox.domain.provider import Provider
+
+NOT_INSTALLED: Final = "this database has no idem installation: run `idem db upgrade`"
+
+SECRET: Final = "SELECT secret, environment FROM idem.installation"
+
+
+def check_marks(environment: str, providers: Iterable[Provider]) -> None:
+    """Raises StoreUnavailable if a request from here would carry the mark of another deployment than this database's.
+
+    Daemons of another environment do not start; an application that only accepts would not notice.
+    """
+    for provider in providers:
+        mark = provider.contract.deployment
+        if mark not in (None, environment):
+            raise StoreUnavailable(
+                f"this database belongs to environment {environment!r}, and a request to "
+                f"{provider.contract.provider} would be marked as {mark!r}: set IDEM_ENVIRONMENT={environment}, or "
+                "check which database this is"
+            )
+
+
+async def secret(connection: AsyncConnection[Any]) -> bytes:
+    """The secret that provider keys are derived from. Raises StoreUnavailable where the schema is not installed."""
+    row = await (await connection.execute(SECRET)).fetchone()
+    if row is None:
+        raise StoreUnavailable(NOT_INSTALLED)
+    return bytes(row[0])

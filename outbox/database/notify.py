@@ -1,0 +1,172 @@
+"""Waking idle workers: a hint after the commit, never the truth. Polling finds whatever a lost hint would have said.
+
+The accepting transaction never notifies: a NOTIFY inside it takes one lock for the whole database cluster at commit
+and breaks two-phase commit. The library sends one, without payload, on a connection of its own, by the driver that is
+there: psycopg, else asyncpg, else none, and the workers poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sqlalchemy import Connection, event
+
+from idem.outbox.database.address import Address
+from idem.outbox.database.channel import CHANNEL
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from idem.outbox.database.bounded import BlockingLine
+
+PATIENCE = 5.0
+"""Seconds for one connection or one hint."""
+
+
+class Nudge:
+    """Sends at most one NOTIFY per `interval` seconds a process, from a thread of its own.
+
+    Errors are swallowed: the connection is made anew at the next nudge, and nothing depends on it.
+    """
+
+    def __init__(self, address: Address | str, *, interval: float = 0.02, settle_time: float = 0.003) -> None:
+        self._address = Address.of(address)
+        self._interval = interval
+        self._settle_time = settle_time
+        self._wanted = threading.Event()
+        self._asked = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def after_commit(self, connection: Connection) -> None:
+        """Nudge when this connection's transaction commits. A rollback leaves the hint for its next commit."""
+        event.listen(connection, "commit", self._committing, once=True)
+
+    def _committing(self, _connection: Connection) -> None:
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the workers soon. A program that ends at once calls `close`, else its hint may be lost with it."""
+        with self._lock:
+            self._asked = True
+            if self._thread is None or not self._thread.is_alive():
+                self._closed = False
+                self._thread = threading.Thread(target=self._run, name="idem-nudge", daemon=True)
+                self._thread.start()
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Send what was not sent yet and stop the thread, in two seconds at most; what is lost costs a poll."""
+        self._closed = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join(timeout=2)
+
+    def _run(self) -> None:
+        line = _line(self._address)
+        while True:
+            self._wanted.wait()
+            if not self._closed:
+                self._wanted.clear()
+            if self._asked:
+                self._asked = False
+                # SQLAlchemy announces a commit just before it happens: give it the time to become visible.
+                time.sleep(self._settle_time)
+                line.hint()
+            if self._closed:
+                break
+            time.sleep(self._interval)
+        line.close()
+
+
+class _Line(Protocol):
+    def hint(self) -> None:
+        """Send one; connect first where that is needed. Never raises."""
+
+    def close(self) -> None: ...
+
+
+def _line(address: Address) -> _Line:
+    # A driver that is there and cannot be loaded (psycopg without libpq) is as good as none.
+    for line in (_Psycopg, _Asyncpg):
+        try:
+            return line(address)
+        except ImportError:
+            pass
+    return _None()
+
+
+class _Psycopg:
+    def __init__(self, address: Address) -> None:
+        from idem.outbox.database.session import bare_sync
+
+        self._connect = bare_sync
+        self._address = address
+        self._connection: BlockingLine | None = None
+
+    def hint(self) -> None:
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = self._connect(
+                    # Behind a pooler in transaction mode a statement that was prepared is another program's.
+                    self._address, name="idem nudge", connect_timeout=PATIENCE, prepare_threshold=None
+                )  # fmt: skip
+                self._connection.silence = PATIENCE
+            self._connection.execute("SELECT pg_notify(%s, '')", (CHANNEL,))
+        except Exception:  # whatever a driver may raise: nothing depends on a hint
+            self._connection = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+class _Asyncpg:
+    def __init__(self, address: Address) -> None:
+        import asyncpg
+
+        self._connect = asyncpg.connect
+        self._address = address
+        self._connection: asyncpg.Connection | None = None
+        self._runner = asyncio.Runner()
+
+    def hint(self) -> None:
+        try:
+            self._runner.run(self._hint())
+        except Exception:  # whatever a driver may raise: nothing depends on a hint
+            self._connection = None
+
+    async def _hint(self) -> None:
+        if self._connection is None or self._connection.is_closed():
+            url = _for_asyncpg(self._address.now())
+            self._connection = await self._connect(url, timeout=PATIENCE, statement_cache_size=0)
+        await self._connection.execute("SELECT pg_notify($1, '')", CHANNEL, timeout=PATIENCE)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+        self._runner.close()
+
+
+UNDERSTOOD: Final = re.compile(
+    "dbname|host|password|passfile|port|sslcert|sslcrl|sslkey|sslmode|sslpassword|sslrootcert|target_session_attrs|user"
+)
+"""What asyncpg takes in a URL; everything else it would send to the server as a setting."""
+
+
+def _for_asyncpg(url: str) -> str:
+    base, _, query = url.partition("?")
+    kept = [pair for pair in query.split("&") if UNDERSTOOD.fullmatch(pair.partition("=")[0])]
+    return base + (f"?{'&'.join(kept)}" if kept else "")
+
+
+class _None:
+    def hint(self) -> None:
+        """Polling is the truth."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,221 @@
+"""Connections of the daemons: a small pool whose sessions carry idem's own settings, whatever the role's are.
+
+READ COMMITTED; durable commits; statement, lock and idle timeouts; values in one form; no row hidden in silence;
+generic plans that go by an index and in its order (`connecting.session`, docs/decisions/0005, 0024): what was empty or
+little when a plan was made is read whole by it for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol, Self, TypeVar
+from weakref import WeakSet
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import namedtuple_row
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from idem.outbox.database import preconditions, session
+from idem.outbox.database.address import Address
+from idem.outbox.database.bounded import Line
+from idem.outbox.database.memory import Beat
+from idem.outbox.database.server_errors import REFUSED, DatabaseAway, away
+from idem.outbox.database.session import Timeouts
+from idem.outbox.values.errors import ConfigError, StoreUnavailable, one_line
+
+__all__ = ["AWAY", "REFUSED", "Database", "DatabaseAway", "Hook", "Timeouts", "records", "within"]
+
+# The pool writes a line for each failed attempt to connect; the daemons write one for each outage.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR + 1)
+
+AWAY: Final[tuple[type[Exception], ...]] = (DatabaseAway, PoolTimeout, PoolClosed, OSError)
+"""What an unreachable or dying database looks like to the code that uses it."""
+
+
+def met_away(error: BaseException | None) -> bool | None:
+    """Whether a piece of work met a database that is away; None: it cannot be told."""
+    if isinstance(error, StoreUnavailable):
+        return None if error.__cause__ is None else met_away(error.__cause__)
+    if isinstance(error, ConfigError):
+        return None
+    if isinstance(error, PoolTimeout) and error.__cause__ is None:
+        return None  # all connections are in use, and none was refused
+    return isinstance(error, AWAY)
+
+
+Found = TypeVar("Found")
+
+
+class Hook(Protocol):
+    """What meets each new connection, and hears of each sign of life that one has committed."""
+
+    async def __call__(self, connection: AsyncConnection[Any]) -> None: ...
+
+    async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None: ...
+
+
+LAST_WORDS: Final = 10.0
+"""Seconds that one wait for the database may last in a process that was told to end."""
+
+
+class Database:
+    """The daemons' way to PostgreSQL: autocommit connections from a pool of at most `size`.
+
+    `on_connect` runs on each new connection after it is configured (the identity check of Recovery), and remembers
+    the signs of life.
+    """
+
+    def __init__(
+        self,
+        address: Address | str,
+        *,
+        name: str,
+        size: int = 4,
+        timeouts: Timeouts | None = None,
+        on_connect: Hook | None = None,
+    ) -> None:
+        self.address = Address.of(address)
+        self.size = size
+        self.timeouts = timeouts or Timeouts()
+        self._on_connect = on_connect
+        self._name = name
+        self._refused: Exception | None = None
+        self._lines: WeakSet[Line] = WeakSet()
+        self._hurry: float | None = None
+        self._pool: AsyncConnectionPool[Line] = AsyncConnectionPool(
+            min_size=1,
+            max_size=size,
+            open=False,
+            timeout=self.timeouts.connect,
+            reconnect_timeout=self.timeouts.connect,
+            max_idle=300.0,
+            connection_class=self._line(),
+            check=self._check,
+            configure=self._configure,
+            kwargs=session.options(name, self.timeouts.connect),
+        )
+
+    def _line(self) -> type[Line]:
+        database = self
+
+        class Ours(Line):
+            """A connection of this pool: the address is read when it is made, and what refused it is kept."""
+
+            @classmethod
+            async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:
+                try:
+                    made = await super().connect(database.address.now(), **kwargs)
+                except Exception as error:
+                    database._refused = error
+                    raise
+                database._refused = None
+                database._lines.add(made)
+                return made
+
+        return Ours
+
+    async def open(self) -> None:
+        """Start the pool; does not wait for the database."""
+        await self._pool.open(wait=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close(timeout=2.0)
+
+    async def _configure(self, connection: Line) -> None:
+        connection.silence = self._hurry or self.timeouts.silence()
+        try:
+            await session.make_ours(connection, self.address, self._name, self.timeouts)
+            await preconditions.refuse(connection)
+            if self._on_connect is not None:
+                await self._on_connect(connection)
+        except Exception as error:
+            self._refused = error
+            raise
+
+    async def _check(self, connection: Line) -> None:
+        # A silent one must not use up the caller's time: the next one may be new.
+        with connection.bounded(self.timeouts.connect / 2):
+            await AsyncConnectionPool.check_connection(connection)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection for a few statements. Raises one of `AWAY` within `timeouts.connect` seconds."""
+        given = False
+        try:
+            async with self._pool.connection() as connection:
+                given = True
+                try:
+                    yield connection
+                except psycopg.Error as error:
+                    lost = away(error, closed=connection.closed)
+                    if lost is None:
+                        raise
+                    # The next one may reach the server that takes writes, or a session that may.
+                    await connection.close()
+                    if lost is error:
+                        raise
+                    raise lost from error
+        except PoolTimeout as late:
+            if given or self._refused is None:
+                raise
+            # The pool says only that it has none; what refused one says why.
+            raise PoolTimeout(one_line(self._refused)) from late
+
+    async def beaten(self, connection: AsyncConnection[Any], beat: Beat) -> None:
+        """A sign of life was committed on this connection: what the database must not forget any more."""
+        if self._on_connect is not None:
+            await self._on_connect.beaten(connection, beat)
+
+    async def dedicated(self) -> Line:
+        """A connection outside the pool (LISTEN, probes); the caller closes it. Raises one of `AWAY`, and ConfigError
+        behind a pooler that keeps no sessions."""
+        line = await session.connect(self.address, name=self._name, timeouts=self.timeouts)
+        self._lines.add(line)
+        if self._hurry is not None:
+            line.hasten(self._hurry)
+        return line
+
+    async def hasten_after(self, stop: asyncio.Event, seconds: float = LAST_WORDS) -> None:
+        """Once `stop` is set, no wait for this database lasts longer than so many seconds: a process that was told to
+        end must not wait on a silent line until its supervisor kills it."""
+        await stop.wait()
+        self._hurry = seconds
+        for line in list(self._lines):
+            line.hasten(seconds)
+
+
+_left: set[asyncio.Task[Any]] = set()
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
+    """Await this for at most so long, because a line that says nothing ends no statement. Raises TimeoutError (`AWAY`).
+
+    The work is cancelled then and left alone: psycopg takes seconds of its own to close such a line.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise TimeoutError(f"the database has said nothing for {seconds:.0f} seconds")
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            _left.add(task)
+            task.add_done_callback(_end_of_left)
+
+
+def _end_of_left(task: asyncio.Task[Any]) -> None:
+    _left.discard(task)
+    if not task.cancelled():
+        task.exception()  # nobody waits for it any more
+
+
+def records(connection: AsyncConnection[Any]) -> AsyncCursor[Any]:
+    """A cursor whose rows are named tuples of the statement's own column names."""
+    return connection.cursor(row_factory=namedtuple_row)

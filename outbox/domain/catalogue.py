@@ -1,0 +1,102 @@
+"""What one process knows: its operations, its providers, and the name of its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from idem.outbox.domain.contract import Contract, ProviderRequest
+from idem.outbox.domain.operation import Answer, Final, Operation
+from idem.outbox.domain.provider import Provider
+from idem.outbox.domain.terms import Terms
+from idem.outbox.values.errors import ConfigError, Unrenderable
+from idem.outbox.values.suggestions import nearest
+
+LONGEST_FLIGHT = 86400.0
+"""Seconds: the flight limit of a provider that is not known here. Longer than any contract's, because by the quiet time
+that is written with it a daemon which knows the provider believes "not found"."""
+
+WRITTEN = (
+    'Operations are written in idem.toml, as [operations."NAME"], and in the application that `app` of idem.toml, '
+    "IDEM_APP or --app names"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The operations and providers of a configuration. A row of anything else is left to a daemon that knows it."""
+
+    environment: str
+    providers: Mapping[str, Provider]
+    operations: Mapping[str, Operation]
+
+    @property
+    def memories(self) -> dict[str, float]:
+        """Seconds for which each provider remembers a key by its contract now, less the margin; 0: not at all."""
+        return {name: provider.contract.memory for name, provider in self.providers.items()}
+
+    def terms(self, operation: str, provider: str) -> Terms | None:
+        """Contract and operation that a row is decided under; None where this process does not know one of them.
+
+        The contract is that of the row's provider: its operation may have been pointed to another one since, and what
+        was sent is judged by the waits, memory and look-ups of the provider that has it.
+        """
+        known, one = self.operations.get(operation), self.providers.get(provider)
+        return None if known is None or one is None else Terms(one.contract, known)
+
+    def require(self, operation: str) -> Terms:
+        """The terms of what is accepted under the operation of a row; raises ConfigError that names the operation.
+
+        Text from outside is checked with `named`: a name without a row may be misspelt.
+        """
+        known = self.operations.get(operation)
+        if known is None:
+            raise ConfigError(
+                f"operations.{operation}: rows of this operation are in the database, but it is not configured here; "
+                "use the idem.toml that it was accepted with"
+            )
+        return Terms(self.providers[known.provider].contract, known)
+
+    def named(self, operation: str) -> Terms:
+        """The terms of an operation that a text from outside names; raises ConfigError with the names that are near."""
+        if operation not in self.operations:
+            raise ConfigError(
+                f"operation: no operation {operation!r} is configured. {WRITTEN}. {nearest(operation, self.operations)}"
+            )
+        return self.require(operation)
+
+    def sendable(self, operation: str, provider: str) -> Terms:
+        """The terms of a row that is to be sent again; raises ConfigError where no worker here would send it."""
+        terms = self.require(operation)
+        if terms.operation.provider != provider:
+            raise ConfigError(
+                f"operations.{operation}: the call was made for provider {provider}, and the operation goes to "
+                f"{terms.operation.provider} now: no worker would send it. Configure {provider} for it again, or "
+                "resolve the intent"
+            )
+        return terms
+
+    def cautious(self, operation: str, provider: str) -> Terms:
+        """The terms of a row, or for one that is not known here the longest waits and no judgement (IB-023).
+
+        Where one of operation and provider is not known the other may still be, and counts.
+        """
+        if terms := self.terms(operation, provider):
+            return terms
+        one, known = self.providers.get(provider), self.operations.get(operation)
+        contract = Contract(provider, flight_limit=LONGEST_FLIGHT) if one is None else one.contract
+        return Terms(contract, known or _nobody(operation, provider), known=False)
+
+
+def _nobody(operation: str, provider: str) -> Operation:
+    def refuse(*_: Any) -> NoReturn:
+        raise Unrenderable(f"operation {operation} is not configured here")
+
+    def request(params: Any) -> ProviderRequest:
+        refuse(params)
+
+    def answer(outcome: Final, intent: str) -> Answer:
+        refuse(outcome, intent)
+
+    return Operation(operation, provider, "", validate=refuse, request=request, answer=answer)

@@ -1,0 +1,96 @@
+"""What accept decided about a request: a closed union, so that every `match` over it is total.
+
+The design names seven decisions; `NeedsOperator` is the eighth (docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from idem.outbox.domain.operation import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The key is new: intent, key and outbox row stand or fall with the caller's transaction."""
+
+    intent_id: UUID
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The key was `failed_retryable` and goes back to work with its frozen request."""
+
+    intent_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The stored answer, byte for byte."""
+
+    intent_id: UUID
+    answer: Answer
+    completed_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InProgress:
+    """Somebody is at it. `step` is the outbox status where it is known (`awaiting`: the provider is working).
+
+    `intent_id` is None while the other accept has not committed. `retry_after` in seconds. `interim`: JSON for the
+    client of what is `awaiting`.
+    """
+
+    intent_id: UUID | None
+    step: str | None
+    retry_after: float
+    provider_reference: str | None = None
+    interim: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Bytes may have left and nobody knows the end yet; `retry_after`, in seconds, is the next look.
+
+    `lease_over`: the row is still claimed, by a lease that has passed, and is to be swept before anybody asks.
+    """
+
+    intent_id: UUID
+    retry_after: float
+    lease_over: bool = field(default=False, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsOperator:
+    """An open dead letter that a retry cannot answer."""
+
+    intent_id: UUID
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The key was used for other content. `fingerprint`: what it was accepted with."""
+
+    intent_id: UUID
+    fingerprint: str = field(default="", compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The key's answer is gone, its tombstone still stands."""
+
+    intent_id: UUID
+
+
+Decision: TypeAlias = Accepted | Retrying | Replay | InProgress | Unknown | NeedsOperator | Mismatch | Expired
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The key is new, and its tenant may not make one now: nothing was written. Only where the caller set a limit."""

@@ -1,0 +1,52 @@
+"""The lanes of a configuration, by name: one for each (provider, account) that an operation uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import LOCAL
+from idem.outbox.domain.terms import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class LaneName:
+    """What a claim is for. A row of another account, origin or environment cannot be claimed through it.
+
+    `concurrency`: calls of the fleet at a time, exceeded by no batch where it is `exact`; `asking`: how many of them
+    looks and replays may take together. `replay_window`: seconds for which a second send is harmless, 0: never.
+    """
+
+    provider: str
+    account: str
+    origin: str
+    environment: str
+    operations: tuple[str, ...]
+    concurrency: int | None = None
+    exact: bool = False
+    asking: int | None = None
+    replay_window: float = 0.0
+
+
+def lane_names(catalogue: Catalogue) -> dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]]:
+    """The lanes of a configuration: one for each (provider, account) that an operation uses, nobody's left out."""
+    lanes: dict[tuple[str, str], tuple[LaneName, dict[str, Terms]]] = {}
+    for operation in catalogue.operations.values():
+        if operation.provider == LOCAL:
+            continue
+        contract = catalogue.providers[operation.provider].contract
+        key = (operation.provider, operation.account)
+        terms = {**(lanes[key][1] if key in lanes else {}), operation.name: Terms(contract, operation)}
+        lane = LaneName(
+            provider=operation.provider,
+            account=operation.account,
+            origin=catalogue.providers[operation.provider].accounts[operation.account].origin,
+            environment=catalogue.environment,
+            operations=tuple(sorted(terms)),
+            concurrency=contract.limits.concurrency,
+            exact=contract.limits.exact,
+            asking=contract.limits.asking,
+            replay_window=contract.memory,
+        )
+        lanes[key] = (lane, terms)
+    return lanes

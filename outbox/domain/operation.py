@@ -1,0 +1,145 @@
+"""An operation: a named effect, how its request and its answer are built, and how long things may take."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from idem.outbox.domain.contract import ProviderRequest
+from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
+
+HOUR = 3600.0
+JSON_TYPE = "application/json"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Answer:
+    """What the client is told for ever: status, headers and the exact bytes of the body."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    def __init__(self, status: int, body: Any = None, headers: Mapping[str, str] | None = None) -> None:
+        """Bytes are kept as they are; anything else is written as JSON (UTF-8), None as no body at all.
+
+        `headers` replace the default, which is `content-type: application/json` where there is a body. Raises
+        ValueError and TypeError for what JSON does not have.
+        """
+        kept = body if isinstance(body, bytes) else b"" if body is None else _encoded(body)
+        object.__setattr__(self, "status", status)
+        object.__setattr__(self, "body", kept)
+        object.__setattr__(
+            self, "headers", ({"content-type": JSON_TYPE} if body is not None else {}) if headers is None else headers
+        )
+
+
+def _encoded(value: Any) -> bytes:
+    # Not RFC 8785: it has no form for a provider's 64-bit ids, which must keep their digits.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+
+
+HEADERS_LIMIT = 8192
+BODY_LIMIT = 8 * 2**20
+"""Bytes that a stored answer may have."""
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A field name of HTTP (RFC 9110, 5.1)."""
+WITHOUT_CONTENT = (204, 205, 304)
+"""Statuses whose answers have no body (RFC 9110)."""
+
+
+def check_answer(answer: object) -> None:
+    """Raises TypeError or ValueError for an answer that could not be sent, and so must not be stored for ever."""
+    if not isinstance(answer, Answer):
+        raise TypeError(f"answer() returned {type(answer).__name__}, not an Answer")
+    if not (isinstance(answer.status, int) and 200 <= answer.status < 500):
+        raise ValueError(f"the answer has status {answer.status}; 2xx to 4xx are stored")
+    if not isinstance(answer.body, bytes) or len(answer.body) > BODY_LIMIT:
+        raise ValueError(f"the body of an answer is bytes, at most {BODY_LIMIT}")
+    if answer.status in WITHOUT_CONTENT and answer.body:
+        raise ValueError(f"the answer has a body and status {answer.status}, which has none")
+    if not isinstance(answer.headers, Mapping):
+        raise TypeError(f"the headers of an answer are a mapping of texts, not {type(answer.headers).__name__}")
+    # What cannot be sent would be no answer, for ever.
+    for name, value in answer.headers.items():
+        if not (isinstance(name, str) and isinstance(value, str) and HEADER_NAME.fullmatch(name)
+                and value.isascii() and value.isprintable() and value == value.strip()):  # fmt: skip
+            raise ValueError(f"the answer has a header {name!r} that HTTP cannot carry")
+    if sum(len(name) + len(value) for name, value in answer.headers.items()) > HEADERS_LIMIT:
+        raise ValueError(f"the answer has headers of more than {HEADERS_LIMIT} bytes, which clients refuse")
+
+
+ANSWER_VERSION = "Idempotent-Answer-Version"
+"""The header of a stored answer that says of which version of its operation's answer it is."""
+
+
+def versioned(answer: Answer, version: int | None) -> Answer:
+    """The answer with its version among its headers, where its operation says one: so it is stored with the answer, and
+    a replay keeps it, whatever the operation says by then."""
+    if version is None:
+        return answer
+    others = {name: value for name, value in answer.headers.items() if name.lower() != ANSWER_VERSION.lower()}
+    return Answer(answer.status, answer.body, {**others, ANSWER_VERSION: str(version)})
+
+
+Final: TypeAlias = Succeeded | Refused
+Kind: TypeAlias = Literal["provider", "inline", "local"]
+"""Who causes the effect: a worker's call to a provider, the caller's own code under a lease, or the caller's own
+transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A named effect.
+
+    `validate` raises ParamsInvalid; `request` builds the provider request from validated params and raises
+    Unrenderable; `answer` renders the client's answer from a final outcome and the intent's id. Durations in
+    seconds: `key_ttl` from accept, `answer_ttl` from settling, `start_within` (None: `give_up_after`) from
+    `wanted_at`. `retry = "client"`: a row at rest needs no operator, its client will come again. `while_running`: what
+    a repeated request hears while the first is running, 409 or 202. `after_expiry = "refuse"`: the key is refused for
+    ever once it expired. `fingerprint_without`: JSON pointers (RFC 6901) to members that may differ between retries.
+    `card_data = "refuse"`: params that look like a card number or its security code are refused. `schema`, the JSON
+    Schema of the params, and `answer_statuses` are for documents. `completes_when = "exists"`: an object that the
+    provider has, or is working on, is the effect, and completes the key; `"final"`: both wait as `awaiting`, and
+    `interim` renders what the client is told meanwhile. `kind`: who causes the effect. Inline only: `lease` is how long
+    the caller holds the call without a renewal, which comes every third of it; for `renew_for` from its beginning it is
+    renewed at the most, so that a caller that hangs does not hold it for ever. `answer_version` is sent and stored
+    with each answer. `key_owner = "label"`: a key that came with a token belongs to the tokens with its label, and not
+    to the tenant's other ones.
+    """
+
+    name: str
+    provider: str
+    account: str
+    validate: Callable[[Any], None]
+    request: Callable[[Any], ProviderRequest]
+    answer: Callable[[Final, str], Answer]
+    key_ttl: float = 72 * HOUR
+    answer_ttl: float = 24 * HOUR
+    start_within: float | None = None
+    give_up_after: float = 24 * HOUR
+    redrive: Literal["auto", "none"] = "auto"
+    retry: Literal["operator", "client"] = "operator"
+    max_redrives: int = 5
+    while_running: Literal["conflict", "accepted"] = "conflict"
+    after_expiry: Literal["new", "refuse"] = "new"
+    fingerprint_without: tuple[str, ...] = ()
+    key_owner: Literal["tenant", "label"] = "tenant"
+    card_data: Literal["refuse", "allow"] = "refuse"
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    answer_statuses: tuple[int, ...] = (201, 402)
+    answer_version: int | None = None
+    label: Callable[[Any], str | None] = lambda params: None
+    completes_when: Literal["exists", "final"] = "final"
+    interim: Callable[[Pending], Any] | None = None
+    kind: Kind = "provider"
+    lease: float = 60.0
+    renew_for: float = 900.0
+
+    @property
+    def patience(self) -> float:
+        """Seconds after `wanted_at` for which the row may still be started."""
+        return self.start_within if self.start_within is not None else self.give_up_after

@@ -1,0 +1,260 @@
+"""A change of state as a value: what is written, under which guard, and with which evidence.
+
+`idem.outbox.settle.decide` makes changes, `idem.outbox.settle.gate` writes them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from idem.outbox.domain import redaction
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Proof, Seen
+from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
+from idem.outbox.values import storable
+
+Event: TypeAlias = Literal["completed", "rested", "corrected", "later_fact"]
+Ended: TypeAlias = Literal["succeeded", "refused", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An outbox row as one statement of the database saw it. Times are seconds from that moment, negative if past."""
+
+    id: UUID
+    intent_id: UUID
+    operation: str
+    provider: str
+    account: str
+    status: OutboxStatus
+    state: KeyState
+    token: UUID | None
+    attempt: int
+    provider_key: str
+    live: bool = False
+    step: int = 1
+    version: int = 1
+    redrives: int = 0
+    sweeps: int = 0
+    looks: int = 0
+    absents: int = 0
+    misses: int = 0
+    start_left: float = 0.0
+    quiet_left: float | None = None
+    claim_age: float | None = None
+    status_age: float = 0.0
+    marks_start: bool = False
+    started: bool = False
+    memory_age: float | None = None
+    """Seconds since the earliest moment at which something that still counts may have been sent under its key: a send
+    of its own, or one of lost commits. The provider's memory counts from there (`idem.outbox.settle.replay_window`)."""
+    holder: str | None = None
+    holder_known: bool = False
+    reference: str | None = None
+    redrives_itself: bool = False
+    scheduled_left: float | None = None
+    """Until the schedule's next look, while one that somebody ordered comes before it."""
+    key_used_anew: bool = False
+    contradicted: bool = False
+    """Proofs that disagree are on record (an open `conflict`), or a hint that is to be fetched: each says that the
+    provider has it."""
+    frozen: bool = True
+    """Its request has been rendered; one that never was (accepted by SQL) goes back to be rendered."""
+    inline: bool = False
+    """The caller's own code makes the call: never queued, never sent by us, taken up again by its client alone."""
+    key_burned: bool = False
+    """Nothing may be sent under its provider key any more: the next send is made under a new one."""
+    cancel_sent: bool = False
+    """A cancel by key may have left for it: only the answer to a cancel says what is there."""
+    doubted_for: float | None = None
+    """Seconds since the earliest moment at which commits that the database has forgotten may have sent it (Recovery);
+    None: nothing is doubted."""
+    replay_window: int = 0
+    """Seconds for which the provider was sure to remember its key, by what was promised when it was accepted."""
+    server_error: bool = False
+    """An attempt ended with a 5xx answer of the provider, which may still carry it out (`late_effects`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProof:
+    """A proof that waits to be folded, as it was seen, with the answer or the interim answer of its finder."""
+
+    id: UUID
+    source: str
+    proof: Proof
+    answer: Answer | None
+    http_status: int | None = None
+    attempt: int | None = None
+    interim: Any = None
+    undone: bool = False
+    """An attempt of ours saw it before a cancel of what it has made: it was true, and need not stand any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter to open."""
+
+    reason: Reason
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Who saw what. `kind` is what happened: report, swept, look, replay, verdict, proof, redrive, cancel ..."""
+
+    source: str
+    kind: str
+    outcome: str | None = None
+    seen: Seen = field(default_factory=Seen)
+    reference: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One transition of an outbox row with everything that is written in the same statement.
+
+    Guard: `token` and `attempt` must still be the row's (the token is cleared when a claim ends, so it stands for
+    the status); `alone` refuses a row that has stored proofs, which are then folded under its lock. `status` None:
+    the row leaves. Durations in seconds from the statement; `quiet_from` says what `quiet_for` is added to. `interim`
+    is JSON for the client of an `awaiting` row; None keeps the one before. `still_open`: the key is complete, the
+    object is not at its end. `key_burned`, `server_error`: was seen with this change; None: as before.
+    `keeps_schedule`: an ordered look is still to be made. `whole`: it speaks for every attempt, those too that the
+    database has forgotten; without it no doubted row comes to rest. `rests`: it comes to rest with this change, with an
+    automatic redrive after `redrive_in` or without one; a change that leaves a row at rest leaves that too. `doubt`:
+    the doubt begins or ends with this change; None: as before. `word`: from here on only an operator's word says that
+    what was sent did not happen, or a proof takes its place.
+    """
+
+    row_id: UUID
+    token: UUID | None
+    attempt: int
+    status: OutboxStatus | None
+    state: KeyState
+    evidence: Evidence
+    alone: bool = False
+    ended: Ended | None = None
+    answer: Answer | None = None
+    answer_ttl: float = 0.0
+    interim: Any = None
+    still_open: bool = False
+    reference: str | None = None
+    provider_status: str | None = None
+    result: Mapping[str, Any] | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    due_in: float | None = None
+    redrive_in: float | None = None
+    patience: float | None = None
+    quiet_for: float | None = None
+    quiet_from: Literal["now", "lease"] = "now"
+    looks: int | None = None
+    keeps_schedule: bool = False
+    absents: int | None = None
+    misses: int | None = None
+    redrives: int | None = None
+    sweeps: int | None = None
+    key_burned: bool | None = None
+    server_error: bool | None = None
+    whole: bool = False
+    rests: bool = False
+    doubt: Literal["begins", "ends"] | None = None
+    word: Literal["begins", "ends"] | None = None
+    letters: tuple[Letter, ...] = ()
+    closes: frozenset[Reason] = frozenset()
+    event: Event | None = None
+    folds: tuple[UUID, ...] = ()
+
+
+def parameters(change: Change) -> dict[str, Any]:
+    """A change as the record that WRITE reads. Everything from outside is made storable here."""
+    seen = change.evidence.seen
+    details = {
+        key: value
+        for key, value in {
+            "error": seen.error,
+            "note": seen.note,
+            "code": seen.code,
+            "started": seen.started or None,
+            "elapsed": seen.elapsed,
+            **change.evidence.details,
+        }.items()
+        if value is not None
+    }
+    answer = change.answer
+    return {
+        "id": str(change.row_id),
+        "token": str(change.token) if change.token else None,
+        "attempt": change.attempt,
+        "alone": change.alone,
+        "to_status": change.status,
+        "to_state": change.state,
+        "ended": change.ended,
+        "due_in": change.due_in,
+        "redrive_in": change.redrive_in,
+        "patience": change.patience,
+        "quiet_for": change.quiet_for,
+        "quiet_from": change.quiet_from,
+        "looks": change.looks,
+        "keeps_schedule": change.keeps_schedule,
+        "absents": change.absents,
+        "misses": change.misses,
+        "redrives": change.redrives,
+        "sweeps": change.sweeps,
+        "key_burned": change.key_burned,
+        "server_error": change.server_error,
+        "whole": change.whole,
+        "rests": change.rests,
+        "doubt": change.doubt,
+        "word": change.word,
+        "answer_status": answer.status if answer else None,
+        "answer_headers": dict(answer.headers) if answer else None,
+        "answer_body": base64.b64encode(answer.body).decode() if answer else None,
+        "answer_ttl": change.answer_ttl,
+        "interim": storable.fields({"interim": change.interim})["interim"],
+        "still_open": change.still_open,
+        "error_code": change.error_code,
+        "error_message": change.error_message,
+        "reference": storable.text(change.reference, 500) if change.reference is not None else None,
+        "provider_status": storable.text(change.provider_status, 100) if change.provider_status is not None else None,
+        "result": storable.fields(change.result) if change.result is not None else None,
+        "event": change.event,
+        "source": change.evidence.source,
+        "kind": change.evidence.kind,
+        "seen": change.evidence.outcome,
+        "http_status": seen.http_status,
+        "details": storable.fields(details),
+        "message": None if seen.message is None else storable.text(seen.message, redaction.KEPT),
+        "body": None if seen.body is None else storable.text(seen.body, redaction.KEPT),
+        "letters": _letters(change.letters),
+        "closes": sorted(change.closes - {x.reason for x in change.letters}),
+        "folds": [str(proof) for proof in change.folds],
+    }
+
+
+def _letters(letters: Sequence[Letter]) -> list[dict[str, Any]]:
+    # One entry a reason: two in one statement would be refused by the unique index, and the row would never settle.
+    details: dict[Reason, dict[str, Any]] = {}
+    for letter in letters:
+        if letter.reason in details:
+            details[letter.reason].setdefault("also", []).append(letter.details)
+        else:
+            details[letter.reason] = dict(letter.details)
+    return [{"reason": reason, "details": storable.fields(said)} for reason, said in details.items()]
+
+
+def bare(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a row that cannot be stored with its details: outcome and status only, and a note of it."""
+    return {
+        **row,
+        "result": None,
+        "interim": None,
+        "message": None,
+        "body": None,
+        "details": {"dropped": "the details could not be stored"},
+        "letters": [{"reason": letter["reason"], "details": {}} for letter in row["letters"]],
+    }

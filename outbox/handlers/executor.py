@@ -1,0 +1,158 @@
+"""A thread that handlers of one kind run in, one at a time, with an engine of its own; asynchronous ones on its loop.
+
+Never the event loop of the daemon and never a default executor: what blocks here blocks its own seat. A thread that
+hangs is left behind, and ends with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool, QueuePool
+
+from idem.outbox.database import session
+from idem.outbox.database.address import Address
+from idem.outbox.handlers.handler import ASYNC, Handler
+from idem.outbox.handlers.run import Fate, Turn, told, told_async
+
+NAME: Final = "idem-handlers"
+SILENCE: Final = 75.0
+"""Seconds without an answer after which a handler's line is given up: longer than its turn may take."""
+OPTIONS: Final[Mapping[str, Any]] = {"autocommit": False, "connect_timeout": 10, "prepare_threshold": None}
+
+Ended = Callable[["Seat", Fate | BaseException], None]
+
+
+class Seat:
+    """One thread and one connection for one handler. `ended` is called in the loop that made it, after each turn."""
+
+    def __init__(self, address: Address, handler: Handler, ended: Ended, *, silence: float = SILENCE) -> None:
+        self._address = address
+        self._silence = silence
+        self._handler = handler
+        self._way, self._kind = handler.way()
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Fate]] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"idem-handler {handler.name}", daemon=True)
+        self._thread.start()
+
+    def put(self, turn: Turn) -> None:
+        """Run this turn; the seat must be free."""
+        self._turns.put(turn)
+
+    def close(self) -> None:
+        """End after the turn that runs, if one does."""
+        self._turns.put(None)
+
+    def cancel(self) -> None:
+        """Cancel the asynchronous handler that runs, at its next await; a synchronous one hears nothing."""
+        if self._running is not None:
+            loop, task = self._running
+            with suppress(RuntimeError):  # it has ended meanwhile
+                loop.call_soon_threadsafe(task.cancel)
+
+    @property
+    def is_async(self) -> bool:
+        return self._way in ASYNC
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread has not ended."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        if self._way in ASYNC:
+            with asyncio.Runner() as runner:
+                engine = async_engine(self._address, silence=self._silence)
+                self._serve(lambda turn: runner.run(self._turn_async(engine, turn)))
+                runner.run(engine.dispose())
+            return
+        engine_ = sync_engine(self._address, silence=self._silence)
+
+        def one(turn: Turn) -> Fate:
+            with engine_.connect() as connection:
+                return told(connection, turn, self._way, self._kind)
+
+        self._serve(one)
+        engine_.dispose()
+
+    def _serve(self, run: Callable[[Turn], Fate]) -> None:
+        while (turn := self._turns.get()) is not None:
+            result: Fate | BaseException
+            try:
+                result = run(turn)
+            except BaseException as error:  # a handler may raise anything, SystemExit too: it ends its turn alone
+                result = error
+            with suppress(RuntimeError):  # the daemon's loop has ended, and nobody waits any more
+                self._loop.call_soon_threadsafe(self._ended, self, result)
+
+    async def _turn_async(self, engine: AsyncEngine, turn: Turn) -> Fate:
+        async def one() -> Fate:
+            async with engine.connect() as connection:
+                return await told_async(connection, turn, self._way, self._kind)
+
+        task = asyncio.ensure_future(one())
+        self._running = asyncio.get_running_loop(), task
+        try:
+            return await task
+        finally:
+            self._running = None
+
+
+def sync_engine(address: Address, *, silence: float = SILENCE) -> Engine:
+    """An engine of one connection, READ COMMITTED whatever the role's default is; errors never show parameters."""
+
+    def connect() -> psycopg.Connection[Any]:
+        connection = session.bare_sync(address, name=NAME, **OPTIONS)
+        connection.silence = silence
+        return connection
+
+    engine = create_engine(
+        "postgresql+psycopg://", creator=connect, poolclass=QueuePool,
+        pool_size=1, max_overflow=0, hide_parameters=True, isolation_level="READ COMMITTED",
+    )  # fmt: skip
+    _clean(engine)
+    return engine
+
+
+def async_engine(address: Address, *, silence: float = SILENCE) -> AsyncEngine:
+    """The same for asynchronous handlers."""
+
+    async def connect(*_: Any, **__: Any) -> psycopg.AsyncConnection[Any]:
+        connection = await session.bare(address, name=NAME, **OPTIONS)
+        connection.silence = silence
+        return connection
+
+    engine = create_async_engine(
+        "postgresql+psycopg://", async_creator=connect, poolclass=AsyncAdaptedQueuePool,
+        pool_size=1, max_overflow=0, hide_parameters=True, isolation_level="READ COMMITTED",
+    )  # fmt: skip
+    _clean(engine.sync_engine)
+    return engine
+
+
+CLEAN = "DISCARD ALL"
+
+
+def _clean(engine: Engine) -> None:
+    @event.listens_for(engine, "reset")
+    def discard(connection: Any, _: Any, state: Any) -> None:
+        # What a handler has set, locked or made in its session is not the next one's.
+        if state.terminate_only or not state.asyncio_safe:
+            return
+        connection.rollback()
+        connection.autocommit = True
+        cursor = connection.cursor()
+        cursor.execute(CLEAN)
+        cursor.close()
+        connection.autocommit = False

@@ -1,0 +1,31 @@
+"""What a worker without handlers does for those that others run: it gives events to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from idem.outbox.daemon.daemon import wait
+from idem.outbox.daemon.pass_times import PassTimes
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.handlers import queue
+from idem.outbox.observe import telemetry
+
+INTERVAL: Final = 30.0
+"""Seconds between two passes: what runs a handler does it for itself as soon as it hears of an event."""
+
+
+async def keep_expanding(database: Database, stop: asyncio.Event, passes: PassTimes) -> None:
+    """Give events to the handlers that others run, until `stop`: see `work.expand`."""
+    expanding = passes.expect("expanding", INTERVAL)
+    while not stop.is_set():
+        try:
+            async with database.connection() as connection:
+                while not stop.is_set() and await queue.expand(connection):
+                    pass
+            expanding.made()
+        except (*AWAY, *REFUSED):
+            pass  # told by whoever works with it
+        except Exception as error:
+            telemetry.broken("handlers", error, "giving events to handlers")
+        await wait(stop, INTERVAL)

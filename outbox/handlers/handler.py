@@ -1,0 +1,152 @@
+"""What a handler is, and what it is told."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.transition import Event
+from idem.outbox.values.errors import ConfigError
+
+P = TypeVar("P")
+
+Begin: TypeAlias = Literal["registered", "first"]
+Way: TypeAlias = Literal["Session", "Connection", "AsyncSession", "AsyncConnection"]
+WAYS: tuple[Way, ...] = ("AsyncSession", "AsyncConnection", "Session", "Connection")
+ASYNC: frozenset[Way] = frozenset({"AsyncSession", "AsyncConnection"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(Generic[P]):
+    """An event of an intent, as a handler is told it. An intent's events come in the order of their numbers."""
+
+    event: Event
+    """completed: it has ended. rested: nothing happened and nothing of ours follows, the client may send it again.
+    corrected: what was said before is wrong or contradicted. later_fact: it had ended, and the provider says more."""
+    number: int
+    """1 for the first event of its intent, then one more each."""
+    at: datetime
+    """When it was written, by the database's clock, UTC."""
+    intent: UUID
+    tenant: str
+    operation: str
+    key: str
+    """The client's own idempotency key."""
+    params: P
+    """As accepted: the operation's model where it has one, else JSON. Of what the endpoint itself refused or completed
+    it is the client's body, as JSON where that is none of the model's."""
+    label: str | None
+    state: str
+    """The key's state with this event: completed or failed_retryable."""
+    outcome: str | None
+    """How it ended: succeeded, refused, cancelled or local; of a later fact how the object itself ended. None: not."""
+    reference: str | None
+    """The provider's own, as pay_123."""
+    status: str | None
+    """The provider's own word, where the event says it."""
+    fields: Mapping[str, Any]
+    """What the operation's contract takes from the provider's answer, as it is known when the handler runs."""
+    interim: bool
+    """The object exists and its end is to come (a customer must still act): a `later_fact` tells of that."""
+    details: Mapping[str, Any]
+    """Of a correction: the proofs that contradict each other."""
+    answer: Answer | None
+    """What the client is told, as stored; None where nothing is stored, or not any more."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the effect exists: the outcome is succeeded or local."""
+        return self.outcome in ("succeeded", "local")
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function that is called once for each event of an operation's intents.
+
+    `name` is what its marks are kept under: under another name it is another handler. `begin` says which events a new
+    one hears: those after it was `registered`, or all from the `first`.
+    """
+
+    name: str
+    operation: str
+    function: Callable[..., Any]
+    model: type[BaseModel] | None
+    is_async: bool
+    read: Callable[[Any], Any] | None = None
+    begin: Begin = "registered"
+
+    def params(self, params: Any) -> Any:
+        """JSON params as the function wants them. Raises what the model raises."""
+        if self.read is not None:
+            return self.read(params)
+        return params if self.model is None else self.model.model_validate(params)
+
+    def way(self) -> tuple[Way, type | None]:
+        """What the function's first parameter is, by its annotation, and the class that it names, where that is known.
+
+        A class of the user's own that derives from SQLAlchemy's is given as such. Raises ConfigError.
+        """
+        default: Way = "AsyncSession" if self.is_async else "Session"
+        parameters = [p for p in inspect.signature(self.function).parameters.values() if p.kind <= p.VAR_POSITIONAL]
+        if len(parameters) != 2:
+            raise ConfigError(f"handlers.{self.name}: it takes two parameters, the session and what has settled")
+        named = parameters[0].annotation
+        if isinstance(named, str):
+            # As written: what it names need not be imported where it is only a type.
+            said = named.strip("\"' ").rpartition(".")[2]
+            found = next((way for way in WAYS if said == way), None)
+            named = getattr(self.function, "__globals__", {}).get(
+                said, named if found is None else inspect.Parameter.empty
+            )
+            if found is not None and not isinstance(named, type):
+                return self._fits(found), None
+        if named is inspect.Parameter.empty:
+            return default, None
+        if isinstance(named, type):
+            names = {base.__name__ for base in named.__mro__ if base.__module__.startswith("sqlalchemy.")}
+            for way in WAYS:
+                if way in names:
+                    return self._fits(way), named
+        raise ConfigError(
+            f"handlers.{self.name}: its first parameter is a {getattr(named, '__name__', named)}, which is none of "
+            f"SQLAlchemy's {', '.join(WAYS)}"
+        )
+
+    def _fits(self, way: Way) -> Way:
+        if (way in ASYNC) is not self.is_async:
+            kind, others = ("asynchronous", "AsyncSession") if self.is_async else ("synchronous", "Session")
+            raise ConfigError(f"handlers.{self.name}: the function is {kind} and takes a {way}: give it a {others}")
+        return way
+
+
+def handler(
+    operation: str,
+    function: Callable[..., Any],
+    read: Callable[[Any], Any] | type[BaseModel] | None = None,
+    *,
+    name: str | None = None,
+    begin: Begin = "registered",
+) -> Handler:
+    """A handler of an operation. `read` makes its params of JSON: a function, a pydantic model, or None for JSON.
+
+    `name` stands for module and name of the function, so that it may be moved. Raises ConfigError.
+    """
+    said = name or f"{function.__module__}.{function.__qualname__}"
+    full = f"{operation}:{said}"
+    if name is None and "<lambda>" in function.__qualname__:
+        raise ConfigError(f'handlers.{full}: a lambda has no name to keep its marks under: give it one, name="..."')
+    if begin not in ("registered", "first"):
+        raise ConfigError(f'handlers.{full}: begin is {begin!r}, neither "registered" nor "first"')
+    model = read if isinstance(read, type) and issubclass(read, BaseModel) else None
+    made = Handler(
+        full, operation, function, model, inspect.iscoroutinefunction(function), None if model else read, begin
+    )
+    made.way()
+    return made

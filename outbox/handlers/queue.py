@@ -1,0 +1,157 @@
+"""What handlers have yet to hear: who they are, and whose turn it is. How it hangs together: 0003_events.sql."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.database.pool import records
+from idem.outbox.handlers.handler import Handler
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event that a handler has yet to hear."""
+
+    handler: str
+    intent: UUID
+    number: int
+
+    @property
+    def line(self) -> tuple[str, UUID]:
+        """What is told one at a time, in its order."""
+        return self.handler, self.intent
+
+
+# A registration that another session holds is there already; it gets its sign of life next time.
+REGISTER = """
+WITH again AS (
+    UPDATE idem.event_handlers h SET seen_at = statement_timestamp()
+     WHERE h.name = ANY (ARRAY(SELECT o.name FROM idem.event_handlers o WHERE o.name = ANY (%(names)s)
+                                ORDER BY o.name FOR UPDATE SKIP LOCKED))
+)
+INSERT INTO idem.event_handlers (name, operation, walked_intent, walked_number)
+SELECT h.name, h.operation, CASE WHEN h.first THEN '00000000-0000-0000-0000-000000000000'::uuid END,
+       CASE WHEN h.first THEN 0 END
+  FROM unnest(%(names)s::text[], %(operations)s::text[], %(first)s::boolean[]) AS h (name, operation, first)
+ ORDER BY h.name
+    ON CONFLICT (name) DO NOTHING
+"""
+# A statement of its own, after the commit of the registration: whoever may not have seen that has an older id.
+WALK_AFTER = """
+UPDATE idem.event_handlers SET walk_after = pg_snapshot_xmax(pg_current_snapshot())
+ WHERE name = ANY (ARRAY(SELECT o.name FROM idem.event_handlers o
+                          WHERE o.name = ANY (%(names)s) AND o.walked_intent IS NOT NULL AND o.walk_after IS NULL
+                          ORDER BY o.name FOR UPDATE SKIP LOCKED))
+"""
+
+
+async def register(connection: AsyncConnection[Any], handlers: Iterable[Handler]) -> None:
+    """Say that these handlers exist and are run here. Outside a transaction; to be repeated as a sign of life."""
+    known = list(handlers)
+    names = [each.name for each in known]
+    await connection.execute(
+        REGISTER,
+        {
+            "names": names,
+            "operations": [each.operation for each in known],
+            "first": [each.begin == "first" for each in known],
+        },
+    )
+    if any(each.begin == "first" for each in known):
+        await connection.execute(WALK_AFTER, {"names": names})
+
+
+WALK = """
+WITH walker AS MATERIALIZED (
+    SELECT h.* FROM idem.event_handlers h
+     WHERE h.name = ANY(%(names)s) AND h.walked_intent IS NOT NULL
+       -- A number that is not yet given was written on another server, before this database was restored here.
+       AND (h.walk_after <= pg_snapshot_xmin(pg_current_snapshot())
+            OR h.walk_after > pg_snapshot_xmax(pg_current_snapshot()))
+     ORDER BY h.name LIMIT 1 FOR UPDATE SKIP LOCKED
+), page AS MATERIALIZED (
+    SELECT e.id, e.aggregateid, e.number, e.created_at
+      FROM idem.events e
+     WHERE (e.aggregateid, e.number) > ((SELECT w.walked_intent FROM walker w), (SELECT w.walked_number FROM walker w))
+     ORDER BY e.aggregateid, e.number LIMIT %(limit)s
+), found AS (
+    INSERT INTO idem.handler_work (handler, intent_id, number, event_id, created_at)
+    SELECT w.name, p.aggregateid, p.number, p.id, p.created_at
+      FROM walker w CROSS JOIN page p
+     WHERE (SELECT i.operation FROM idem.intents i WHERE i.id = p.aggregateid) = w.operation
+       AND NOT EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = p.id AND m.handler = w.name)
+        ON CONFLICT DO NOTHING
+)
+UPDATE idem.event_handlers h
+   SET walked_intent = CASE WHEN l.pages = %(limit)s THEN l.aggregateid END,
+       walked_number = CASE WHEN l.pages = %(limit)s THEN l.number END
+  FROM walker w LEFT JOIN (
+       SELECT p.aggregateid, p.number, count(*) OVER () AS pages FROM page p
+        ORDER BY p.aggregateid DESC, p.number DESC LIMIT 1) AS l ON true
+ WHERE h.name = w.name
+RETURNING h.walked_intent IS NOT NULL
+"""
+
+
+async def walk(connection: AsyncConnection[Any], names: list[str], *, limit: int = 500) -> bool:
+    """One page of the events before one of these handlers was registered; whether there is more of it now."""
+    walked = await (await connection.execute(WALK, {"names": names, "limit": limit})).fetchone()
+    return walked is not None
+
+
+EXPAND = """
+WITH gone AS (
+    DELETE FROM idem.handler_work w
+     WHERE w.ctid = ANY (ARRAY(
+               SELECT o.ctid FROM idem.handler_work o WHERE o.handler = '*'
+                ORDER BY o.intent_id, o.number LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED))
+    RETURNING w.intent_id, w.number, w.event_id, w.created_at
+), given AS (
+    INSERT INTO idem.handler_work (handler, intent_id, number, event_id, created_at)
+    SELECT h.name, g.intent_id, g.number, g.event_id, g.created_at
+      FROM gone g JOIN idem.intents i ON i.id = g.intent_id JOIN idem.event_handlers h ON h.operation = i.operation
+     WHERE NOT EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = g.event_id AND m.handler = h.name)
+        ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM gone
+"""
+
+
+async def expand(connection: AsyncConnection[Any], *, limit: int = 500) -> int:
+    """Give events whose transaction may not have seen every handler to those it missed; how many were looked at.
+
+    To be run wherever a worker runs, with handlers or without: nothing else takes these rows away.
+    """
+    found = await (await connection.execute(EXPAND, {"limit": limit})).fetchone()
+    return int(found[0]) if found else 0
+
+
+FIND = """
+SELECT w.handler, w.intent_id, w.number
+  FROM unnest(%(names)s::text[], %(limits)s::integer[]) AS h (name, most)
+ CROSS JOIN LATERAL (
+       SELECT k.handler, k.intent_id, k.number
+         FROM idem.handler_work k
+        WHERE k.handler = h.name AND k.due_at <= statement_timestamp()
+          AND NOT EXISTS (SELECT FROM idem.handler_work b
+                           WHERE b.handler = h.name AND b.intent_id = k.intent_id AND b.number < k.number)
+          AND NOT EXISTS (SELECT FROM idem.handler_work b
+                           WHERE b.handler = '*' AND b.intent_id = k.intent_id AND b.number < k.number)
+          AND NOT EXISTS (SELECT FROM idem.event_handlers r
+                           WHERE r.name = h.name AND r.walked_intent <= k.intent_id)
+        ORDER BY k.due_at LIMIT h.most FOR UPDATE OF k SKIP LOCKED) AS w
+"""
+
+
+async def find(connection: AsyncConnection[Any], limits: Mapping[str, int]) -> list[Item]:
+    """Whose turn it is: for each handler at most so many, none that is being told now. Leaves nothing locked."""
+    if not limits:
+        return []
+    cursor = records(connection)
+    await cursor.execute(FIND, {"names": list(limits), "limits": list(limits.values())})
+    return [Item(row.handler, row.intent_id, row.number) for row in await cursor.fetchall()]

@@ -1,0 +1,93 @@
+"""A small server in a thread and a loop of its own: probes and metrics, whatever the process is busy with."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from idem.outbox.http_server.problems import JSON, encoded
+from idem.outbox.http_server.serving import listen, serve_on
+from idem.outbox.observe import daemon_events, metrics
+
+CONNECTIONS: Final = 32
+"""Connections at once: those who ask here are a scraper and an orchestrator."""
+
+HUNG: Final = 30.0
+"""Seconds after which a loop that has not turned counts as hung."""
+
+
+class Health:
+    """How the process is, as its own loop says: `beat` is called by it again and again."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self._beat = time.monotonic()
+
+    @property
+    def alive(self) -> bool:
+        return time.monotonic() - self._beat < HUNG
+
+    async def beats(self, stop: asyncio.Event) -> None:
+        """Show that the loop turns, until `stop`."""
+        while not stop.is_set():
+            self._beat = time.monotonic()
+            await asyncio.sleep(1.0)
+
+
+class Beside:
+    """`/metrics`, and with a `health` `/healthz` and `/readyz`, on a port of their own until `close`.
+
+    Raises ConfigError where the address cannot be taken.
+    """
+
+    def __init__(self, host: str, port: int, health: Health | None = None, *, name: str = "metrics") -> None:
+        routes = [Route("/metrics", _metrics)]
+        if health is not None:
+            routes.append(Route("/healthz", _said(lambda: {"alive": health.alive})))
+            routes.append(Route("/readyz", _said(lambda: {"ready": health.alive and not health.draining})))
+        self._app = Starlette(routes=routes)
+        self._taken = listen(host, port)
+        self.host, self.port = self._taken.getsockname()[:2]
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="beside", daemon=True)
+        self._thread.start()
+        self._up.wait(10)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._up.set()
+        await serve_on(self._taken, self._app, self._stop, name=self._name, most=CONNECTIONS)
+
+
+async def _metrics(_: Request) -> Response:
+    text, media_type = metrics.exposition()
+    daemon_events.metric_files(metrics.unreadable)
+    return Response(text, headers={"Content-Type": media_type, "Cache-Control": "no-store"})
+
+
+def _said(what: Callable[[], dict[str, bool]]) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(_: Request) -> Response:
+        said = what()
+        return Response(encoded(said), 200 if all(said.values()) else 503, media_type=JSON)
+
+    return endpoint

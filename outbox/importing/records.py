@@ -1,0 +1,245 @@
+"""One line of JSON about one wish of the system before: its shape, and what idem makes of it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from idem.outbox.accept.prepare import Prepared, prepare
+from idem.outbox.domain import keys
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import FrozenRequest, ProviderRequest
+from idem.outbox.domain.operation import Answer, check_answer
+from idem.outbox.providers import response
+from idem.outbox.values import canonical, storable
+from idem.outbox.values.errors import BodyInvalid, ConfigError, IdemError, ParamsInvalid
+
+LINE_LIMIT = 16 * 2**20
+"""Bytes of a line: an answer may have 8 MiB, and more in base64."""
+
+WHY_LIMIT = 600
+"""Characters of what is said about a wrong line: it may quote the line."""
+
+State: TypeAlias = Literal["queued", "in_flight", "failed", "completed", "refused"]
+"""queued: never sent. in_flight: it may have been sent, and how it ended is not known. failed: proven not executed, at
+rest. completed, refused: it has ended, and its client has its answer."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Body(_Strict):
+    """Bytes: as text (UTF-8), or in base64 where they are none."""
+
+    body: str | None = None
+    body_base64: str | None = None
+
+    def content(self) -> bytes:
+        """The bytes. Raises ValueError."""
+        if self.body is not None and self.body_base64 is not None:
+            raise ValueError("give `body` or `body_base64`, not both")
+        if self.body_base64 is not None:
+            try:
+                return base64.b64decode(self.body_base64, validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"body_base64 is no base64: {error}") from error
+        return (self.body or "").encode()
+
+
+class Told(Body):
+    """The answer that the client got, byte for byte."""
+
+    status: int
+    headers: dict[str, str] = {}
+
+
+class Sent(Body):
+    """The request that was sent to the provider, byte for byte, without its credentials."""
+
+    method: str
+    path: str
+    headers: dict[str, str] = {}
+
+
+class Shape(_Strict):
+    """The members of a line. Times have a zone."""
+
+    tenant: str
+    operation: str
+    key: str
+    params: Any
+    state: State
+    answer: Told | None = None
+    reference: str | None = None
+    provider_key: str | None = None
+    first_sent_at: AwareDatetime | None = None
+    request: Sent | None = None
+    expires_at: AwareDatetime | None = None
+
+
+class LineError(IdemError):
+    """What is wrong with a line, and which one it is."""
+
+    def __init__(self, number: int, why: str) -> None:
+        why = storable.text(why, WHY_LIMIT)
+        super().__init__(f"line {number}: {why}")
+        self.number, self.why = number, why
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line that can be taken over. `digest` tells whether a line is the one that was taken over before."""
+
+    number: int
+    shape: Shape
+    prepared: Prepared
+    answer: Answer | None
+    digest: str
+
+    @property
+    def scope(self) -> tuple[str, str, str]:
+        """What is unique: tenant, operation and key."""
+        return (self.prepared.tenant, self.prepared.operation.name, self.prepared.key)
+
+
+def read(number: int, text: bytes, catalogue: Catalogue, secret: bytes) -> Item:
+    """Check one line against its shape and its operation. `secret` is the installation's. Raises LineError."""
+    try:
+        if len(text) > LINE_LIMIT:
+            raise ValueError(f"it has more than {LINE_LIMIT} bytes, which no line of an export has")
+        parsed = canonical.parse(text, limit=LINE_LIMIT)
+        shape = Shape.model_validate(parsed)
+        answer = _answer(shape)
+        _check_times(shape)
+        return Item(
+            number, shape, _prepared(shape, catalogue, secret), answer, hashlib.sha256(text.strip()).hexdigest()
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the line"
+        raise LineError(number, f"{place}: {first['msg']}") from error
+    except BodyInvalid as error:
+        raise LineError(number, f"it is no JSON that idem can keep exactly: {error}") from error
+    except ParamsInvalid as error:
+        raise LineError(number, f"params: the operation refuses them: {error}") from error
+    except (IdemError, ValueError, TypeError) as error:
+        raise LineError(number, str(error)) from error
+
+
+def _answer(shape: Shape) -> Answer | None:
+    ended = shape.state in ("completed", "refused")
+    if ended != (shape.answer is not None):
+        raise ValueError(
+            f"answer: a line that is {shape.state} has one: the status, headers and body that its client got"
+            if ended
+            else f"answer: a line that is {shape.state} has none, because nothing was decided"
+        )
+    if shape.answer is None:
+        return None
+    answer = Answer(shape.answer.status, shape.answer.content(), dict(shape.answer.headers))
+    check_answer(answer)
+    return answer
+
+
+def _check_times(shape: Shape) -> None:
+    if shape.state != "in_flight":
+        if shape.request is not None or shape.first_sent_at is not None:
+            raise ValueError(f"request, first_sent_at: they belong to in_flight; this line is {shape.state}")
+        return
+    if shape.first_sent_at is None:
+        raise ValueError("first_sent_at: say when it was sent first; the provider's memory counts from there")
+    if shape.provider_key is None and shape.reference is None:
+        raise ValueError("provider_key: say under which key it was sent, or the provider's reference, to ask with")
+    if shape.request is not None and shape.provider_key is None:
+        raise ValueError("provider_key: a request can be sent again only under the key that it was sent under")
+
+
+def _prepared(shape: Shape, catalogue: Catalogue, secret: bytes) -> Prepared:
+    operation = catalogue.named(shape.operation)
+    if operation.operation.kind != "provider":
+        raise ConfigError(
+            f"operation: {shape.operation} is {operation.operation.kind}: only calls that idem makes can be taken over"
+        )
+    if (fault := keys.tenant_fault(shape.tenant)) is not None:
+        raise ValueError(f"tenant: {fault}")
+    if shape.reference is not None and response.reference(shape.reference) is None:
+        raise ValueError(
+            f"reference: it has {len(shape.reference)} characters; a provider's reference has 1 to "
+            f"{response.MAX_REFERENCE} visible ones"
+        )
+    prepared = prepare(
+        catalogue.operations,
+        catalogue.providers,
+        secret,
+        tenant=shape.tenant,
+        operation=shape.operation,
+        key=keys.parse_key(shape.key),
+        params=shape.params,
+    )
+    _check_key(shape, prepared)
+    provider_key = prepared.provider_key if shape.provider_key is None else _provider_key(shape.provider_key)
+    if shape.request is not None:
+        request = FrozenRequest(
+            shape.request.method.upper(), shape.request.path, dict(shape.request.headers), shape.request.content()
+        )
+        _check_request(request, prepared, str(provider_key))
+    elif provider_key == prepared.provider_key:
+        request = prepared.request
+    else:
+        wanted: ProviderRequest = prepared.operation.request(prepared.params)
+        request = prepared.provider.freeze(wanted, str(provider_key))
+    return replace(prepared, provider_key=provider_key, request=request)
+
+
+def _check_key(shape: Shape, prepared: Prepared) -> None:
+    """The derived key was never sent: a provider that is asked by it would say that nothing is there."""
+    contract = prepared.provider.contract
+    by_key = contract.lookup.possible or contract.replays or contract.cancel is not None
+    if shape.state == "in_flight" and shape.provider_key is None and by_key:
+        raise ValueError(
+            f"provider_key: say under which key it was sent. Provider {contract.provider} settles by the key, and says "
+            "of another key that nothing is there. The `reference` alone is enough only where lookup.by_id is the "
+            "provider's only way to settle. Where you do not have the key, let the old system settle this one"
+        )
+
+
+def _provider_key(text: str) -> UUID:
+    try:
+        key = UUID(text)
+    except ValueError:
+        key = None
+    if key is None or str(key) != text:
+        raise ValueError(
+            f"provider_key: {text[:60]!r} is no UUID in lower case with hyphens, the only form in which idem sends a "
+            "key; let the old system settle this one"
+        )
+    return key
+
+
+OURS = frozenset({"host", "content-length", "transfer-encoding", "connection"})
+"""Headers that whoever sends makes anew."""
+
+
+def _check_request(request: FrozenRequest, prepared: Prepared, provider_key: str) -> None:
+    rule = prepared.provider.contract.key
+    account = prepared.provider.accounts[prepared.operation.account]
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    secret = {name.lower() for name in account.credentials} | {"authorization", "proxy-authorization", "cookie"}
+    if named := sorted(headers.keys() & secret):
+        raise ValueError(f"request.headers: {', '.join(named)} is a credential, and credentials are never stored")
+    if named := sorted(headers.keys() & OURS):
+        raise ValueError(f"request.headers: {', '.join(named)} is made anew by whoever sends: leave it out")
+    if not request.path.startswith("/"):
+        raise ValueError("request.path: it begins with a slash; the origin is the account's")
+    name = (rule.name or "").lower()
+    if rule.carrier == "header" and headers.get(name) != provider_key:
+        raise ValueError(f"request.headers: {name} is not the provider_key under which it was sent")
+    if rule.carrier == "body" and provider_key.encode() not in request.body:
+        raise ValueError("request.body: the provider_key under which it was sent is not in it")

@@ -1,0 +1,296 @@
+"""Lines of another outbox against the database: what is new, what was taken over before, what stands in the way.
+
+Each new line goes through accept, so that the same client's retry meets its key, and through the one gate, with
+evidence of source `import`. Nothing is told to handlers: the system before has told its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.accept import accept
+from idem.outbox.database import installation
+from idem.outbox.database.pool import records
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.decisions import Accepted
+from idem.outbox.domain.states import KeyState
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change, Evidence, Row
+from idem.outbox.importing.records import LINE_LIMIT, Item, LineError, read
+from idem.outbox.importing.report import Found
+from idem.outbox.observe import after_commit
+from idem.outbox.settle import decide
+from idem.outbox.settle.endings import unknown
+from idem.outbox.settle.gate import write
+from idem.outbox.settle.locked_rows import read_locked
+from idem.outbox.values.errors import Refusal
+
+BATCH = 200
+"""Lines of one transaction at most."""
+BATCH_BYTES = LINE_LIMIT
+"""Bytes of these lines, one line more than the last that fits: what is read at once stays in memory."""
+OPEN = ("queued", "in_flight")
+OVER = "To have idem make or settle this call, write a later expires_at or none; if its end is known, write that state"
+FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+"""What the database stores of a time."""
+
+
+async def check(connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO) -> Found:
+    """Read every line and compare it with the database; nothing is written."""
+    secret = await installation.secret(connection)
+    found = Found(lost_at=await _lost_at(connection))
+    seen: dict[tuple[str, str, str], int] = {}
+    sent: dict[tuple[str, str, UUID], int] = {}
+    for batch in _batches(file):
+        items: list[Item] = []
+        found.digests.append(_digest(batch))
+        for number, text in batch:
+            found.lines += 1
+            try:
+                item = read(number, text, catalogue, secret)
+                _only_once(item, seen, sent)
+                items.append(item)
+            except LineError as error:
+                found.err(error)
+        async for _ in _new(connection, items, found):
+            pass
+    return found
+
+
+# What `--lost` has said stands. What a daemon has noticed stands until an operator says otherwise.
+LOST_AT = """
+SELECT greatest(i.lost_at, CASE WHEN i.doubted_at > coalesce(i.recovered_at, '-infinity') THEN i.doubted_at END) AS at
+  FROM idem.installation i
+"""
+
+
+async def _lost_at(connection: AsyncConnection[Any]) -> datetime | None:
+    record = await (await records(connection).execute(LOST_AT)).fetchone()
+    return None if record is None or record.at is None else record.at.astimezone(UTC)
+
+
+async def take(
+    connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO, *, checked: Found, by: str, reason: str
+) -> Found:
+    """Take over every line that is new, in transactions of `BATCH` lines; run again, it goes on where it ended.
+
+    `checked` is what `check` has found in the same file. Raises Refusal for the first line that cannot be taken over
+    and where the file has other lines than those that were checked, AcceptPaused, and what an unreachable database
+    raises; what was committed before stays.
+    """
+    secret = await installation.secret(connection)
+    found = Found()
+    for batch in _batches(file):
+        found.digests.append(_digest(batch))
+        if found.digests != checked.digests[: len(found.digests)]:
+            raise Refusal(OTHER_LINES)
+        async with after_commit.transaction(connection):
+            if await _lost_at(connection) != checked.lost_at:
+                raise Refusal(LOST_MEANWHILE)
+            items = []
+            for number, text in batch:
+                found.lines += 1
+                items.append(read(number, text, catalogue, secret))
+            async for item, now in _new(connection, items, found):
+                await _take(connection, catalogue, item, now, by, reason)
+            if found.errors:
+                raise Refusal(str(found.errors[0]))
+    if found.digests != checked.digests:
+        raise Refusal(OTHER_LINES)
+    return found
+
+
+LOST_MEANWHILE = (
+    "this database has lost commits since the lines were checked (a restore, or `idem recover --lost`): see "
+    "docs/on-call.md, then run the import again; what is there of it is left alone"
+)
+OTHER_LINES = (
+    "the file has other lines than a moment ago, when they were checked: something is still writing it. Write the "
+    "export to its end, then run the import again; what was taken over before is left alone"
+)
+
+
+def _digest(batch: Sequence[tuple[int, bytes]]) -> bytes:
+    digest = hashlib.sha256()
+    for number, text in batch:
+        digest.update(b"%d:%d:" % (number, len(text)) + text)
+    return digest.digest()
+
+
+def _batches(file: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
+    batch: list[tuple[int, bytes]] = []
+    size = 0
+    for number, text in enumerate(_lines(file), 1):
+        if not text.strip():
+            continue
+        batch.append((number, text))
+        size += len(text)
+        if len(batch) == BATCH or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines, of one that is too long its beginning alone, which is too long too."""
+    while text := file.readline(LINE_LIMIT + 2):
+        whole = text.endswith(b"\n")
+        yield text
+        while not whole and (rest := file.readline(2**20)):
+            whole = rest.endswith(b"\n")
+
+
+def _only_once(item: Item, seen: dict[tuple[str, str, str], int], sent: dict[tuple[str, str, UUID], int]) -> None:
+    if (first := seen.setdefault(item.scope, item.number)) != item.number:
+        raise LineError(item.number, f"key: the same tenant, operation and key stand in line {first}")
+    operation = item.prepared.operation
+    under = (operation.provider, operation.account, item.prepared.provider_key)
+    if (first := sent.setdefault(under, item.number)) != item.number:
+        raise LineError(item.number, f"provider_key: line {first} has the same one, and it can name one call only")
+
+
+COMPARED = """
+SELECT w.number, statement_timestamp() AS now, k.intent_id IS NOT NULL AS known, k.state,
+       (SELECT e.details ->> 'line_digest' FROM idem.evidence e
+         WHERE e.intent_id = k.intent_id AND e.source = 'import' AND e.kind = 'imported' LIMIT 1) AS digest,
+       (SELECT r.intent_id FROM idem.requests r
+         WHERE r.provider = w.provider AND r.account = w.account AND r.provider_key = w.provider_key
+           AND r.intent_id IS DISTINCT FROM k.intent_id LIMIT 1) AS other
+  FROM unnest(%(numbers)s::integer[], %(tenants)s::text[], %(operations)s::text[], %(keys)s::text[],
+              %(providers)s::text[], %(accounts)s::text[], %(provider_keys)s::uuid[])
+       AS w (number, tenant_id, operation, idempotency_key, provider, account, provider_key)
+  LEFT JOIN idem.idempotency_keys k ON k.tenant_id = w.tenant_id AND k.operation = w.operation
+                                   AND k.idempotency_key = w.idempotency_key
+"""
+
+
+async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: Found) -> Any:
+    """The items that are new, each with the database's time; the others are counted."""
+    if not items:
+        return
+    wanted = {
+        "numbers": [item.number for item in items],
+        "tenants": [item.scope[0] for item in items],
+        "operations": [item.scope[1] for item in items],
+        "keys": [item.scope[2] for item in items],
+        "providers": [item.prepared.operation.provider for item in items],
+        "accounts": [item.prepared.operation.account for item in items],
+        "provider_keys": [item.prepared.provider_key for item in items],
+    }
+    known = {r.number: r for r in await (await records(connection).execute(COMPARED, wanted)).fetchall()}
+    for item in items:
+        record = known[item.number]
+        if record.known and record.digest == item.digest:
+            found.already += 1
+        elif record.known:
+            found.err(LineError(item.number, _in_the_way(record)))
+        elif record.other is not None:
+            found.err(LineError(item.number, f"provider_key: intent {record.other} has the same one already"))
+        elif item.shape.first_sent_at is not None and item.shape.first_sent_at > record.now:
+            found.err(LineError(item.number, "first_sent_at: it lies in the future, by the database's clock"))
+        elif item.shape.first_sent_at is not None and item.shape.first_sent_at < FIRST:
+            found.err(LineError(item.number, "first_sent_at: it lies before the years that are stored"))
+        elif item.shape.expires_at is not None and item.shape.expires_at > LAST:
+            found.err(LineError(item.number, f"expires_at: it lies after {LAST:%Y-%m-%d}, the last day that is stored"))
+        elif item.shape.expires_at is not None and item.shape.expires_at <= record.now:
+            if item.shape.state in OPEN:
+                found.err(LineError(item.number, f"expires_at: {item.shape.state}, but its key is over. {OVER}"))
+            else:
+                found.expired += 1
+        else:
+            found.new[item.shape.state] += 1
+            yield item, record.now
+
+
+def _in_the_way(record: Any) -> str:
+    if record.digest is None:
+        return f"key: idem has it already ({record.state}), and not from an import: its own record stands"
+    return (
+        f"key: it was taken over from another line, and is {record.state} now. idem settles it by itself, or you do, "
+        "with `idem dlq resolve`"
+    )
+
+
+OWN_ROW = "SELECT id FROM idem.outbox WHERE intent_id = %(intent)s"
+# The replay guard counts from here; so does a later doubt (Recovery), and a redrive after an operator's word.
+SENT = """
+UPDATE idem.outbox SET first_sent_at = %(at)s, imported_sent_at = %(at)s, imported_as = %(known)s WHERE id = %(id)s
+"""
+
+
+# As `accept.ACCEPT`, but the provider key may be the one that the system before has sent it under. It is not counted.
+TAKE_OVER = f"""
+SELECT {accept.DECIDED}
+  FROM idem.accept_under_key(
+           %(tenant)s::text, %(operation)s::text, %(key)s::text, %(fingerprint)s::text, %(params)s::jsonb,
+           %(label)s::text, %(provider)s::text, %(account)s::text, %(origin)s::text, %(provider_key)s::uuid,
+           %(method)s::text, %(path)s::text, %(headers)s::jsonb, %(body)s::bytea,
+           make_interval(secs => %(key_ttl)s::double precision), make_interval(secs => %(patience)s::double precision),
+           %(replay_window)s::integer, %(marks_start)s::boolean, %(traceparent)s::text,
+           %(may_create)s::boolean, %(refuse_after_expiry)s::boolean) AS d
+"""  # noqa: S608
+
+
+async def _take(
+    connection: AsyncConnection[Any], catalogue: Catalogue, item: Item, now: datetime, by: str, reason: str
+) -> None:
+    terms = catalogue.require(item.prepared.operation.name)
+    parameters = accept.parameters(item.prepared, count=False)
+    if item.shape.expires_at is not None:
+        parameters["key_ttl"] = _left(item, now)
+    if item.shape.state == "in_flight" and item.shape.request is None:
+        # What the operation renders now need not be what was sent then: without the bytes nothing is sent again.
+        parameters["replay_window"] = 0
+    row = await (await records(connection).execute(TAKE_OVER, parameters)).fetchone()
+    assert row is not None
+    decided = accept.decision(row)
+    if not isinstance(decided, Accepted):
+        raise Refusal(f"line {item.number}: its key came into use at this moment; run the import again")
+    own = await (await connection.execute(OWN_ROW, {"intent": decided.intent_id})).fetchone()
+    assert own is not None
+    (found,) = await read_locked(connection, [own[0]])
+    details = {"line": item.number, "line_digest": item.digest, "by": by, "reason": reason, "as": item.shape.state}
+    if not await write(connection, [_change(found.row, item, now, terms, details)]):
+        raise Refusal(f"line {item.number}: its row was changed at this moment; run the import again")
+    if item.shape.state == "in_flight":
+        known = None if item.shape.request is not None else "reference" if item.shape.provider_key is None else "key"
+        await connection.execute(SENT, {"id": found.row.id, "at": item.shape.first_sent_at, "known": known})
+
+
+def _change(row: Row, item: Item, now: datetime, terms: Terms, details: dict[str, Any]) -> Change:
+    shape, contract = item.shape, terms.contract
+    evidence = Evidence("import", "imported", reference=shape.reference, details=details)
+    change = Change(row.id, row.token, row.attempt, row.status, row.state, evidence, reference=shape.reference)
+    match shape.state:
+        case "queued":
+            return dataclasses.replace(change, reference=None)
+        case "in_flight":
+            # The system before may have sent it just now.
+            quiet = contract.flight_limit + contract.pause_allowance
+            return unknown(dataclasses.replace(change, quiet_for=quiet), terms)
+        case "failed":
+            return dataclasses.replace(decide.verdict(row, evidence, terms, redrive=False), event=None)
+        case "completed" | "refused" as ended:
+            outcome = "succeeded" if ended == "completed" else "refused"
+            return dataclasses.replace(
+                change,
+                evidence=dataclasses.replace(evidence, outcome=outcome),
+                status=None,
+                state=KeyState.COMPLETED,
+                ended="succeeded" if ended == "completed" else "refused",
+                answer=item.answer,
+                answer_ttl=terms.operation.answer_ttl if shape.expires_at is None else _left(item, now),
+            )
+
+
+def _left(item: Item, now: datetime) -> float:
+    assert item.shape.expires_at is not None
+    return max(1.0, (item.shape.expires_at - now).total_seconds())

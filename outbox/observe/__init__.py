@@ -1,0 +1,1 @@
+"""What idem shows of itself: events, log lines and metrics. Nothing here decides anything."""

@@ -1,0 +1,249 @@
+"""Events of the daemons themselves and of their supervisor: as in `telemetry`, one function each."""
+
+from __future__ import annotations
+
+import time
+from uuid import UUID
+
+from idem.outbox.database.caller_errors import NO_ROOM, ROOM_FOR_LOCKS
+from idem.outbox.observe import metrics
+from idem.outbox.observe.logs import log, told
+from idem.outbox.values.errors import one_line
+
+
+def account_known(provider: str, account: str, identity: str, *, first: bool) -> None:
+    """Whose account the credentials are; `first`: it is stored from now on."""
+    metrics.ANOTHER_ACCOUNT.labels(provider, account).set(0)
+    log.info("account_stored" if first else "account_known", provider=provider, account=account, identity=identity)
+
+
+def account_unchecked(provider: str, account: str, why: str, *, served: bool) -> None:
+    """Nobody could tell whose account the credentials are; it is asked again. Not `served`: nothing is asked meanwhile
+    about calls that may have been made."""
+    log.warning(
+        "account_unchecked", provider=provider, account=account, why=why, served=served, setting=_check(provider)
+    )
+
+
+def another_account(
+    provider: str, account: str, origin: str, *, expected: str, expected_origin: str, found: str
+) -> None:
+    """The credentials are another account's: this process serves nothing of this lane."""
+    metrics.ANOTHER_ACCOUNT.labels(provider, account).set(1)
+    log.error(
+        "another_account", provider=provider, account=account, setting=f"providers.{provider}.accounts.{account}",
+        origin=origin, expected=expected, expected_origin=expected_origin, found=found,
+        do="nothing of it is called by this process: put the credentials of the expected account back and restart; if "
+        "it was swapped on purpose, give the new one a name of its own in idem.toml (docs/on-call.md)",
+    )  # fmt: skip
+
+
+def _check(provider: str) -> str:
+    return f"providers.{provider}.account_check"
+
+
+WHO_HOLDS_IT = (
+    "another transaction holds what this needs, or the statement took too long: `idem doctor` names a session that "
+    "holds rows of idem"
+)
+
+
+def result_held(intent: UUID, attempt: int, error: BaseException) -> None:
+    """The result of a call waits, because another session holds its row, its key or its intent."""
+    log.warning(
+        "result_held", intent=str(intent), attempt=attempt, error=told(error), sqlstate=_state(error),
+        do=ROOM_FOR_LOCKS if _state(error) == NO_ROOM else WHO_HOLDS_IT,
+    )  # fmt: skip
+
+
+def results_held(reports: int) -> None:
+    """How many results of calls wait for a lock of another session."""
+    metrics.RESULTS_HELD.set(reports)
+
+
+def left_locked(what: str) -> None:
+    """Something that another session holds is left to the next pass."""
+    log.info("left_locked", what=what)
+
+
+def _state(error: BaseException) -> str | None:
+    return getattr(error, "sqlstate", None)
+
+
+def signs_of_life_missed(daemon: str, missed: int) -> None:
+    """How many signs of life in a row have failed."""
+    metrics.LIFE_MISSED.labels(daemon).set(missed)
+
+
+def sign_of_life_lost(daemon: str, name: str, error: BaseException) -> None:
+    """Others count this process as silent, though it runs: its claims are swept as those of a dead one are."""
+    log.error(
+        "sign_of_life_lost", daemon=daemon, id=name, error=told(error), sqlstate=_state(error),
+        do="its work goes on, and nothing is sent twice for it; see that this role may write idem.daemons, and that no "
+        "session holds its row there",
+    )  # fmt: skip
+
+
+def sign_of_life_back(daemon: str, name: str) -> None:
+    """It is seen alive again."""
+    log.info("sign_of_life_back", daemon=daemon, id=name)
+
+
+def listening() -> None:
+    """This process hears at once of what is accepted."""
+    metrics.LISTENING.set(1)
+    log.info("listening")
+
+
+def listens_no_more() -> None:
+    """Its session for hints has ended."""
+    metrics.LISTENING.set(0)
+
+
+def listener_away(error: BaseException) -> None:
+    """The session that listens is lost or cannot be made; once until it is back. Work is found by polling meanwhile."""
+    log.warning("listener_away", error=one_line(error), do="nothing: work is found by polling until it is back")
+
+
+class Outage:
+    """One line when the database goes away, one a minute while it stays away, one when it is back."""
+
+    def __init__(self, daemon: str, *, remind: float = 60.0) -> None:
+        self._daemon = daemon
+        self._remind = remind
+        self._since: float | None = None
+        self._told = 0.0
+        self._refused_told = float("-inf")
+
+    def down(self, error: BaseException) -> None:
+        metrics.STORE_ERRORS.labels(self._daemon).inc()
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        elif now - self._told < self._remind:
+            return
+        self._told = now
+        log.error("database_away", daemon=self._daemon, error=one_line(error), seconds=round(now - self._since))
+
+    def refused(self, error: BaseException) -> None:
+        """A statement was refused by a server that works: it names why, at most once a minute."""
+        metrics.STATEMENTS_REFUSED.labels(self._daemon).inc()
+        now = time.monotonic()
+        if now - self._refused_told < self._remind:
+            return
+        self._refused_told = now
+        log.warning(
+            "statement_refused", daemon=self._daemon, error=told(error), sqlstate=_state(error),
+            do=ROOM_FOR_LOCKS if _state(error) == NO_ROOM else WHO_HOLDS_IT,
+        )  # fmt: skip
+
+    def up(self) -> None:
+        if self._since is not None:
+            log.info("database_back", daemon=self._daemon, seconds=round(time.monotonic() - self._since))
+            self._since = None
+
+
+def database_changed(what: str, rows: int) -> None:
+    """The database is another one than idem wrote to: see the runbook's restore page. `rows`: listed, to be doubted."""
+    log.error("database_changed", what=what, rows_listed=rows)
+
+
+def rows_doubted(unknown: int, left: int, left_for: float | None, open: int, waiting: int) -> None:
+    """What became of listed rows. `left_for`: seconds. `waiting`: rows that other sessions hold; they stay listed."""
+    more: dict[str, str | int] = {} if left_for is None else {"left_for": round(left_for)}
+    if waiting:
+        more["do"] = WHO_HOLDS_IT
+    log.error("rows_doubted", rows_now_unknown=unknown, rows_left=left, rows_open=open, rows_waiting=waiting, **more)
+
+
+CLOCK_JUMPED = (
+    "leases, due times and the providers' memories are counted by this clock: make it right, and let NTP slew it; if "
+    "the server's machine was put back to a snapshot, stop daemons and run `idem recover --lost` (docs/databases.md)"
+)
+
+
+def database_clock_jumped(daemon: str, seconds: float) -> None:
+    """The database's clock went forward, or back, by so much more than this machine's."""
+    log.warning("database_clock_jumped", daemon=daemon, seconds=round(seconds, 1), do=CLOCK_JUMPED)
+
+
+SENT_AHEAD = (
+    "these rows are not replayed, and no list of the provider's proves their absence; look-ups by key or reference "
+    "still settle them: see `idem doctor`, and make the server's clock right (docs/databases.md)"
+)
+
+
+def sent_ahead(rows: int) -> None:
+    """So many rows have a first send that lies ahead of the database's clock: its true time is not known."""
+    if rows:
+        log.warning("sent_ahead", rows=rows, do=SENT_AHEAD)
+
+
+def metrics_unreadable(files: list[str]) -> None:
+    """What a process that has ended had counted is lost: it was killed in the middle of a write, or the disk is bad."""
+    if files:
+        log.warning("metrics_unreadable", files=files)
+
+
+def lines_lost(lines: int) -> None:
+    """Log lines that were given up, because whoever reads them does not read."""
+    metrics.LINES_LOST.inc(lines)
+
+
+def lines_lost_until_now(lines: int) -> None:
+    """The reader reads again: how many it will never see."""
+    log.warning("log_lines_lost", lines=lines)
+
+
+_known_bad: set[str] = set()
+
+
+def metric_files(bad: list[str]) -> None:
+    """The files that could not be read when metrics were asked for: each is told of once, and counted."""
+    metrics.FILES_BAD.set(len(bad))
+    metrics_unreadable([each for each in bad if each not in _known_bad])
+    _known_bad.update(bad)
+
+
+def no_metrics_folder(error: str) -> None:
+    """A group without a folder: each process serves its own metrics, and the API shows its own alone."""
+    log.error(
+        "no_metrics_folder", error=error,
+        do="make room in the temporary folder, or name another one in TMPDIR, and restart: until then the API's "
+        "/metrics shows its own process alone",
+    )  # fmt: skip
+
+
+def process_started(name: str, pid: int) -> None:
+    log.info("process_started", process=name, pid=pid)
+
+
+def process_ended(name: str, pid: int, how: str, again: float | None) -> None:
+    """It ended; `again`: seconds until it is started again, None where that was the end."""
+    tell, more = (log.info, {}) if again is None else (log.error, {"again_in": round(again, 1)})
+    tell("process_ended", process=name, pid=pid, how=how, **more)
+
+
+def daemon_failed(name: str, why: BaseException | str) -> None:
+    """A daemon of `idem run --single-process` has failed: all others end too."""
+    log.error(
+        "daemon_failed", daemon=name, error=why if isinstance(why, str) else told(why),
+        do="the process finishes what runs and ends with exit code 1: have systemd or Kubernetes start it again",
+    )  # fmt: skip
+
+
+def told_to_stop(by: str) -> None:
+    """A daemon was told to stop, by this signal: it takes nothing new and finishes what runs."""
+    log.info("told_to_stop", signal=by)
+
+
+def stopping(seconds: float) -> None:
+    """A supervisor was told to stop: running calls have this long."""
+    log.info("stopping", longest_seconds=round(seconds))
+
+
+def not_encrypted(daemon: str, host: str) -> None:
+    """The line to a database on another machine has no TLS."""
+    log.warning(
+        "database_not_encrypted", daemon=daemon, host=host, do="add ?sslmode=verify-full (or require) to the URL"
+    )

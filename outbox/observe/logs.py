@@ -1,0 +1,120 @@
+"""Log lines: how they are written, and what may stand in them: no bodies, no credentials, no idempotency keys."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import logging
+import sys
+import threading
+import traceback
+from typing import TextIO
+
+import psycopg
+import structlog
+
+from idem.outbox.observe.log_writer import Handed
+from idem.outbox.values.errors import IdemError
+from idem.outbox.values.terminal import coloured, printable
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("idem")
+
+
+def set_up(*, json: bool, level: str = "info") -> None:
+    """Configure structlog for a daemon: one line an event on standard error, as JSON or for a console."""
+    # One line a call, with URL and address: the daemons have their own.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    lines = _Lines(sys.stderr)
+    renderer: structlog.typing.Processor
+    renderer = (
+        structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=coloured(sys.stderr))
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([] if json else [_printable]),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=lambda *_: lines,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Before colours are added: what a client has sent must not act on the terminal of who reads the log."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def quietly() -> None:
+    """For a process that is somebody else's: lines go to the logger `idem` of the standard library.
+
+    Where the application has configured structlog itself, its own configuration holds. A handler of the application's
+    that waits for its reader never holds up an event loop: see `Handed`.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=lambda *_: _handed(),
+        cache_logger_on_first_use=False,
+    )
+
+
+@functools.cache
+def _handed() -> Handed:
+    return Handed(logging.getLogger("idem"), _in_loop)
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class _Lines:
+    """Writes lines, and never raises: a reader that has gone or a full disk must not undo what a line tells of."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+
+    def write(self, line: str) -> None:
+        try:
+            with self._lock:
+                self._file.write(line + "\n")
+                self._file.flush()
+        except (OSError, ValueError):  # closed, too
+            pass
+
+    debug = info = warning = error = critical = exception = write
+
+
+def key_hash(key: str) -> str:
+    """How a key is told in logs: enough to find its lines, not enough to use or to read it."""
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def told(error: BaseException) -> str:
+    """What may be told of an exception.
+
+    Never the text of a foreign one: it may quote what a provider or a client sent, keys and cards included.
+    """
+    kind = type(error).__name__
+    match error:
+        case IdemError():
+            return f"{kind}: {error}"[:500]
+        case psycopg.Error():
+            said = error.diag.message_primary if (error.sqlstate or "22")[:2] != "22" else None
+            return " ".join(word for word in (kind, error.sqlstate, said) if word)[:500]
+    last = next(iter(traceback.extract_tb(error.__traceback__)[-1:]), None)
+    return f"{kind} in {last.name}, line {last.lineno} of {last.filename.rpartition('/')[2]}" if last else kind

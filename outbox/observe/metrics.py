@@ -1,0 +1,279 @@
+"""Every Prometheus metric of idem, and how they are read: of this process, or of all processes of a group together.
+
+Label values come from closed sets or from the configuration: never a tenant, a key or an id. Where
+`PROMETHEUS_MULTIPROC_DIR` is set each process writes into files there, and whoever is asked adds them up; no series
+names a process, so a restart makes none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import mark_process_dead
+from prometheus_client.registry import Collector
+
+from idem.outbox.observe import metric_files
+
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+if os.environ.get(DIRECTORY):
+    metric_files.install()
+LANE = ["provider", "account"]
+CALL_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
+HTTP_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SETTLE_BUCKETS = (1, 5, 15, 30, 60, 300, 900, 3600, 6 * 3600, 86400, 3 * 86400, 10 * 86400)
+
+# What clients ask for.
+ACCEPTS = Counter(
+    "idem_accepts_total",
+    "Requests by what accept decided. The sweeper counts those of the library, inline calls and SQL.",
+    ["operation", "decision"],
+)
+REFUSED = Counter("idem_requests_refused_total", "HTTP requests answered with a problem, by its code.", ["code"])
+HTTP_ANSWERS = Counter(
+    "idem_http_answers_total", "HTTP answers by route template and status.", ["route", "method", "status"]
+)
+HTTP_SECONDS = Histogram(
+    "idem_http_seconds", "Time to answer an HTTP request, waiting for the end included.", ["route", "method"],
+    buckets=HTTP_BUCKETS,
+)  # fmt: skip
+SUSPICIOUS_KEYS = Counter(
+    "idem_keys_suspicious_total", "Idempotency keys that look like personal data: email, phone or ssn.", ["kind"]
+)
+KEYS_REUSED = Counter(
+    "idem_keys_used_after_expiry_total", "Requests with a key whose answer had expired.", ["operation"]
+)
+WAITERS = Gauge(
+    "idem_waiters", "Requests that are being held until their intent is settled.", multiprocess_mode="livesum"
+)
+
+# What is called.
+CLAIMED = Counter("idem_claimed_total", "Rows claimed.", LANE)
+CALLS = Counter(
+    "idem_calls_total", "Calls to a provider by outcome and class of failure, replays included.",
+    [*LANE, "outcome", "failure"],
+)  # fmt: skip
+CALL_SECONDS = Histogram("idem_call_seconds", "Duration of calls to a provider.", LANE, buckets=CALL_BUCKETS)
+OVERRUNNING = Gauge(
+    "idem_overrunning_calls", "Functions that send or look up and have not ended by their deadline.", LANE,
+    multiprocess_mode="livesum",
+)  # fmt: skip
+ANOTHER_ACCOUNT = Gauge(
+    "idem_another_account", "Processes that serve nothing of a lane, because its credentials are another account's.",
+    LANE, multiprocess_mode="livesum",
+)  # fmt: skip
+REPORTS = Counter("idem_reports_total", "Ends of claims as reported by their holders.", ["fate"])
+LEASES_LOST = Counter("idem_leases_lost_total", "Calls whose claim had been taken away before they were reported.")
+SWEPT = Counter("idem_swept_total", "Claims whose lease ran out.")
+HELD = Counter("idem_too_old_total", "Queued rows that were too old to be started.")
+TRANSITIONS = Counter(
+    "idem_transitions_total", "Changes of a row's status, by who made them; `none` is a new row, `gone` an end.",
+    ["source", "from_status", "to_status"],
+)  # fmt: skip
+
+# What is unsettled, as the sweeper sees it.
+ROWS = Gauge(
+    "idem_unsettled", "Rows by status, lanes that are not paused; stored proofs; open dead letters.", ["what", *LANE],
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+OLDEST = Gauge(
+    "idem_oldest_age_seconds", "Age of the oldest of each.", ["what", *LANE], multiprocess_mode="mostrecent"
+)  # fmt: skip
+PAUSED_ROWS = Gauge("idem_paused", "Rows by status, paused lanes.", ["what", *LANE], multiprocess_mode="mostrecent")
+PAUSED_OLDEST = Gauge(
+    "idem_paused_oldest_age_seconds", "Age of the oldest of each, paused lanes.", ["what", *LANE],
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+OVERDUE = Gauge(
+    "idem_overdue_seconds", "How long the row that is due first has been due, by status, lanes that are not paused.",
+    ["what", *LANE], multiprocess_mode="mostrecent",
+)  # fmt: skip
+WINDOW = Gauge(
+    "idem_replay_window_left_seconds",
+    "The least time left in which something unknown may be replayed, or what a restore has left be sent, by what the "
+    "provider promised at accept and what its contract says now; +Inf if there is none, negative once it is over.",
+    ["what", *LANE], multiprocess_mode="mostrecent",
+)  # fmt: skip
+LETTERS_OPEN = Gauge(
+    "idem_dead_letters_open", "Open dead letters by reason.", ["reason", *LANE], multiprocess_mode="mostrecent"
+)
+LETTERS = Counter("idem_dead_letters_total", "Dead letters opened, by reason.", ["reason"])
+
+# How it is settled.
+LOOKS = Counter(
+    "idem_looks_total", "Looks of the reconciler by what they showed; could_not_ask and not_askable showed nothing.",
+    [*LANE, "look"],
+)  # fmt: skip
+RECONCILE = Counter(
+    "idem_reconcile_total",
+    "Rows that became unknown or awaiting (scheduled), that ended being so (resolved), and looks that could not be "
+    "made or written (failed).",
+    [*LANE, "event"],
+)
+SETTLED = Counter(
+    "idem_settled_total", "Unknown or awaiting rows settled, by how, and the state that followed.", ["how", "state"]
+)
+SETTLE_SECONDS = Histogram("idem_settle_seconds", "From unknown to settled, by how.", ["how"], buckets=SETTLE_BUCKETS)
+PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what became of them.", ["source", "applied"])
+WEBHOOKS = Counter("idem_webhooks_total", "Verified webhooks by what became of them.", [*LANE, "verdict"])
+WEBHOOKS_REFUSED = Counter("idem_webhooks_refused_total", "Webhooks refused, by reason.", ["provider", "reason"])
+WEBHOOKS_OUT_OF_TIME = Counter(
+    "idem_webhooks_out_of_time_total",
+    "Genuine webhooks whose time stamp was further from our clock than `tolerance`: the provider is asked about them.",
+    LANE,
+)
+WEBHOOKS_FOREIGN = Counter(
+    "idem_webhooks_foreign_total", "Verified webhooks about nothing of ours: somebody else uses the account.", LANE
+)
+WEBHOOKS_UNMATCHED = Gauge(
+    "idem_webhooks_unmatched",
+    "Webhooks that match no call yet and are neither a dead letter nor foreign; counted to 10000.",
+    multiprocess_mode="mostrecent",
+)
+WEBHOOK_UNMATCHED_OLDEST = Gauge(
+    "idem_webhooks_unmatched_oldest_seconds", "Age of the oldest of them.", multiprocess_mode="mostrecent"
+)
+DOUBTS = Gauge(
+    "idem_doubts",
+    "Rows that recovery has still to doubt: nobody sends or settles them.",
+    multiprocess_mode="mostrecent",
+)
+DOUBTS_OLDEST = Gauge(
+    "idem_doubts_oldest_seconds", "Age of the oldest of them: another session holds it, or no sweeper runs.",
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+WEBHOOK_LAST = Gauge(
+    "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook came in.", ["provider"],
+    multiprocess_mode="mostrecent",
+)  # fmt: skip
+
+# Who hears of it.
+HANDLERS = Counter(
+    "idem_handlers_total",
+    "Events told to a handler, by what became of it: told, failed (tried again), stopped (a dead letter).",
+    ["handler", "fate"],
+)
+HANDLER_OLDEST = Gauge(
+    "idem_handler_oldest_seconds", "Age of the oldest event that a handler has yet to hear, dead letters included.",
+    ["handler"], multiprocess_mode="mostrecent",
+)  # fmt: skip
+HANDLER_WAITING = Gauge(
+    "idem_handler_waiting",
+    "Events that a handler has yet to hear, dead letters included; counted to 10,000.",
+    ["handler"],
+    multiprocess_mode="mostrecent",
+)
+
+# How idem itself is.
+KEYS = Counter("idem_keys_pruned_total", "Keys expired or deleted, and rows of history deleted.", ["what"])
+STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed because the database was away.", ["daemon"])
+STATEMENTS_REFUSED = Counter(
+    "idem_statements_refused_total", "Statements of a daemon that a lock or a time limit kept from running.", ["daemon"]
+)
+LIFE_MISSED = Gauge(
+    "idem_signs_of_life_missed", "Signs of life of a daemon that have failed in a row; from 6 on it counts as silent.",
+    ["daemon"], multiprocess_mode="livemax",
+)  # fmt: skip
+LISTENING = Gauge(
+    "idem_listening", "Workers whose session for hints stands; the others find work by polling.",
+    multiprocess_mode="livesum",
+)  # fmt: skip
+RESULTS_HELD = Gauge(
+    "idem_results_held", "Results of calls that wait, because another session holds their row.",
+    multiprocess_mode="livesum",
+)  # fmt: skip
+BROKEN = Counter("idem_broken_total", "Things that should not happen; each is a log line `broken`.", ["daemon"])
+FILES_BAD = Gauge(
+    "idem_metric_files_unreadable",
+    "Files of a group's metrics that could not be read when metrics were last asked for; the others are shown.",
+    multiprocess_mode="mostrecent",
+)
+LINES_LOST = Counter("idem_log_lines_lost_total", "Log lines that were given up, because whoever reads them did not.")
+LAST_PASS = Gauge(
+    "idem_last_pass_timestamp_seconds",
+    "When a daemon last finished this kind of pass, or started; of several processes the one that is furthest behind. "
+    "Provider and account are empty where a pass is of no lane.",
+    ["daemon", "pass", *LANE],
+    multiprocess_mode="livemin",
+)  # fmt: skip
+
+
+# The library is not typed there.
+_mark_dead: Any = mark_process_dead
+unreadable: list[str] = []
+"""The files that could not be read when the metrics of a group were last asked for."""
+_unmerged: set[int] = set()
+"""Processes that have ended while there was no room for what they counted, which still is in their own files."""
+
+
+class _Group(Collector):
+    """All processes of a group; never in the middle of `forget`."""
+
+    def collect(self) -> Iterable[Metric]:
+        with _locked(fcntl.LOCK_SH):
+            found, unreadable[:] = metric_files.collected(Path(os.environ[DIRECTORY]))
+        return found
+
+
+def registry() -> CollectorRegistry:
+    """What is to be served: this process, or the group where `PROMETHEUS_MULTIPROC_DIR` is set."""
+    if not os.environ.get(DIRECTORY):
+        return REGISTRY
+    group = CollectorRegistry()
+    group.register(_Group())
+    return group
+
+
+def exposition() -> tuple[bytes, str]:
+    """The metrics as text, and its content type."""
+    return generate_latest(registry()), CONTENT_TYPE_LATEST
+
+
+def forget(pid: int) -> list[str]:
+    """A process of the group has ended: call it once, after it was reaped.
+
+    What it had in hand (waiters) is gone, what it counted stays: its files are added to those of the dead, so that
+    counters never go back, and a process that is restarted for years leaves no more files than it has now. Without a
+    group there is nothing to forget. Returns the names of the files that could not be read and were removed. Raises
+    OSError where there is no room: the files stay, and are counted, until the next call.
+    """
+    if not os.environ.get(DIRECTORY):
+        return []
+    bad = []
+    with _locked(fcntl.LOCK_EX):
+        _mark_dead(pid)
+        _unmerged.add(pid)
+        for each in list(_unmerged):
+            for left in Path(os.environ[DIRECTORY]).glob(f"*_{each}.db"):
+                try:
+                    metric_files.merge(left.with_name(f"{left.name.removesuffix(f'_{each}.db')}_0.db"), left)
+                except metric_files.Spoiled:
+                    bad.append(left.name)
+            _unmerged.discard(each)
+    return bad
+
+
+@contextmanager
+def _locked(how: int) -> Iterator[None]:
+    try:
+        file = Path(os.environ[DIRECTORY], "lock").open("a")  # noqa: SIM115
+    except OSError:  # no descriptor or no room is left: to be asked in the middle of `forget` is unlikely enough
+        yield
+        return
+    with file:
+        fcntl.flock(file, how)
+        yield

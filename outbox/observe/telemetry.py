@@ -1,0 +1,320 @@
+"""Events: one function each, a log line, a metric or both; beside it only `moves` logs and counts.
+
+No bodies, no credentials, no idempotency keys: rows are named by their intent, keys by a hash. Metrics carry no
+tenant and no id. The line of a change of state is `transition` (`moves`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from idem.outbox.domain.decisions import (
+    Accepted,
+    Decision,
+    Expired,
+    InProgress,
+    Limited,
+    Mismatch,
+    NeedsOperator,
+    Replay,
+    Retrying,
+    Unknown,
+)
+from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
+from idem.outbox.observe import metrics
+from idem.outbox.observe.after_commit import ASKED, Moved, moved
+from idem.outbox.observe.logs import log, told
+from idem.outbox.observe.logs import set_up as set_up
+
+KINDS = (*OutboxStatus, "proof", "dead_letter")
+METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
+
+
+def decisions_counted(operation: str, decision: str, number: int) -> None:
+    """What accept decided through the library, inline or by SQL, since it was counted last."""
+    metrics.ACCEPTS.labels(operation, decision).inc(number)
+    if decision == "expired":
+        metrics.KEYS_REUSED.labels(operation).inc(number)
+
+
+def accepted(tenant: str, operation: str, key: str, decision: Decision | Limited, *, counts: bool = True) -> None:
+    """What accept decided, after its commit. Without `counts` the database has counted it for the sweeper."""
+    if counts:
+        metrics.ACCEPTS.labels(operation, _decided(decision)).inc()
+    match decision:
+        case Accepted(intent_id=intent):
+            to = (None, KeyState.IN_PROGRESS, None, OutboxStatus.PENDING)
+            moved(Moved(tenant, operation, key, intent, 0, "accept", "accepted", *to))
+        case Retrying(intent_id=intent):
+            to_work = (KeyState.FAILED_RETRYABLE, KeyState.IN_PROGRESS, OutboxStatus.HELD, OutboxStatus.PENDING)
+            moved(Moved(tenant, operation, key, intent, None, "accept", "retried", *to_work))
+        case Expired() if counts:
+            metrics.KEYS_REUSED.labels(operation).inc()
+        case _:
+            pass
+
+
+def _decided(decision: Decision | Limited) -> str:
+    match decision:
+        case Accepted():
+            return "created"
+        case Retrying():
+            return "retrying"
+        case Replay():
+            return "replay"
+        case InProgress(step=step):
+            return "awaiting" if step == OutboxStatus.AWAITING else "in_progress"
+        case Unknown():
+            return "unknown"
+        case NeedsOperator():
+            return "needs_operator"
+        case Mismatch():
+            return "mismatch"
+        case Expired():
+            return "expired"
+        case Limited():
+            return "limited"
+
+
+def refused_request(code: str) -> None:
+    """A request answered with a problem; `code` is one of `idem.outbox.domain.problem_catalogue`."""
+    metrics.REFUSED.labels(code).inc()
+
+
+def http_answer(route: str, method: str, status: int, seconds: float) -> None:
+    """An answer. `route` is the template, never the path: a path that no route knows has none and is not told."""
+    method = method if method in METHODS else "other"
+    metrics.HTTP_ANSWERS.labels(route, method, str(status)).inc()
+    metrics.HTTP_SECONDS.labels(route, method).observe(seconds)
+
+
+def suspicious_key(kind: str) -> None:
+    """A key that looks like personal data: email, phone, ssn. Never the value."""
+    metrics.SUSPICIOUS_KEYS.labels(kind).inc()
+
+
+def waiting(requests: int) -> None:
+    """How many requests this process holds until their intent is settled."""
+    metrics.WAITERS.set(requests)
+
+
+def webhook(provider: str, account: str, verdict: str) -> None:
+    """A verified webhook; `verdict` is a word of ours for what became of it."""
+    metrics.WEBHOOKS.labels(provider, account, verdict).inc()
+    metrics.WEBHOOK_LAST.labels(provider).set_to_current_time()
+    log.info("webhook", provider=provider, account=account, verdict=verdict)
+
+
+def webhook_foreign(provider: str, account: str) -> None:
+    """A verified webhook that is about nothing of ours, as far as anybody can tell: somebody else uses the account."""
+    metrics.WEBHOOKS_FOREIGN.labels(provider, account).inc()
+
+
+def webhook_out_of_time(provider: str, account: str, event_id: str) -> None:
+    """A webhook that the provider has signed, with a time stamp that is not near our clock: no proof, but a hint."""
+    metrics.WEBHOOKS_OUT_OF_TIME.labels(provider, account).inc()
+    log.warning("webhook_out_of_time", provider=provider, account=account, event_id=event_id)
+
+
+def webhooks_wait(rows: int, oldest: float) -> None:
+    """Webhooks that match no call yet, and the age of the oldest in seconds."""
+    metrics.WEBHOOKS_UNMATCHED.set(rows)
+    metrics.WEBHOOK_UNMATCHED_OLDEST.set(oldest)
+
+
+def doubts_wait(rows: int, oldest: float) -> None:
+    """Rows that recovery has still to doubt, and the age of the oldest entry in seconds."""
+    metrics.DOUBTS.set(rows)
+    metrics.DOUBTS_OLDEST.set(oldest)
+
+
+def webhook_refused(provider: str, reason: str) -> None:
+    """A webhook that was not taken. `provider` is a configured one, or `unknown`: never a word of the sender's."""
+    metrics.WEBHOOKS_REFUSED.labels(provider, reason).inc()
+    log.warning("webhook_refused", provider=provider, reason=reason)
+
+
+def claimed(provider: str, account: str, rows: int) -> None:
+    metrics.CLAIMED.labels(provider, account).inc(rows)
+
+
+def taken(operation: str, intent: UUID, attempt: int) -> None:
+    """The claim of one row: a transition, and the beginning of a `call`; told when everything is."""
+    metrics.TRANSITIONS.labels("worker", OutboxStatus.PENDING, OutboxStatus.CLAIMED).inc()
+    log.debug(
+        "transition", operation=operation, intent=str(intent), attempt=attempt, source="worker", kind="claimed",
+        from_status="pending", to_status="claimed",
+    )  # fmt: skip
+
+
+def called(
+    provider: str,
+    account: str,
+    intent: UUID,
+    attempt: int,
+    outcome: str,
+    elapsed: float | None,
+    failure: str = "none",
+    how: str = "call",
+) -> None:
+    metrics.CALLS.labels(provider, account, outcome, failure).inc()
+    if elapsed is not None:
+        metrics.CALL_SECONDS.labels(provider, account).observe(elapsed)
+    log.info(
+        how, intent=str(intent), provider=provider, account=account, attempt=attempt, outcome=outcome, failure=failure
+    )
+
+
+def reported(intent: UUID, attempt: int, outcome: str, fate: str) -> None:
+    metrics.REPORTS.labels(fate).inc()
+    if fate in ("late", "late_proof"):
+        metrics.LEASES_LOST.inc()
+    if fate != "settled":
+        log.warning("report", intent=str(intent), attempt=attempt, outcome=outcome, fate=fate)
+
+
+def overran(provider: str, account: str) -> None:
+    """A function of the user's has not ended by its deadline: nobody can end it, and it keeps its slot."""
+    metrics.OVERRUNNING.labels(provider, account).inc()
+    log.warning("overran", provider=provider, account=account, do="give call.deadline to everything that it waits for")
+
+
+def ended_after_all(provider: str, account: str) -> None:
+    metrics.OVERRUNNING.labels(provider, account).dec()
+
+
+def unchecked(provider: str) -> None:
+    """A function has sent without the last check."""
+    log.warning("unchecked", provider=provider, do="call call.start() immediately before the first byte leaves")
+
+
+def swept(intent: UUID, attempt: int, holder: str | None, to: str | None) -> None:
+    metrics.SWEPT.inc()
+    log.warning("swept", intent=str(intent), attempt=attempt, holder=holder, to=to)
+
+
+def too_old(intent: UUID) -> None:
+    metrics.HELD.inc()
+    log.warning("too_old", intent=str(intent))
+
+
+def pruned(what: str, rows: int) -> None:
+    if rows:
+        metrics.KEYS.labels(what).inc(rows)
+        log.info("pruned", what=what, rows=rows)
+
+
+def looked(provider: str, account: str, intent: UUID, how: str, look: str, why: str | None = None) -> None:
+    metrics.LOOKS.labels(provider, account, look).inc()
+    if look in ("could_not_ask", "not_askable"):
+        metrics.RECONCILE.labels(provider, account, "failed").inc()
+    said = {"why": why} if why and look in ("could_not_ask", "ambiguous") else {}
+    log.info("look", intent=str(intent), provider=provider, account=account, how=how, look=look, **said)
+
+
+def look_failed(provider: str, account: str) -> None:
+    """A look that could not be made or written: the take runs out, and it is asked about again."""
+    metrics.RECONCILE.labels(provider, account, "failed").inc()
+
+
+def settled(intent: UUID, how: str, to: str) -> None:
+    """What the reconciler found out. The row's own change is counted by `moved`, whoever made it."""
+    log.info("settled", intent=str(intent), how=how, to=to)
+
+
+def proof_applied(intent: UUID | None, source: str, applied: str) -> None:
+    metrics.PROOFS.labels(source, applied).inc()
+    log.info("proof", intent=str(intent) if intent else None, source=source, applied=applied)
+
+
+def handler_told(handler: str, intent: UUID, number: int) -> None:
+    """A handler has heard of an event, and what it wrote has committed."""
+    metrics.HANDLERS.labels(handler, "told").inc()
+    log.info("handler_told", handler=handler, intent=str(intent), number=number)
+
+
+def handler_failed(handler: str, intent: UUID, number: int, error: BaseException, *, stopped: bool) -> None:
+    """A handler has failed, and nothing of it is left; `stopped`: it has its dead letter and is not tried again."""
+    metrics.HANDLERS.labels(handler, "stopped" if stopped else "failed").inc()
+    log.warning(
+        "handler_failed", handler=handler, intent=str(intent), number=number, stopped=stopped, error=told(error)
+    )
+
+
+def handler_not_told(handler: str, intent: UUID, number: int, error: BaseException) -> None:
+    """A handler was not begun, or its failure could not be kept: its event is found again."""
+    log.warning("handler_not_told", handler=handler, intent=str(intent), number=number, error=told(error))
+
+
+def handlers_wait(waiting: Mapping[str, tuple[int, float]]) -> None:
+    """How many events each handler has yet to hear, and the age of the oldest in seconds."""
+    for handler, (events, oldest) in waiting.items():
+        metrics.HANDLER_WAITING.labels(handler).set(events)
+        metrics.HANDLER_OLDEST.labels(handler).set(oldest)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """How much of a kind is unsettled. Seconds: age of the `oldest`, and how long the first is `overdue`."""
+
+    rows: int = 0
+    oldest: float = 0.0
+    overdue: float = 0.0
+
+
+Lane: TypeAlias = tuple[str, str]
+"""A provider and an account."""
+OTHER: Final[Lane] = ("other", "other")
+"""The labels of what belongs to no lane of the configuration."""
+
+
+@dataclass
+class LaneAges:
+    """What is unsettled in one lane, by kind; `letters` by reason, `window_left` in seconds."""
+
+    kinds: dict[str, Unsettled] = field(default_factory=dict)
+    paused: dict[str, Unsettled] = field(default_factory=dict)
+    letters: Counter[str] = field(default_factory=Counter)
+    window_left: float | None = None
+
+    def add(self, kind: str, row: Mapping[str, Any], *, paused: bool = False) -> None:
+        """Add rows of a kind: how many, the oldest, how long overdue, and the time left of a replay window."""
+        of = self.paused if paused else self.kinds
+        before = of.get(kind, Unsettled())
+        of[kind] = Unsettled(
+            before.rows + row["rows"], max(before.oldest, row["oldest"] or 0.0),
+            max(before.overdue, row.get("overdue") or 0.0),
+        )  # fmt: skip
+        windows = [left for left in (self.window_left, row.get("replay_window_left")) if left is not None]
+        self.window_left = min(windows, default=None)
+
+
+def aged(lane: Lane, seen: LaneAges) -> None:
+    """How much of each kind is unsettled in a lane, and how old the oldest is (P5); what is not named is empty."""
+    nothing = Unsettled()
+    for what in KINDS:
+        metrics.ROWS.labels(what, *lane).set(seen.kinds.get(what, nothing).rows)
+        metrics.OLDEST.labels(what, *lane).set(seen.kinds.get(what, nothing).oldest)
+    for status in OutboxStatus:
+        metrics.PAUSED_ROWS.labels(status, *lane).set(seen.paused.get(status, nothing).rows)
+        metrics.PAUSED_OLDEST.labels(status, *lane).set(seen.paused.get(status, nothing).oldest)
+    for status in (OutboxStatus.PENDING, *ASKED):
+        metrics.OVERDUE.labels(status, *lane).set(seen.kinds.get(status, nothing).overdue)
+    for reason in Reason:
+        metrics.LETTERS_OPEN.labels(reason, *lane).set(seen.letters[reason])
+    left = seen.window_left
+    metrics.WINDOW.labels(OutboxStatus.UNKNOWN, *lane).set(left if left is not None else float("inf"))
+
+
+def passed(daemon: str, kind: str, provider: str = "", account: str = "") -> None:
+    metrics.LAST_PASS.labels(daemon, kind, provider, account).set_to_current_time()
+
+
+def broken(daemon: str, error: BaseException, doing: str) -> None:
+    """Something that should not happen: the daemon goes on, a person should look."""
+    metrics.BROKEN.labels(daemon).inc()
+    log.error("broken", daemon=daemon, doing=doing, error=told(error))

@@ -1,0 +1,262 @@
+"""What an operator does: under the row's lock, through the one gate, with who and why in the evidence.
+
+Each function is one transaction on a connection that is idle. What is not possible now raises `Refusal`, which says
+why and what to do, and changes nothing. `version` is the intent's as the operator saw it; a version that has moved
+is refused, because the decision was made about something else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from psycopg import AsyncConnection
+
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import Refused, Seen, Succeeded, name
+from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
+from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change, Evidence, StoredProof
+from idem.outbox.operator import dead_letters, guards, locking
+from idem.outbox.operator.confirmation import Confirmed, said
+from idem.outbox.operator.guards import Standing
+from idem.outbox.settle import decide, key_rotation, proofs
+from idem.outbox.settle.gate import write
+from idem.outbox.settle.rendering import Renderer
+from idem.outbox.values.errors import Refusal
+
+SOURCE = "operator"
+
+_PROBLEM = PROBLEMS["cancelled"]
+
+CANCELLED = Answer(
+    _PROBLEM.status,
+    json.dumps(
+        {
+            "type": _PROBLEM.type,
+            "title": _PROBLEM.title,
+            "status": _PROBLEM.status,
+            "code": _PROBLEM.code,
+            "detail": "This was cancelled before anything happened. Use a new key to ask for it again.",
+        }
+    ).encode(),
+    {"content-type": MEDIA_TYPE},
+)
+"""What every request with the key of a cancelled intent is told, so that a delayed duplicate cannot execute it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was written: the intent's new state and the row's new status (None: the row has left)."""
+
+    intent_id: UUID
+    action: str
+    state: KeyState
+    status: OutboxStatus | None
+
+
+async def cancel(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    intent: UUID,
+    *,
+    by: str,
+    reason: str,
+    version: int | None = None,
+    source: str = SOURCE,
+    know_it_did_not_happen: bool = False,
+) -> Done:
+    """Complete an intent of which nothing was ever executed with the answer `cancelled`.
+
+    `source` is who is on record for it: an operator, or the `client`.
+    """
+    async with locking.held(connection, intent, version, by, reason) as held:
+        _refuse(guards.against_cancel(held, sure=know_it_did_not_happen))
+        terms = catalogue.cautious(held.row.operation, held.row.provider)
+        evidence = dataclasses.replace(_evidence("cancelled", by, reason, held), source=source)
+        return await _write(connection, decide.cancelled(held.row, evidence, terms, CANCELLED), held)
+
+
+async def redrive(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    intent: UUID,
+    *,
+    by: str,
+    reason: str,
+    version: int,
+    know_it_did_not_happen: bool = False,
+    new_provider_key: bool = False,
+    due_in: float = 0.0,
+) -> Done:
+    """Put an intent back to work under the same provider key, `due_in` seconds from now.
+
+    A row at rest is proven not executed and may go at once, as it may at its client's retry. An unknown one may go
+    where the provider recognises a second call by its key, and only for as long; it is first resolved as
+    failed_retryable. Else the time in which it may be started begins anew. `new_provider_key` is for a key that the
+    provider has burned; it is refused while anything sent may still act, and where nothing proves that what was sent
+    did not act. `know_it_did_not_happen` overrides what only certainty can; each guard so overridden is in the
+    evidence.
+    """
+    async with locking.held(connection, intent, version, by, reason) as held:
+        terms = catalogue.sendable(held.row.operation, held.row.provider)
+        why_not = guards.against_redrive(held, terms, sure=know_it_did_not_happen, new_key=new_provider_key)
+        _refuse(why_not)
+        overridden = [text for _, text in guards.risks_of_redrive(held, terms, new_key=new_provider_key)]
+        patience, certain = terms.operation.patience + due_in, bool(overridden)
+        recognised = held.on_word or held.row.doubted_for is not None or held.row.status is OutboxStatus.UNKNOWN
+        if not overridden and recognised:
+            # It is sent again because the provider knows the key: not any later than it does.
+            patience = min(patience, guards.window_left(held, terms))
+        if held.row.status is OutboxStatus.UNKNOWN:
+            change = _did_not_happen(held, terms, by, reason, overridden)
+            if not overridden:
+                # Nothing is proven: the provider's memory goes on counting from the first send, for every replay too.
+                change = dataclasses.replace(change, doubt="begins")
+            # At rest for no longer than this transaction: nobody is told of it.
+            await _write(connection, dataclasses.replace(change, event=None), held)
+            held = await locking.locked(connection, held.row.id, intent)
+            overridden = []
+        evidence, row = _evidence("redriven", by, reason, held, overridden=overridden), held.row
+        if new_provider_key:
+            key = await key_rotation.renew(connection, catalogue, held.row)
+            renewed = {"new_provider_key": str(key), "old_provider_key": held.row.provider_key}
+            evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
+            row = dataclasses.replace(row, frozen=True, key_burned=False)
+        change = decide.redriven(row, evidence, terms, patience=patience)
+        # On a word alone nothing is proven either: the next replay's memory counts from the first send as well.
+        doubt: Literal["begins", "ends"] | None = "ends" if certain else "begins" if recognised else None
+        # That lost commits did not send it is a word, too.
+        word: Literal["begins"] | None = "begins" if certain and row.doubted_for is not None else None
+        change = dataclasses.replace(change, misses=0, due_in=due_in, doubt=doubt, word=word)
+        return await _write(connection, change, held)
+
+
+async def resolve_failed(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    intent: UUID,
+    *,
+    by: str,
+    reason: str,
+    version: int,
+    know_it_did_not_happen: bool = False,
+    letter: UUID | None = None,
+) -> Done:
+    """Record that an unknown intent did not happen: at rest, and never redriven by itself. Resolves `letter` too."""
+    async with locking.held(connection, intent, version, by, reason) as held:
+        await dead_letters.check_open(connection, letter, intent)
+        terms = catalogue.cautious(held.row.operation, held.row.provider)
+        _refuse(guards.against_failed(held, terms, sure=know_it_did_not_happen))
+        overridden = [text for _, text in guards.overridable(held, terms)]
+        done = await _write(connection, _did_not_happen(held, terms, by, reason, overridden), held)
+        await dead_letters.resolve(connection, letter, done.action, by, reason)
+        return done
+
+
+async def resolve_completed(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    renderer: Renderer,
+    intent: UUID,
+    outcome: Succeeded | Refused,
+    *,
+    by: str,
+    reason: str,
+    version: int,
+    answer: Answer | None = None,
+    letter: UUID | None = None,
+    confirmed: Confirmed | None = None,
+) -> Done:
+    """Record how it ended at the provider: a proof of the operator's, applied like any other. Resolves `letter` too.
+
+    `confirmed`: what the provider itself said when it was asked (`operators.confirming`); it stands in the evidence, as
+    does that nobody confirmed it.
+    Without an `answer` the operation renders it from the outcome; where it cannot, the operator has to give one. The
+    answer of an intent that is completed already is never changed.
+    """
+    if isinstance(outcome, Succeeded) and not outcome.reference:
+        raise Refusal("say under which reference the provider has it: without one nobody can ever check it")
+    if answer is None:
+        # Before the lock: it is the operation's own code, and may take its time.
+        answer = await _rendered(connection, catalogue, renderer, intent, outcome)
+    async with locking.held(connection, intent, version, by, reason) as held:
+        await dead_letters.check_open(connection, letter, intent)
+        _refuse(guards.against_completed(held, outcome))
+        terms = catalogue.cautious(held.row.operation, held.row.provider)
+        evidence = _evidence("resolved_completed", by, reason, held)
+        details = {**evidence.details, "provider_said": said(confirmed)}
+        evidence = dataclasses.replace(
+            evidence, outcome=name(outcome), reference=outcome.reference, details=details,
+            seen=Seen() if confirmed is None else confirmed.seen,
+        )  # fmt: skip
+        proof = StoredProof(uuid4(), SOURCE, outcome, answer, attempt=held.row.attempt)
+        applied = await proofs.apply(connection, held.row.id, proof, evidence, terms)
+        state = await locking.state(connection, intent)
+        if applied != "applied" or state is not KeyState.COMPLETED:
+            raise Refusal("a proof that says something else came in at this moment: nothing was changed; look again")
+        await dead_letters.resolve(connection, letter, evidence.kind, by, reason)
+        return Done(intent, evidence.kind, state, None)
+
+
+async def stand(connection: AsyncConnection[Any], intent: UUID) -> Standing | None:
+    """How an intent stands, without a lock: for a preview. None: it has no open row. Raises Refusal: no such intent."""
+    return await locking.unlocked(connection, intent)
+
+
+OPERATION = "SELECT operation FROM idem.intents WHERE id = %(intent)s"
+
+
+async def _rendered(
+    connection: AsyncConnection[Any],
+    catalogue: Catalogue,
+    renderer: Renderer,
+    intent: UUID,
+    outcome: Succeeded | Refused,
+) -> Answer:
+    row = await (await connection.execute(OPERATION, {"intent": intent})).fetchone()
+    if row is None:
+        raise locking.no_such(intent)
+    rendered = await renderer.render(catalogue.require(row[0]).operation, outcome, intent)
+    if rendered.letter is not None:
+        raise Refusal(
+            f"the operation's own answer failed ({rendered.letter.details['error']}): give the answer yourself, with "
+            "--answer FILE"
+        )
+    assert rendered.answer is not None  # an operator speaks of an end
+    return rendered.answer
+
+
+def _did_not_happen(held: Standing, terms: Terms, by: str, reason: str, overridden: list[str]) -> Change:
+    evidence = _evidence("resolved_failed", by, reason, held, overridden=overridden)
+    change = dataclasses.replace(decide.verdict(held.row, evidence, terms, redrive=False), word="begins")
+    if held.row.token is not None:
+        # A take that ran out may have been a replay: its end raises the quiet time, as the next take would have.
+        quiet = terms.contract.flight_limit + terms.contract.pause_allowance
+        change = dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
+    return change
+
+
+def _evidence(kind: str, by: str, reason: str, held: Standing, *, overridden: list[str] | None = None) -> Evidence:
+    details: dict[str, Any] = {"by": by, "reason": reason, "version": held.row.version}
+    if held.hints:
+        details["unconfirmed_events"] = [str(hint) for hint in held.hints]
+    return Evidence(SOURCE, kind, details=details | ({"overridden": overridden} if overridden else {}))
+
+
+async def _write(connection: AsyncConnection[Any], change: Change, held: Standing) -> Done:
+    # The guards let no hint pass without somebody who is sure; the provider is still asked about its event.
+    # Storing a proof needs no lock on the row, so one may have come in since the guards were asked.
+    if not await write(connection, [dataclasses.replace(change, folds=held.hints)]):
+        raise Refusal("a proof came in, or another session holds the row: nothing was changed; look again")
+    return Done(held.row.intent_id, change.evidence.kind, change.state, change.status)
+
+
+def _refuse(why: str | None) -> None:
+    if why is not None:
+        raise Refusal(why)

@@ -1,0 +1,192 @@
+"""How old the oldest of everything unsettled is, and when each daemon was last seen (promise P5). Read-only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from idem.outbox.observe import telemetry
+from idem.outbox.observe.telemetry import OTHER, Lane, LaneAges
+from idem.outbox.operator.listing import Record
+
+INSTALLATION = """
+SELECT i.environment, current_database()::text AS database, i.created_at, statement_timestamp() AS now
+  FROM idem.installation i
+"""
+# A paused lane grows old on purpose: it is told apart, so that it neither hides nor imitates a fault. What was sent
+# waits for look-ups, all else for calls.
+OUTBOX = """
+SELECT g.status, g.provider, g.account, g.rows,
+       EXISTS (SELECT FROM idem.lanes l
+                WHERE l.provider = g.provider AND l.account IN (g.account, '')
+                  AND CASE WHEN g.status IN ('unknown', 'awaiting') THEN l.looks_paused ELSE l.paused END) AS paused,
+       extract(epoch FROM statement_timestamp() - g.since)::float8 AS oldest,
+       CASE WHEN g.due IS NOT NULL
+            THEN greatest(0, extract(epoch FROM statement_timestamp() - g.due))::float8 END AS overdue,
+       g.replay_window_left
+  FROM (SELECT o.status, o.provider, o.account, count(*) AS rows, min(o.status_since) AS since,
+               -- A claim or a take is late when its lease is over; what waits or rests is due for nobody.
+               min(CASE WHEN o.claim_token IS NOT NULL THEN o.claimed_until
+                        WHEN o.status NOT IN ('held', 'waiting') THEN o.available_at END) AS due,
+               -- What lost commits may have sent may be sent itself for as long (Recovery).
+               -- A first send whose time is not known has no window, as a burned key has none.
+               min(nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, s.stated), '-Infinity'))
+                   FILTER (WHERE o.status NOT IN ('claimed', 'awaiting') AND NOT o.key_burned
+                             AND least(o.replay_window, s.stated) > 0) AS replay_window_left
+          FROM idem.outbox o
+         CROSS JOIN LATERAL (SELECT (%(stated)s::jsonb ->> o.provider)::float8 AS stated) AS s
+         GROUP BY o.status, o.provider, o.account) AS g
+ ORDER BY g.status, g.provider, g.account
+"""
+PROOFS = """
+SELECT n.provider, n.account, count(*) AS rows,
+       extract(epoch FROM statement_timestamp() - min(p.stored_at))::float8 AS oldest
+  FROM idem.proofs p JOIN idem.intents n ON n.id = p.intent_id
+ GROUP BY n.provider, n.account ORDER BY n.provider, n.account
+"""
+DOUBTS = """
+SELECT count(*)::integer AS rows, extract(epoch FROM statement_timestamp() - min(d.listed_at))::float8 AS oldest
+  FROM idem.doubts d
+"""
+# Of the last five minutes, by one range of an index a lane; and how many live workers have its breaker open.
+LANES = """
+SELECT l.provider, l.account, d.done / 5.0::float8 AS done_per_minute,
+       (SELECT count(*) FROM idem.daemons w
+         WHERE w.kind = 'worker' AND w.ended_at IS NULL
+           AND w.seen_at > statement_timestamp() - make_interval(secs => %(silent)s)
+           AND w.last_pass -> 'breakers' ? (l.provider || '/' || l.account))::integer AS breakers_open
+  FROM (SELECT o.provider, o.account FROM idem.operations o UNION SELECT o.provider, o.account FROM idem.outbox o) AS l
+ CROSS JOIN LATERAL (
+       SELECT count(*)::float8 AS done
+         FROM (SELECT FROM idem.intents n
+                WHERE n.provider = l.provider AND n.account = l.account AND n.state = 'completed'
+                  AND n.outcome = 'succeeded' AND n.settled_at > statement_timestamp() - interval '5 min'
+                LIMIT 100000) AS s) AS d
+ ORDER BY l.provider, l.account
+"""
+# The oldest is exact, they are counted to ten thousand: of somebody else's events there may be very many.
+UNMATCHED = """
+SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.verdict = 'unmatched'
+                                 AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = l.id)
+                               LIMIT 10000) AS w)::integer AS rows,
+       extract(epoch FROM statement_timestamp() - min(e.received_at))::float8 AS oldest
+  FROM idem.webhook_events e
+ WHERE e.verdict = 'unmatched' AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = e.id)
+"""
+LETTERS = """
+SELECT d.reason, coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,
+       coalesce(n.account, w.account, d.details ->> 'account') AS account, count(*) AS rows,
+       extract(epoch FROM statement_timestamp() - min(d.created_at))::float8 AS oldest
+  FROM idem.dead_letters d
+  LEFT JOIN idem.intents n ON n.id = d.intent_id
+  LEFT JOIN idem.webhook_events w ON w.id = d.webhook_event_id
+ WHERE d.resolved_at IS NULL
+ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+# Those that live or died without a word, and of each kind the last that ended cleanly.
+DAEMONS = """
+WITH last AS (SELECT DISTINCT ON (kind) id FROM idem.daemons ORDER BY kind, seen_at DESC)
+SELECT d.kind, d.id, d.host, d.pid, d.started_at, d.seen_at, d.passed_at, d.ended_at, d.ended_how,
+       extract(epoch FROM statement_timestamp() - d.seen_at)::float8 AS seen,
+       extract(epoch FROM statement_timestamp() - d.passed_at)::float8 AS passed,
+       -- As of its last sign of life, the worst first.
+       coalesce(d.last_pass -> 'overdue', '[]') AS overdue,
+       CASE WHEN d.ended_at IS NOT NULL THEN 'ended'
+            WHEN d.seen_at < statement_timestamp() - make_interval(secs => %(silent)s) THEN 'silent'
+            ELSE 'alive' END AS life
+  FROM idem.daemons d
+ WHERE d.id IN (SELECT id FROM last)
+    OR (d.ended_at IS NULL AND d.seen_at > statement_timestamp() - interval '1 day')
+ ORDER BY d.kind, d.seen_at DESC
+"""
+# An empty account stands for all. Who paused which part is in the history; what was written past it, in the lane.
+PAUSED = """
+SELECT l.provider, l.account, w.what, coalesce(c.changed_by, l.paused_by) AS paused_by,
+       coalesce(c.reason, l.reason) AS reason, coalesce(c.changed_at, l.changed_at) AS changed_at,
+       extract(epoch FROM statement_timestamp() - coalesce(c.changed_at, l.changed_at))::float8 AS age
+  FROM idem.lanes l
+ CROSS JOIN LATERAL (VALUES (1, 'calls', l.paused), (2, 'looks', l.looks_paused), (3, 'accept', l.accept_paused))
+       AS w (number, what, paused)
+  LEFT JOIN LATERAL (SELECT k.paused, k.changed_by, k.reason, k.changed_at FROM idem.lane_changes k
+                      WHERE k.provider = l.provider AND k.account = l.account AND k.what = w.what
+                      ORDER BY k.id DESC LIMIT 1) AS c ON c.paused
+ WHERE w.paused ORDER BY l.provider, l.account, w.number
+"""
+# Of each handler the first ten thousand: ids of intents are in the order of time, so the oldest are among them.
+HANDLERS = """
+SELECT h.name AS handler, h.operation, count(w.number)::integer AS events, count(w.letter_id)::integer AS stopped,
+       coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at)), 0)::float8 AS oldest,
+       coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at) FILTER (WHERE w.letter_id IS NULL)),
+                0)::float8 AS oldest_going,
+       extract(epoch FROM statement_timestamp() - h.seen_at)::float8 AS seen
+  FROM idem.event_handlers h
+  LEFT JOIN LATERAL (SELECT k.number, k.letter_id, k.created_at FROM idem.handler_work k WHERE k.handler = h.name
+                      ORDER BY k.handler, k.intent_id, k.number LIMIT 10000) AS w ON true
+ GROUP BY h.name ORDER BY h.name
+"""
+
+SILENT = 30.0
+"""Seconds without a sign of life (one is due every 5) after which a daemon counts as silent."""
+
+
+async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | None = None) -> Record:
+    """Everything at once, in one snapshot: rows by status, stored proofs and open dead letters, each by provider and
+    account; lanes with their rate and breakers, daemons, what is paused, handlers.
+
+    `stated`: seconds for which each provider remembers a key by its contract now (`Catalogue.memories`). The time left
+    of a provider that is not in it counts by what it promised when the row was accepted.
+    """
+    values = {"silent": SILENT, "stated": json.dumps(dict(stated or {}))}
+
+    async def all(query: str) -> list[Record]:
+        cursor = connection.cursor(row_factory=dict_row)
+        return await (await cursor.execute(query, values)).fetchall()
+
+    async with connection.transaction():
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        return {
+            "installation": next(iter(await all(INSTALLATION)), None),
+            "outbox": await all(OUTBOX),
+            "proofs": await all(PROOFS),
+            "doubts": (await all(DOUBTS))[0],
+            "lanes": await all(LANES),
+            "unmatched": (await all(UNMATCHED))[0],
+            "dead_letters": await all(LETTERS),
+            "daemons": await all(DAEMONS),
+            "paused": await all(PAUSED),
+            "handlers": await all(HANDLERS),
+        }
+
+
+async def report(
+    connection: AsyncConnection[Any], lanes: Collection[Lane] = (), stated: Mapping[str, float] | None = None
+) -> None:
+    """Set the gauges of what is unsettled. A paused lane is told apart.
+
+    `lanes` are those of the configuration: each has its series, what belongs to none of them is `other`, so that no
+    name from elsewhere makes one. `stated` is as for `ages`.
+    """
+    found = await ages(connection, stated)
+    known = {*lanes, OTHER}
+    aged: dict[Lane, LaneAges] = {lane: LaneAges() for lane in known}
+
+    def of(row: Record) -> LaneAges:
+        lane = (row["provider"], row["account"])
+        return aged[lane if lane in known else OTHER]
+
+    for row in found["outbox"]:
+        of(row).add(row["status"], row, paused=row["paused"])
+    for row in found["proofs"]:
+        of(row).add("proof", row)
+    for row in found["dead_letters"]:
+        of(row).add("dead_letter", row)
+        of(row).letters[row["reason"]] += row["rows"]
+    for lane, seen in aged.items():
+        telemetry.aged(lane, seen)
+    telemetry.webhooks_wait(found["unmatched"]["rows"], found["unmatched"]["oldest"] or 0.0)
+    telemetry.doubts_wait(found["doubts"]["rows"], found["doubts"]["oldest"] or 0.0)
+    telemetry.handlers_wait({each["handler"]: (each["events"], each["oldest"]) for each in found["handlers"]})

@@ -1,0 +1,191 @@
+"""What a provider itself says about the end that an operator wants to record: asked before anything is written.
+
+A wrong reference would be the stored answer for ever. So the provider is asked under the reference, and its own object
+is what the answer is rendered from. Only an operator who says so records an end that nobody could confirm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.calls.lane import Lane
+from idem.outbox.database.pool import records
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.completion import meaning
+from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.outcomes import (
+    Absent,
+    CouldNotAsk,
+    Look,
+    Pending,
+    Proof,
+    Refused,
+    Seen,
+    Succeeded,
+    name,
+)
+from idem.outbox.domain.provider import Question
+from idem.outbox.operator import pause
+from idem.outbox.providers import tracing
+from idem.outbox.values import clock
+from idem.outbox.values.errors import ConfigError, Refusal
+
+PATIENCE: Final = 60.0
+"""Seconds for which the provider's answer is waited for."""
+UNCHECKED: Final = "--unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """What the provider said. `look` None: it could not be asked, and `why_not` says why."""
+
+    look: Look | None
+    seen: Seen
+    why_not: str | None = None
+
+    @property
+    def object(self) -> Proof | None:
+        """The provider's own object, where it showed one."""
+        return self.look if isinstance(self.look, Succeeded | Refused | Pending) else None
+
+
+CALL = """
+SELECT n.operation, o.provider, o.account, o.origin, o.status, o.traceparent, r.method, r.path, r.headers,
+       o.provider_reference AS reference,
+       idem.known_moment(coalesce(o.first_sent_at, o.imported_sent_at, r.created_at)) AS sent_at,
+       extract(epoch FROM statement_timestamp())::float8 AS asked_at,
+       ARRAY(SELECT q.provider_key::text FROM idem.requests q WHERE q.outbox_id = o.id
+              ORDER BY q.generation DESC) AS keys
+  FROM idem.intents n JOIN idem.outbox o ON o.intent_id = n.id
+  LEFT JOIN LATERAL (SELECT q.method, q.path, q.headers, q.created_at FROM idem.requests q WHERE q.outbox_id = o.id
+                      ORDER BY q.generation DESC LIMIT 1) AS r ON true
+ WHERE n.id = %(intent)s
+"""
+
+
+async def ask(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID, reference: str | None) -> Confirmed:
+    """Ask the provider about an open intent, under this reference (None: under its provider key). Writes nothing.
+
+    The account and the origin are those of the row, or nobody is asked. Does not raise for what the provider does.
+    """
+    call = await (await records(connection).execute(CALL, {"intent": intent})).fetchone()
+    if call is None:
+        return _unasked("it has no open row")
+    provider = catalogue.providers.get(call.provider)
+    account = None if provider is None else provider.accounts.get(call.account)
+    if provider is None or account is None:
+        return _unasked(f"account {call.provider}/{call.account} is not in this configuration")
+    if account.origin != call.origin:
+        return _unasked(f"it was sent to {call.origin}, and account {call.account} is at {account.origin} now")
+    question = Question(
+        call.keys[0] if call.keys else "", reference or call.reference, call.status == "awaiting", call.sent_at,
+        call.method or "", call.path or "", tuple(call.keys[1:]), call.asked_at, headers=call.headers or {},
+    )  # fmt: skip
+    if not provider.questions(question):
+        return _unasked(f"provider {call.provider} has no look-up that could answer it")
+    if (await pause.read(connection, call.provider, call.account)).looks:
+        return _unasked(f"look-ups of {call.provider} are paused")
+    try:
+        lane = Lane(provider, account, slots=1, margin=1.0)
+    except ConfigError as error:
+        return _unasked(f"account {call.provider}/{call.account} cannot be used here: {error}")
+    try:
+        with tracing.of_row(call.traceparent):
+            look, seen = await lane.ask(question, lease_ends=clock.boottime() + PATIENCE)
+    finally:
+        await lane.close()
+    if isinstance(look, CouldNotAsk):
+        what = seen.note or seen.error or (f"HTTP {seen.http_status}" if seen.http_status else "no answer came")
+        return Confirmed(None, seen, f"the question failed: {what}")
+    return Confirmed(look, seen)
+
+
+def _unasked(why: str) -> Confirmed:
+    return Confirmed(None, Seen(), why)
+
+
+OTHERS = """
+SELECT n.id FROM idem.intents n
+ WHERE n.provider_reference = %(reference)s AND n.id <> %(intent)s
+   AND (n.provider, n.account) = (SELECT o.provider, o.account FROM idem.outbox o WHERE o.intent_id = %(intent)s)
+ LIMIT 1
+"""
+
+
+async def of_another(connection: AsyncConnection[Any], intent: UUID, reference: str | None) -> UUID | None:
+    """Another intent of the same account that has this reference already."""
+    if reference is None:
+        return None
+    found = await (await connection.execute(OTHERS, {"reference": reference, "intent": intent})).fetchone()
+    return None if found is None else UUID(str(found[0]))
+
+
+def end(
+    confirmed: Confirmed,
+    wanted: Succeeded | Refused,
+    operation: Operation,
+    *,
+    unchecked: bool,
+    other: UUID | None = None,
+) -> Succeeded | Refused:
+    """The end to record: the provider's own object, with the operator's named values where it has none.
+
+    `other`: another intent has the reference. Raises Refusal where the provider says something else, or, unless
+    `unchecked`, nothing.
+    """
+    if unchecked:
+        return wanted
+    means = _means(confirmed, operation)
+    if doubt := _against(confirmed, means, wanted, other):
+        instead = f"Look for this intent's own object there ({UNDER_KEY}). " if means is not None and other else ""
+        raise Refusal(
+            f"nothing was changed: {doubt}. {instead}If you have seen it yourself, {UNCHECKED} records your word, "
+            "with your reason"
+        )
+    assert isinstance(means, Succeeded | Refused)  # `_against` names all else
+    return replace(means, fields={**wanted.fields, **means.fields}, reference=means.reference or wanted.reference)
+
+
+UNDER_KEY: Final = "`idem intents show ID` prints its provider key"
+
+
+def against(confirmed: Confirmed, wanted: Succeeded | Refused, operation: Operation, other: UUID | None) -> str | None:
+    """What stands against an operator's word, in words; None: the provider says the same."""
+    return _against(confirmed, _means(confirmed, operation), wanted, other)
+
+
+def _means(confirmed: Confirmed, operation: Operation) -> Proof | None:
+    return None if confirmed.object is None else meaning(operation, confirmed.object)
+
+
+def _against(confirmed: Confirmed, means: Proof | None, wanted: Succeeded | Refused, other: UUID | None) -> str | None:
+    named = "its provider key" if wanted.reference is None else f"reference {wanted.reference}"
+    if isinstance(confirmed.look, Absent):
+        return f"the provider has nothing under {named} (is it misspelt?)"
+    match means:
+        case None:
+            return f"nobody could confirm it: {confirmed.why_not}"
+        case Pending():
+            return f"the provider has it, and it has not ended (status {means.status or '-'})"
+        case Succeeded() | Refused() if type(means) is not type(wanted):
+            return (
+                f"the provider says {name(means)} (reference {means.reference or '-'}, status {means.status or '-'}), "
+                f"and you say {name(wanted)}"
+            )
+        case _ if None not in (means.reference, wanted.reference) and means.reference != wanted.reference:
+            return f"the provider has it under reference {means.reference}, not {wanted.reference}"
+        case _ if other is not None:
+            return f"reference {wanted.reference} belongs to another intent, {other}, and its client was told so"
+        case _:
+            return None
+
+
+def said(confirmed: Confirmed | None) -> str:
+    """What the provider said, for the evidence."""
+    if confirmed is None or confirmed.look is None:
+        return f"nothing: {'it was not asked' if confirmed is None else confirmed.why_not}"
+    return name(confirmed.look)

@@ -1,0 +1,229 @@
+"""Dead letters that an operator closes: of entries alone, where the intent itself has nothing left to settle."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.database.pool import records
+from idem.outbox.domain.states import KeyState, Reason
+from idem.outbox.handlers import stopped
+from idem.outbox.handlers.stopped import is_of_handler as is_of_handler
+from idem.outbox.values import storable
+from idem.outbox.values.errors import Refusal
+
+CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Reason.DISCREPANCY, Reason.HANDLER_FAILED})
+"""Reasons that say something about an intent without asking for its state to change."""
+
+WORDS: Final = 2000
+"""Characters of a reason that are kept."""
+
+RESOLVED_MEANWHILE: Final = "somebody else resolved this dead letter at this moment: look again"
+
+
+def check_named(by: str, reason: str) -> None:
+    """Raises Refusal unless somebody answers for the act, with a reason."""
+    if not by.strip():
+        raise Refusal("say who you are: what an operator does is kept with a name")
+    if not reason.strip():
+        raise Refusal("say why: what an operator does is kept with its reason")
+
+
+LETTER = """
+SELECT d.id, d.intent_id, d.webhook_event_id, d.reason, d.details, d.seen, d.resolved_at, d.resolution, d.resolved_by,
+       n.state, n.version
+  FROM idem.dead_letters d LEFT JOIN idem.intents n ON n.id = d.intent_id
+ WHERE d.id = %(letter)s
+"""
+LOCK_INTENT = "SELECT FROM idem.intents WHERE id = %(intent)s FOR NO KEY UPDATE"
+# First of all, as whoever tries the event has it when it comes to the intent and the entry.
+LOCK_EVENT = "SELECT FROM idem.webhook_events WHERE id = %(event)s FOR UPDATE"
+# Not a hint whose call waits for what it says: only whoever is sure about that call may let it go on.
+GIVE_UP = """
+WITH dropped AS (
+    DELETE FROM idem.proofs p USING idem.webhook_events w
+     WHERE p.id = %(event)s AND p.outcome = 'hint' AND w.id = p.id AND w.verdict = 'hint' AND w.out_of_time
+       AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id)
+)
+UPDATE idem.webhook_events w SET verdict = 'noted', retry_at = NULL
+ WHERE w.id = %(event)s
+   AND (w.verdict IN ('deferred', 'early')
+        OR w.verdict = 'hint' AND w.out_of_time AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.id = w.outbox_id))
+"""
+
+
+async def close_letter(
+    connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, version: int, seen: int
+) -> Reason:
+    """Resolve an entry about an intent, and nothing else; the reason is its note.
+
+    An event that could not be applied or told is given up with its entry, else the entry would come back. `seen` is how
+    often it had happened when the operator looked: a new occurrence is refused like a moved version.
+    """
+    check_named(by, reason)
+    async with connection.transaction():
+        found = await _read(connection, letter)
+        _not_of_a_handler(found)
+        if found.intent_id is None:
+            raise Refusal(f"dead letter {letter} is about no intent: use `idem dlq discard`")
+        await connection.execute(LOCK_EVENT, {"event": found.webhook_event_id})
+        await connection.execute(LOCK_INTENT, {"intent": found.intent_id})
+        found = await _read(connection, letter)
+        if found.version != version or found.seen != seen:
+            raise Refusal(
+                f"dead letter {letter} has moved since you looked at it (version {found.version}, seen {found.seen} "
+                "times): look again, then decide"
+            )
+        if why := against_closing(Reason(found.reason), KeyState(found.state)):
+            raise Refusal(why)
+        if not await resolve(connection, letter, "closed", by, reason):
+            raise Refusal(RESOLVED_MEANWHILE)
+        details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), "about": found.reason}
+        if found.reason == Reason.HANDLER_FAILED and found.webhook_event_id is not None:
+            given_up = await connection.execute(GIVE_UP, {"event": found.webhook_event_id})
+            details |= {"event_given_up": str(found.webhook_event_id)} if given_up.rowcount else {}
+        said = json.dumps(storable.fields(details))
+        await connection.execute(EVIDENCE, {"intent": found.intent_id, "kind": "letter_closed", "details": said})
+        return Reason(found.reason)
+
+
+async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
+    """Resolve an entry that is about no intent. An intent is settled, never discarded (P1)."""
+    check_named(by, reason)
+    async with connection.transaction():
+        found = await _read(connection, letter)
+        _not_of_a_handler(found)
+        if found.intent_id is not None:
+            raise Refusal(
+                f"dead letter {letter} is about intent {found.intent_id}, which would stay unsettled with nobody "
+                "looking: use `idem dlq resolve` or `idem dlq redrive`"
+            )
+        if found.seen != seen:
+            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+        if not await resolve(connection, letter, "discarded", by, reason):
+            raise Refusal(RESOLVED_MEANWHILE)
+        return Reason(found.reason)
+
+
+# Who wanted it stands with the entry: there is no intent whose timeline it could be in.
+TRY_EVENT = """
+UPDATE idem.webhook_events SET retry_at = statement_timestamp()
+ WHERE id = %(event)s AND verdict IN ('unmatched', 'foreign')
+"""
+NOTE_TRY = "UPDATE idem.dead_letters SET details = details || %(details)s::jsonb WHERE id = %(letter)s"
+
+
+async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
+    """Have the reconciler look at once for the call that an unmatched event is about; a match closes the entry.
+
+    Read again by the contract as it is now, so that a pointer that was wrong and has been mended counts.
+    """
+    check_named(by, reason)
+    async with connection.transaction():
+        found = await _read(connection, letter)
+        if found.reason != Reason.UNMATCHED_WEBHOOK:
+            raise Refusal(f"dead letter {letter} is not about an event that matches no call")
+        if found.seen != seen:
+            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+        tried = await connection.execute(TRY_EVENT, {"event": found.webhook_event_id})
+        if tried.rowcount != 1:
+            raise Refusal(
+                f"the event of dead letter {letter} is not kept any more: `idem dlq discard` closes the entry"
+            )
+        said = storable.fields({"tried_by": by, "tried_why": storable.text(reason, WORDS)})
+        await connection.execute(NOTE_TRY, {"letter": letter, "details": json.dumps(said)})
+        return Reason(found.reason)
+
+
+def _not_of_a_handler(found: Any) -> None:
+    if stopped.is_of_handler(found.reason, found.details):
+        raise Refusal(
+            f"dead letter {found.id} is an event that a handler could not be told: `idem dlq redrive` runs it again, "
+            "`idem dlq resolve --as closed` skips it"
+        )
+
+
+async def run_again(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
+    """Have a handler run again for the event that it could not be told, as if it had never failed; then the later ones.
+
+    `seen` as in `close_letter`.
+    """
+    return await _of_handler(connection, letter, by=by, reason=reason, seen=seen, skip=False)
+
+
+async def skip_event(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
+    """Let an event pass that a handler could not be told: it is never told of it, and the later ones go on."""
+    return await _of_handler(connection, letter, by=by, reason=reason, seen=seen, skip=True)
+
+
+async def _of_handler(
+    connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int, skip: bool
+) -> Reason:
+    check_named(by, reason)
+    async with connection.transaction():
+        found = await _read(connection, letter)
+        if not stopped.is_of_handler(found.reason, found.details):
+            raise Refusal(f"dead letter {letter} is not about a handler of settled intents")
+        if found.seen != seen:
+            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+        moved = await (stopped.skip if skip else stopped.resume)(connection, letter)
+        how = "handler_skipped" if skip else "handler_redriven"
+        if not await resolve(connection, letter, how, by, reason):
+            raise Refusal(RESOLVED_MEANWHILE)
+        details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), **found.details}
+        if moved is not None:
+            said = json.dumps(storable.fields(details))
+            await connection.execute(EVIDENCE, {"intent": moved, "kind": how, "details": said})
+        return Reason(found.reason)
+
+
+def against_closing(reason: Reason, state: KeyState) -> str | None:
+    """Why this entry cannot be closed by itself; None: it can."""
+    if reason not in CLOSED_ALONE:
+        return f"a dead letter `{reason}` asks for its intent to be settled: resolve, redrive or cancel that"
+    if state is KeyState.UNKNOWN and reason in (Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE):
+        return "its intent is unknown: resolve that as completed or failed_retryable, which answers this entry too"
+    return None
+
+
+async def check_open(connection: AsyncConnection[Any], letter: UUID | None, intent: UUID) -> None:
+    """Raises Refusal unless this entry is open and about this intent. None is nothing to check."""
+    if letter is None:
+        return
+    found = await _read(connection, letter)
+    if found.intent_id != intent:
+        raise Refusal(f"dead letter {letter} is not about intent {intent}")
+
+
+RESOLVE = """
+UPDATE idem.dead_letters
+   SET resolved_at = statement_timestamp(), resolution = %(how)s,
+       resolved_by = concat_ws(' / ', current_user, %(by)s::text), note = %(note)s
+ WHERE id = %(letter)s AND resolved_at IS NULL
+"""
+EVIDENCE = """
+INSERT INTO idem.evidence (intent_id, source, kind, details)
+VALUES (%(intent)s, 'operator', %(kind)s, %(details)s::jsonb)
+"""
+
+
+async def resolve(connection: AsyncConnection[Any], letter: UUID | None, how: str, by: str, reason: str) -> bool:
+    """Resolve an entry if it is still open (the settlement of its intent may have done so); whether this did it."""
+    note, by = storable.text(reason, WORDS), storable.text(by, 200)
+    done = await connection.execute(RESOLVE, {"letter": letter, "how": how, "by": by, "note": note})
+    return done.rowcount == 1
+
+
+async def _read(connection: AsyncConnection[Any], letter: UUID) -> Any:
+    found = await (await records(connection).execute(LETTER, {"letter": letter})).fetchone()
+    if found is None:
+        raise Refusal(f"there is no dead letter {letter} in this database: `idem dlq list` shows the open ones")
+    if found.resolved_at is not None:
+        raise Refusal(
+            f"dead letter {letter} is resolved already: {found.resolution}, by {found.resolved_by}, "
+            f"{found.resolved_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    return found

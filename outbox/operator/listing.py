@@ -1,0 +1,269 @@
+"""What operators and clients look at: read-only queries. A record's keys are the names of its columns, and stay.
+
+Ages and times left are seconds by the database's clock, negative if past; times are with time zone. Nothing here
+reads credentials (they are never stored). Params only where they are asked for; the bytes of a request and a provider's
+answers are masked unless they are asked for.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from idem.outbox.domain import redaction
+from idem.outbox.operator import search
+
+Record: TypeAlias = dict[str, Any]
+
+
+async def _all(connection: AsyncConnection[Any], query: str, **parameters: Any) -> list[Record]:
+    cursor = connection.cursor(row_factory=dict_row)
+    return await (await cursor.execute(query, parameters)).fetchall()
+
+
+async def _one(connection: AsyncConnection[Any], query: str, **parameters: Any) -> Record | None:
+    return next(iter(await _all(connection, query, **parameters)), None)
+
+
+LETTERS = """
+SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
+       coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,
+       coalesce(n.account, w.account, d.details ->> 'account') AS account, n.label, n.version, d.seen,
+       d.webhook_event_id, d.subject, d.details, d.created_at,
+       extract(epoch FROM statement_timestamp() - d.created_at)::float8 AS age,
+       d.resolved_at, d.resolution, d.resolved_by, d.note
+  FROM idem.dead_letters d
+  LEFT JOIN idem.intents n ON n.id = d.intent_id
+  LEFT JOIN idem.outbox o ON o.intent_id = d.intent_id
+  LEFT JOIN idem.webhook_events w ON w.id = d.webhook_event_id
+ WHERE (%(resolved)s OR d.resolved_at IS NULL)
+   AND (%(letter)s::uuid IS NULL OR d.id = %(letter)s)
+   AND (%(reason)s::text IS NULL OR d.reason = %(reason)s)
+   AND (%(provider)s::text IS NULL OR coalesce(n.provider, w.provider, d.details ->> 'provider') = %(provider)s)
+   AND (%(account)s::text IS NULL OR coalesce(n.account, w.account, d.details ->> 'account') = %(account)s)
+   AND (%(label)s::text IS NULL OR n.label = %(label)s)
+   AND (%(reference)s::text IS NULL OR n.provider_reference = %(reference)s)
+   AND (%(since)s::timestamptz IS NULL OR d.created_at >= %(since)s)
+   AND (%(until)s::timestamptz IS NULL OR d.created_at < %(until)s)
+   AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
+ ORDER BY d.id LIMIT %(limit)s
+"""
+
+
+async def letters(
+    connection: AsyncConnection[Any],
+    *,
+    reason: str | None = None,
+    provider: str | None = None,
+    account: str | None = None,
+    label: str | None = None,
+    reference: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    resolved: bool = False,
+    after: UUID | None = None,
+    limit: int = 100,
+) -> list[Record]:
+    """Dead letters, oldest first; `resolved` shows those too, `after` is the last id of the page before."""
+    return await _all(
+        connection, LETTERS,
+        letter=None, reason=reason, provider=provider, account=account, label=label, reference=reference, since=since,
+        until=until, resolved=resolved, after=after, limit=limit,
+    )  # fmt: skip
+
+
+async def letter(connection: AsyncConnection[Any], letter_id: UUID) -> Record | None:
+    """One dead letter, open or resolved."""
+    return await _one(
+        connection, LETTERS,
+        letter=letter_id, reason=None, provider=None, account=None, label=None, reference=None, since=None, until=None,
+        resolved=True, after=None, limit=1,
+    )  # fmt: skip
+
+
+EVENT = """
+SELECT w.id, w.provider, w.account, w.event_id, w.type, w.reference, w.verdict, w.tries, w.received_at, w.retry_at,
+       w.out_of_time, w.intent_id, extract(epoch FROM statement_timestamp() - w.received_at)::float8 AS age,
+       (SELECT octet_length(b.body) FROM idem.webhook_bodies b WHERE b.webhook_event_id = w.id) AS body_bytes
+  FROM idem.webhook_events w WHERE w.id = %(event)s
+"""
+
+
+async def event(connection: AsyncConnection[Any], event_row: UUID) -> Record | None:
+    """One event of a provider, without its body; None: it is past its retention."""
+    return await _one(connection, EVENT, event=event_row)
+
+
+INTENTS = """
+SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.provider, n.account,
+       n.provider_reference, n.label, n.version, n.created_at, n.settled_at,
+       extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age
+  FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id
+ WHERE (%(tenant)s::text IS NULL OR n.tenant_id = %(tenant)s)
+   AND (%(state)s::text IS NULL OR n.state = %(state)s)
+   AND (%(operation)s::text IS NULL OR n.operation = %(operation)s)
+   AND (%(provider)s::text IS NULL OR n.provider = %(provider)s)
+   AND (%(key)s::text IS NULL OR n.idempotency_key = %(key)s)
+   AND (%(account)s::text IS NULL OR n.account = %(account)s)
+   AND (%(label)s::text IS NULL OR left(n.label, 200) = left(%(label)s, 200) AND n.label = %(label)s)
+   AND (%(reference)s::text IS NULL OR n.provider_reference = %(reference)s)
+   AND (%(since)s::timestamptz IS NULL OR n.created_at >= %(since)s AND n.id >= %(low)s)
+   AND (%(until)s::timestamptz IS NULL OR n.created_at < %(until)s AND n.id <= %(high)s)
+   AND (%(before)s::uuid IS NULL OR n.id < %(before)s)
+   -- What is not completed has an open row: the few are found without walking through the whole ledger.
+   AND (%(state)s::text IS NULL OR %(state)s = 'completed' OR n.id IN (SELECT w.intent_id FROM idem.outbox w))
+ ORDER BY n.id DESC LIMIT %(limit)s
+"""
+
+
+async def intents(
+    connection: AsyncConnection[Any],
+    *,
+    tenant: str | None = None,
+    state: str | None = None,
+    operation: str | None = None,
+    provider: str | None = None,
+    key: str | None = None,
+    account: str | None = None,
+    label: str | None = None,
+    reference: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before: UUID | None = None,
+    limit: int = 100,
+) -> list[Record]:
+    """Intents, newest first; `before` is the last id of the page before. Ids are in the order of time."""
+    return await _all(
+        connection, INTENTS,
+        tenant=tenant, state=state, operation=operation, provider=provider, key=key, account=account, label=label,
+        reference=reference, before=before, limit=limit, **search.bounds(since, until),
+    )  # fmt: skip
+
+
+INTENT = """
+SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.step, n.version, n.provider,
+       n.account, n.provider_reference, n.label, CASE WHEN %(params)s THEN n.params END AS params, n.result, n.interim,
+       n.object_end,
+       n.wanted_at, n.created_at, n.settled_at, k.state AS key_state, k.response_status, k.last_error_code,
+       k.last_error_message, k.expires_at
+  FROM idem.intents n
+  LEFT JOIN idem.idempotency_keys k
+    ON k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
+   AND k.intent_id = n.id
+ WHERE n.id = %(intent)s
+"""
+ROW = """
+SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.provider_key, o.provider_reference,
+       o.looks, o.absents, o.misses, o.redrives, o.sweeps, o.status_since, o.available_at, o.start_before,
+       o.first_sent_at, o.claimed_by, o.claimed_until, o.quiet_after, o.redrive_at,
+       extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
+       extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in,
+       extract(epoch FROM o.claimed_until - statement_timestamp())::float8 AS lease_left,
+       extract(epoch FROM o.quiet_after - statement_timestamp())::float8 AS quiet_left,
+       CASE WHEN o.replay_window > 0 AND NOT o.key_burned
+            THEN nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL), '-Infinity')
+            END AS replay_window_left,
+       o.doubted_since,
+       coalesce(idem.is_ahead(greatest(o.first_sent_at, o.doubted_since, o.word_since)), false) AS sent_ahead
+  FROM idem.outbox o WHERE o.intent_id = %(intent)s
+"""
+REQUESTS = """
+SELECT r.outbox_id, r.step, r.generation, r.provider_key, r.provider, r.account, r.method, r.path, r.created_at,
+       CASE WHEN %(unmask)s THEN r.body ELSE substring(r.body FROM 1 FOR 65536) END AS body
+  FROM idem.requests r WHERE r.intent_id = %(intent)s ORDER BY r.step, r.generation
+"""
+ANSWERS = """
+SELECT a.outbox_id, a.outcome, a.attempt, a.http_status, a.message, a.body, a.times, a.at
+  FROM idem.provider_answers a WHERE a.intent_id = %(intent)s ORDER BY a.at, a.outcome
+"""
+TIMELINE = """
+SELECT e.at, e.source, e.kind, e.outcome, e.step, e.attempt, e.http_status, e.provider_reference, e.from_state,
+       e.to_state, e.from_status, e.to_status, e.holder, e.claimed_at, e.claimed_until, e.database_role, e.details
+  FROM idem.evidence e WHERE e.intent_id = %(intent)s ORDER BY e.at, e.id
+"""
+STORED = """
+SELECT p.id, p.source, p.outcome, p.reference, p.status, p.http_status, p.stored_at,
+       extract(epoch FROM statement_timestamp() - p.stored_at)::float8 AS age
+  FROM idem.proofs p WHERE p.intent_id = %(intent)s ORDER BY p.stored_at, p.id
+"""
+LETTERS_OF_INTENT = """
+SELECT d.id, d.reason, d.seen, d.details, d.created_at, d.resolved_at, d.resolution, d.resolved_by, d.note
+  FROM idem.dead_letters d WHERE d.intent_id = %(intent)s ORDER BY d.id
+"""
+
+
+async def intent(
+    connection: AsyncConnection[Any], intent_id: UUID, *, params: bool = False, unmask: bool = False
+) -> Record | None:
+    """One intent with everything that is known of it: row, requests, the provider's own words, stored proofs, dead
+    letters, timeline. The bodies of requests and answers are masked unless `unmask`."""
+    found = await _one(connection, INTENT, intent=intent_id, params=params)
+    if found is None:
+        return None
+    if not params:
+        del found["params"]
+    return found | {
+        "row": await _one(connection, ROW, intent=intent_id),
+        "requests": [
+            each | {"body": _body(bytes(each["body"]).decode("utf-8", "replace"), unmask)}
+            for each in await _all(connection, REQUESTS, intent=intent_id, unmask=unmask)
+        ],
+        "answers": [
+            each | {"body": None if each["body"] is None else _body(each["body"], unmask)}
+            for each in await _all(connection, ANSWERS, intent=intent_id)
+        ],
+        "proofs": await _all(connection, STORED, intent=intent_id),
+        "dead_letters": await _all(connection, LETTERS_OF_INTENT, intent=intent_id),
+        "timeline": await _all(connection, TIMELINE, intent=intent_id),
+    }
+
+
+def _body(text: str, unmask: bool) -> str:
+    return text if unmask else redaction.masked(text)
+
+
+UNKNOWNS = """
+SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.attempt, o.looks, o.absents,
+       o.provider_key, o.provider_reference, o.status_since, o.available_at AS next_look_at, o.quiet_after,
+       extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
+       extract(epoch FROM o.available_at - statement_timestamp())::float8 AS next_look_in,
+       CASE WHEN o.replay_window > 0 AND NOT o.key_burned
+            THEN nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL), '-Infinity')
+            END AS replay_window_left,
+       ARRAY(SELECT d.reason FROM idem.dead_letters d
+              WHERE d.intent_id = o.intent_id AND d.resolved_at IS NULL ORDER BY d.reason) AS dead_letters
+  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
+ WHERE (o.status = 'unknown' OR (%(awaiting)s AND o.status = 'awaiting'))
+   AND (%(provider)s::text IS NULL OR o.provider = %(provider)s)
+   AND (%(account)s::text IS NULL OR o.account = %(account)s)
+   AND (%(label)s::text IS NULL OR n.label = %(label)s)
+   AND (%(reference)s::text IS NULL OR o.provider_reference = %(reference)s)
+   AND (%(since)s::timestamptz IS NULL OR o.status_since >= %(since)s)
+   AND (%(until)s::timestamptz IS NULL OR o.status_since < %(until)s)
+ ORDER BY o.status_since, o.id LIMIT %(limit)s
+"""
+
+
+async def unknowns(
+    connection: AsyncConnection[Any],
+    *,
+    provider: str | None = None,
+    account: str | None = None,
+    label: str | None = None,
+    reference: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    awaiting: bool = False,
+    limit: int = 100,
+) -> list[Record]:
+    """Rows of which nobody knows the end, oldest first; `awaiting` shows those that the provider is working on too.
+    `since` and `until` are about when a row became so."""
+    return await _all(
+        connection, UNKNOWNS,
+        provider=provider, account=account, label=label, reference=reference, since=since, until=until,
+        awaiting=awaiting, limit=limit,
+    )  # fmt: skip

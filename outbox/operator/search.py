@@ -1,0 +1,146 @@
+"""Intents by whatever a person has in hand: an id, a key, a reference, a label, a time. Each look-up reads an index.
+
+Ids are UUIDv7, so a time is a range of them. `created_at` is when the transaction began that made the id: earlier, and
+by `SLACK` at the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from idem.outbox.operator.id_prefixes import Prefix
+
+LIMIT: Final = 50
+"""Intents that one way of looking finds at the most."""
+LOOKS: Final = 10_000
+"""Rows that one way of looking reads at the most: a label may belong to very many intents."""
+SLACK: Final = timedelta(hours=1)
+FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LAST: Final = datetime(9999, 1, 1, tzinfo=UTC)
+NEWEST: Final = UUID(int=2**128 - 1)
+
+
+def first_id(moment: datetime) -> UUID:
+    """The first id of a time."""
+    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
+
+
+def span(since: datetime | None, until: datetime | None) -> tuple[UUID, UUID]:
+    """The ids that were made from `since` on and before `until`: from the first of these on, and before the second."""
+    low = UUID(int=0) if since is None or since < FIRST else first_id(min(since, LAST))
+    return low, NEWEST if until is None or until > LAST else first_id(until)
+
+
+def bounds(since: datetime | None, until: datetime | None) -> dict[str, Any]:
+    """The parameters of a range of time: of ids, with some slack, and of times, exactly."""
+    low = None if since is None or since < FIRST + SLACK else since - SLACK
+    high = None if until is None or until > LAST - SLACK else until + SLACK
+    ids = span(low, high)
+    return {"since": since, "until": until, "low": ids[0], "high": ids[1]}
+
+
+BY_ID = "SELECT n.id FROM idem.intents n WHERE n.id BETWEEN %(low)s AND %(high)s ORDER BY n.id DESC LIMIT %(limit)s"
+BY_LETTER = """
+WITH looked AS MATERIALIZED (
+    SELECT d.id, d.intent_id FROM idem.dead_letters d
+     WHERE d.id BETWEEN %(low)s AND %(high)s ORDER BY d.id DESC LIMIT %(looks)s
+)
+SELECT l.intent_id AS id FROM looked l WHERE l.intent_id IS NOT NULL ORDER BY l.id DESC LIMIT %(limit)s
+"""
+BY_PROVIDER_KEY = """
+SELECT r.intent_id AS id FROM idem.requests r WHERE r.provider_key = %(key)s LIMIT %(limit)s
+"""
+# A range over the index's first column, in the index's order: no statistics make the planner walk through all intents
+# from the newest on, as it would for the newest 50 of a text that it takes for a frequent one.
+BY_REFERENCE = """
+WITH looked AS MATERIALIZED (
+    SELECT n.id FROM idem.intents n
+     WHERE n.provider_reference >= %(text)s AND n.provider_reference <= %(text)s
+     ORDER BY n.provider_reference, n.tenant_id, n.id LIMIT %(looks)s
+)
+SELECT l.id FROM looked l ORDER BY l.id DESC LIMIT %(limit)s
+"""
+BY_LABEL = """
+WITH looked AS MATERIALIZED (
+    SELECT n.id, n.label FROM idem.intents n
+     WHERE left(n.label, 200) >= left(%(text)s::text, 200) AND left(n.label, 200) <= left(%(text)s::text, 200)
+       AND n.label IS NOT NULL
+     ORDER BY left(n.label, 200), n.tenant_id, n.id LIMIT %(looks)s
+)
+SELECT l.id FROM looked l WHERE l.label = %(text)s ORDER BY l.id DESC LIMIT %(limit)s
+"""
+BY_CLIENT_KEY = """
+SELECT n.id FROM idem.intents n
+ WHERE n.idempotency_key >= %(text)s AND n.idempotency_key <= %(text)s
+ ORDER BY n.idempotency_key DESC, n.id DESC LIMIT %(limit)s
+"""
+BY_TIME = """
+SELECT n.id FROM idem.intents n WHERE n.id >= %(low)s AND n.id < %(high)s ORDER BY n.id DESC LIMIT %(limit)s
+"""
+
+
+def ways(text: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What this text can be: a word for it, the statement that looks, and its parameters."""
+    text = text.strip()
+    try:
+        prefix = Prefix.parse(text)
+    except ValueError:
+        pass
+    else:
+        yield "id", BY_ID, {"low": prefix.low, "high": prefix.high}
+        yield "dead letter", BY_LETTER, {"low": prefix.low, "high": prefix.high}
+        if prefix.whole is not None:
+            yield "provider key", BY_PROVIDER_KEY, {"key": prefix.whole}
+    yield "reference", BY_REFERENCE, {"text": text}
+    yield "label", BY_LABEL, {"text": text}
+    yield "key", BY_CLIENT_KEY, {"text": text}
+    if (time := _time(text)) is not None:
+        low, high = span(*time)
+        yield "time", BY_TIME, {"low": low, "high": high}
+
+
+def _time(text: str) -> tuple[datetime, datetime] | None:
+    """The day, or the minute, that a text names, in UTC where it says nothing else."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if not len(text) >= 10:
+        return None
+    since = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    try:
+        return since, since + (timedelta(days=1) if len(text) == 10 else timedelta(minutes=1))
+    except OverflowError:
+        return None
+
+
+FOUND = """
+SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, o.status, n.provider, n.account,
+       n.provider_reference, n.label, n.created_at,
+       extract(epoch FROM statement_timestamp() - n.created_at)::float8 AS age,
+       ARRAY(SELECT d.id FROM idem.dead_letters d
+              WHERE d.intent_id = n.id AND d.resolved_at IS NULL ORDER BY d.id) AS dead_letters
+  FROM idem.intents n LEFT JOIN idem.outbox o ON o.intent_id = n.id
+ WHERE n.id = ANY (%(ids)s) ORDER BY n.id DESC
+"""
+
+
+async def find(connection: AsyncConnection[Any], text: str, *, limit: int = LIMIT) -> list[dict[str, Any]]:
+    """Intents that this text is about, newest first; `found_by`: which of its meanings fit. Empty: none."""
+    by: dict[UUID, list[str]] = {}
+    for word, statement, parameters in ways(text):
+        rows = await (await connection.execute(statement, parameters | {"looks": LOOKS, "limit": limit})).fetchall()
+        for (intent,) in rows:
+            if word not in by.setdefault(intent, []):
+                by[intent].append(word)
+    if not by:
+        return []
+    cursor = connection.cursor(row_factory=dict_row)
+    found = await (await cursor.execute(FOUND, {"ids": list(by)})).fetchall()
+    return [row | {"found_by": by[row["id"]]} for row in found]

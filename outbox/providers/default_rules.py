@@ -1,0 +1,168 @@
+"""What an answer says that no rule of the contract matches: the design's table of outcomes, for HTTP.
+
+The background of each status is RFC 9110, 6585 and 8470. Whatever is not listed is Ambiguous.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Refused
+from idem.outbox.providers import response
+from idem.outbox.providers.outcome_rules import Places
+from idem.outbox.providers.response import Document
+from idem.outbox.values.json_pointer import MISSING, Tokens
+
+CONFIG: Final = frozenset({401, 405, 406, 411, 415, 421, 425, 426, 428, 431, 501, 505, 511})
+"""Our credentials, our address, a proxy: says nothing about this effect, and the next row will hear the same."""
+
+REQUEST: Final = frozenset({400, 403, 404, 413, 414, 417, 422})
+"""In the provider's own error shape: it has read this request and does not take it as it is."""
+
+NO_PROOF: Final = frozenset({408, 409, 423, 424, 429})
+"""Another attempt may be in flight, or something behind the provider failed; 408 also comes from load balancers
+whose upstream was slow. 429 unless the contract says that the limiter stands before execution."""
+
+REGISTERED: Final = frozenset(int(status) for status in HTTPStatus)
+"""A proxy's own codes (444, 460, 499 ...) say that a line broke, perhaps after the request was handed on."""
+
+DECLINED: Final = 402
+
+SECONDS: Final = re.compile(r"[0-9]+")
+HTTP_DATE: Final = re.compile(
+    r"[A-Za-z]{3}, [0-9]{2} [A-Za-z]{3} [0-9]{4} [0-9:]{8} GMT"  # IMF-fixdate
+    r"|[A-Za-z]{6,9}, [0-9]{2}-[A-Za-z]{3}-[0-9]{2} [0-9:]{8} GMT"  # RFC 850
+    r"|[A-Za-z]{3} [A-Za-z]{3} [0-9 ][0-9] [0-9:]{8} [0-9]{4}"  # asctime
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """How the provider's own errors look. `shape` must exist in a body for it to count as the provider's.
+
+    Without a shape nothing counts as the provider's: every 4xx may be a proxy's. `code`, `message` and `reference`
+    are where an error says so; they become the fields `code` and `message` of a refusal. The `more_…` are further
+    places, for providers whose errors look in several ways: the first that is there counts.
+    """
+
+    shape: Tokens | None = None
+    code: Tokens | None = None
+    message: Tokens | None = None
+    reference: Tokens | None = None
+    more_shapes: tuple[Tokens, ...] = ()
+    more_codes: tuple[Tokens, ...] = ()
+    more_messages: tuple[Tokens, ...] = ()
+
+    def fits(self, answer: Document) -> bool:
+        return _first(answer, self.shape, self.more_shapes) is not MISSING
+
+    def told(self, answer: Document) -> bool:
+        """Whether an error is told: its member is there and says something, as `"error": null` does not."""
+        found = (answer.find(each) for each in (self.shape, *self.more_shapes))
+        return any(value is not MISSING and value not in (None, "", [], {}) for value in found)
+
+    def read_code(self, answer: Document) -> str | None:
+        return response.word(_first(answer, self.code, self.more_codes))
+
+    def read_message(self, answer: Document) -> str | None:
+        """The provider's own words about a failure."""
+        found = _first(answer, self.message, self.more_messages)
+        return found if isinstance(found, str) else None
+
+    def refusal(self, answer: Document, places: Places | None = None, view: Document | None = None) -> Refused:
+        """The refusal in this answer; what the rule's places find wins over the error shape.
+
+        `view`: what the rule has read, where that is an object inside the answer.
+        """
+        fields = {
+            name: value
+            for name, value in (
+                ("code", _first(answer, self.code, self.more_codes)),
+                ("message", _first(answer, self.message, self.more_messages)),
+            )
+            if value is not MISSING
+        }
+        places = places or Places()
+        if not answer.readable:
+            return Refused(None)
+        body = (view or answer).body
+        reference = places.read_reference(body) or response.reference(answer.find(self.reference))
+        return Refused(reference, places.read_status(body), {**fields, **places.read_fields(body)})
+
+
+def _first(answer: Document, tokens: Tokens | None, more: tuple[Tokens, ...]) -> Any:
+    found = (answer.find(each) for each in (tokens, *more))
+    return next((value for value in found if value is not MISSING), MISSING)
+
+
+def by_status(answer: Document, contract: Contract, errors: ErrorShape) -> tuple[Outcome, str]:
+    """The outcome of an answer that no rule matches, and why, in a few words. Never raises."""
+    status = answer.status
+    if not answer.complete:
+        return Ambiguous(), "the response was cut short"
+    if status in CONFIG:
+        return NotExecuted("config"), "credentials, address or a proxy"
+    if status == 429 and contract.throttles_before_execution:
+        return throttled(answer, contract), "the limiter stands before execution"
+    if not 400 <= status < 500 or status in NO_PROOF:
+        return Ambiguous(), _why_ambiguous(answer)
+    if not errors.fits(answer):
+        if status not in REGISTERED:
+            return Ambiguous(), "a status that no standard knows"
+        return NotExecuted("config"), "not in the provider's error shape"
+    if status == DECLINED:
+        return errors.refusal(answer), "declined"
+    if status in REQUEST:
+        if contract.unlisted_4xx == "answer":
+            return errors.refusal(answer), "a refused request, which the contract calls an answer"
+        return NotExecuted("request"), "the provider does not take this request"
+    return Ambiguous(), _why_ambiguous(answer)
+
+
+def throttled(answer: Document, contract: Contract) -> NotExecuted:
+    return NotExecuted("throttled", retry_after(answer.headers, contract.retry_after_cap))
+
+
+def retry_after(headers: Mapping[str, str], cap: float, now: float | None = None) -> float | None:
+    """Seconds that `Retry-After` asks for (RFC 9110 10.2.3), at most `cap`; None without one or for garbage.
+
+    A date is compared with the answer's own `Date`, so that two clocks need not agree, else with `now` (POSIX
+    seconds). A date in the past is 0. Header names in lower case.
+    """
+    text = headers.get("retry-after", "").strip()
+    if SECONDS.fullmatch(text):
+        # Nobody waits for more than nine digits, and int() has its limits.
+        return min(float(text), cap) if len(text) <= 9 else cap
+    until = _date(text)
+    if until is None:
+        return None
+    since = _date(headers.get("date", "").strip())
+    if since is None:
+        since = time.time() if now is None else now
+    return min(max(until - since, 0.0), cap)
+
+
+def _date(text: str) -> float | None:
+    if not HTTP_DATE.fullmatch(text):
+        return None
+    # asctime has no zone and means UTC all the same.
+    zoned = text if text.endswith("GMT") else f"{text} GMT"
+    try:
+        return parsedate_to_datetime(zoned).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def _why_ambiguous(answer: Document) -> str:
+    if 200 <= answer.status < 300:
+        return "no rule matches the answer" if answer.readable else "the answer is not readable"
+    if 300 <= answer.status < 400:
+        return "a redirect, which is never followed"
+    return "the status proves nothing"

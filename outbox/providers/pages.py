@@ -1,0 +1,225 @@
+"""Paging: how a provider's list goes on after a page of it. No I/O.
+
+A list that breaks off, goes in a circle or is longer than anybody reads is not the whole list: whatever is not on
+its pages may still be there. So the end of a list is only what the provider itself calls one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote, unquote_plus, urljoin, urlsplit
+
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.providers import response
+from idem.outbox.providers.response import Document
+from idem.outbox.providers.template import check_path
+from idem.outbox.values import json_pointer
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import MISSING, Tokens
+
+Style: TypeAlias = Literal["after_id", "cursor", "link", "offset"]
+
+MOST: Final = 20
+
+LONGEST_CURSOR: Final = 4096
+"""Characters of a cursor: longer ones fit into no request line."""
+
+ORIGINS: Final = {"http": 80, "https": 443}
+
+TARGET: Final = re.compile(r"\s*<([^<>]*)>")
+PARAMETER: Final = re.compile(r"\s*;\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?:\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^\s\",;]+))?")
+BETWEEN: Final = re.compile(r"\s*(?:,\s*)+|\s*$")
+
+
+class BrokenList(Exception):
+    """The list goes on and cannot be followed, so that what was seen of it is not all. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextPage(FrozenRequest):
+    """A page after the first: `first` is the path of that one, `number` counts from 1."""
+
+    first: str = ""
+    number: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """How one list goes on.
+
+    after_id: the last item's `id` goes into the query `parameter`. cursor: what stands `at` goes there. link: the
+    address of the next page stands `at`, or in the Link header (RFC 8288). offset: the number in `parameter` grows by
+    the items of a page, or by one where `step` is "pages"; without one it was `begin`. `more` is the member that is
+    true while the list goes on. `most`: pages that are read. `omits_empty`: a list without items is left out.
+    """
+
+    style: Style
+    parameter: str = ""
+    at: Tokens | None = None
+    more: Tokens | None = None
+    id: Tokens = ("id",)
+    step: Literal["items", "pages"] = "items"
+    begin: int = 0
+    most: int = MOST
+    omits_empty: bool = False
+
+    def following(
+        self, answer: Document, items: Sequence[Any], request: FrozenRequest, origins: Collection[str]
+    ) -> NextPage | None:
+        """The page after this one; None: it was the last. `origins` are those that a link may lead to.
+
+        Raises BrokenList.
+        """
+        path = self._path(answer, items, request, origins)
+        if path is None:
+            return None
+        try:
+            check_path(path)
+        except Unrenderable:
+            raise BrokenList("the next page of the list has an address that cannot be asked for") from None
+        first, number = (request.first, request.number) if isinstance(request, NextPage) else (request.path, 1)
+        if number >= self.most:
+            raise BrokenList(f"the list is longer than the {self.most} pages that are read")
+        if path in (request.path, first):
+            raise BrokenList("the list goes in a circle")
+        return NextPage(request.method, path, request.headers, request.body, first, number + 1)
+
+    def _path(
+        self, answer: Document, items: Sequence[Any], request: FrozenRequest, origins: Collection[str]
+    ) -> str | None:
+        said = self._said_more(answer)
+        if said is False:
+            return None
+        match self.style:
+            case "after_id":
+                if items:
+                    last = response.reference(json_pointer.resolve(items[-1], self.id))
+                    if last is None:
+                        raise BrokenList("the last item of the page has no id to go on from")
+                    return with_parameter(request.path, self.parameter, last)
+            case "offset":
+                if items:
+                    begun = _number(request.path, self.parameter, self.begin)
+                    step = 1 if self.step == "pages" else len(items)
+                    return with_parameter(request.path, self.parameter, str(begun + step))
+            case "cursor":
+                if (cursor := _cursor(answer.find(self.at))) is not None:
+                    return with_parameter(request.path, self.parameter, cursor)
+            case "link":
+                found = _next(answer.headers.get("link", "")) if self.at is None else _address(answer.find(self.at))
+                if found is not None:
+                    return _same_origin(found, request.path, origins)
+        if said:
+            raise BrokenList("the list is said to go on, but not where")
+        return None
+
+    def _said_more(self, answer: Document) -> bool | None:
+        if self.more is None:
+            return None
+        found = answer.find(self.more)
+        if not isinstance(found, bool):
+            raise BrokenList(f"{json_pointer.render(self.more)} does not say whether the list goes on")
+        return found
+
+
+def listed(answer: Document, at: Tokens, page: Paging | None) -> list[Any] | None:
+    """The items of a page; None for an answer that shows no list."""
+    found = answer.find(at)
+    if found is MISSING and page is not None and page.omits_empty and at and isinstance(answer.find(at[:-1]), dict):
+        return []
+    return found if isinstance(found, list) else None
+
+
+def begins(request: FrozenRequest, first: FrozenRequest) -> bool:
+    """Whether the request is this one, or a later page of its list."""
+    return request == first or (isinstance(request, NextPage) and request.first == first.path)
+
+
+def with_parameter(path: str, name: str, value: str) -> str:
+    """The path with this parameter in its query, in the place of any that it had; the rest byte for byte."""
+    base, _, query = path.partition("?")
+    kept = [part for part in query.split("&") if part and _name(part) != name]
+    return f"{base}?{'&'.join([*kept, '='.join((quote(name, safe=''), quote(value, safe='')))])}"
+
+
+def _name(part: str) -> str:
+    return unquote_plus(part.partition("=")[0])
+
+
+def _number(path: str, name: str, default: int) -> int:
+    for part in path.partition("?")[2].split("&"):
+        if _name(part) == name:
+            text = unquote_plus(part.partition("=")[2])
+            if not re.fullmatch(r"[0-9]{1,15}", text):
+                raise BrokenList(f"the query parameter {name} is no number to count on from")
+            return int(text)
+    return default
+
+
+def _cursor(found: Any) -> str | None:
+    if found is MISSING or found is None or found == "":
+        return None
+    text = str(found) if isinstance(found, int) and not isinstance(found, bool) else found
+    if not isinstance(text, str) or len(text) > LONGEST_CURSOR or not response.VISIBLE.fullmatch(text):
+        raise BrokenList("the cursor of the next page is no text that a request can carry")
+    return text
+
+
+def _address(found: Any) -> str | None:
+    if found is MISSING or found is None or found == "":
+        return None
+    if not isinstance(found, str):
+        raise BrokenList("the address of the next page is no text")
+    return found
+
+
+def _next(header: str) -> str | None:
+    """The target of `rel="next"` in a Link header."""
+    targets = {target for target, relations in _links(header) if "next" in relations}
+    if len(targets) > 1:
+        raise BrokenList("the Link header names several next pages")
+    return next(iter(targets), None)
+
+
+def _links(header: str) -> Iterator[tuple[str, list[str]]]:
+    at = 0
+    while at < len(header):
+        target = TARGET.match(header, at)
+        if target is None:
+            raise BrokenList("the Link header cannot be read")
+        at = target.end()
+        parameters: dict[str, str] = {}
+        while (found := PARAMETER.match(header, at)) is not None:
+            at = found.end()
+            # RFC 8288 3.3: of several, the first counts.
+            parameters.setdefault(found[1].lower(), (found[2] or "").strip('"'))
+        between = BETWEEN.match(header, at)
+        if between is None:
+            raise BrokenList("the Link header cannot be read")
+        at = between.end()
+        # With an anchor it is the link of another resource.
+        if "anchor" not in parameters:
+            yield target[1], parameters.get("rel", "").lower().split()
+
+
+def _same_origin(address: str, path: str, origins: Collection[str]) -> str:
+    """The path of the next page. Raises BrokenList for one elsewhere: our credentials are none of its business."""
+    try:
+        parts = urlsplit(address)
+        if parts.scheme or parts.netloc:
+            if parts.username is not None or _origin(address) not in {_origin(each) for each in origins}:
+                raise BrokenList("the next page of the list is at another origin than the account's")
+            target = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
+        else:
+            target = urljoin(path, address.partition("#")[0])
+    except ValueError:
+        raise BrokenList("the address of the next page cannot be read") from None
+    return quote(target, safe="/?%:@!$&'()*+,;=-._~")
+
+
+def _origin(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname, parts.port if parts.port is not None else ORIGINS.get(parts.scheme)

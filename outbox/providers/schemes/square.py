@@ -1,0 +1,50 @@
+"""The scheme of Square: HMAC-SHA256 in base64 over the notification URL and the body, in one string.
+
+The URL is the one that the subscription was made with, letter for letter: never what a request says of itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from idem.outbox.domain.webhook import Signed, Unverified
+from idem.outbox.providers.schemes.deliveries import fits, header, nothing_fits, plain
+
+NAME: Final = b"x-square-hmacsha256-signature"
+
+
+class SquareSignatures:
+    """The scheme; it has no state."""
+
+    def parse_secret(self, text: str) -> bytes:
+        """The signature key of a subscription, as it stands. Raises ValueError, which never contains it."""
+        if text.startswith(("EAAA", "sq0atp-")):
+            raise ValueError("it looks like an access token; the signature key stands at the webhook subscription")
+        return plain(text)
+
+    def read(self, delivery: Signed) -> _Claim:
+        """Raises Unverified: `missing` or `malformed`."""
+        given = header(delivery.headers, NAME)
+        if not delivery.body:
+            raise Unverified("malformed", "the body is empty")
+        return _Claim(delivery.body, given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    body: bytes
+    signature: bytes
+
+    def verify(self, secrets: Sequence[bytes], now: float, url: str | None) -> None:
+        """The id is in the body. Raises Unverified: `not_configured` or `signature`."""
+        if url is None:
+            raise Unverified("not_configured", "the notification URL, which Square signs, is not configured")
+        signed = url.encode() + self.body
+        wanted = [base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)) for secret in secrets]
+        if not fits(wanted, (self.signature,)):
+            raise nothing_fits()

@@ -1,0 +1,79 @@
+"""Sends whose moment is not known: the database's clock was ahead when they were written, and went back since.
+
+A moment of the past that lies ahead of the clock counts as not known while it does (`idem.is_ahead`). When the clock
+has passed it, it would look like any other, and the provider's memory would seem younger than it is. So the sweeper
+marks it before: it becomes `NEVER`, which no clock passes, until the call is settled or has a new key.
+
+Leases, due times and quiet times that were written then are left alone. Whether the clock was ahead or is behind now,
+a row does not say, and to shorten them would be wrong in the second case; `idem doctor` shows them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from idem.outbox.observe import after_commit
+from idem.outbox.settle.doubted_rows import O_IS_LISTED
+from idem.outbox.settle.pages import Place
+
+NEVER = "timestamptz '9999-01-01 00:00+00'"
+"""Stands for a moment that is not known, in the columns that the provider's memory counts from."""
+
+# The expression of the index `outbox_sent_ahead`.
+NEWEST = f"greatest(nullif(o.first_sent_at, {NEVER}), nullif(o.doubted_since, {NEVER}), nullif(o.word_since, {NEVER}))"
+
+SENT_AHEAD = f"""
+SELECT o.id, {NEWEST}
+  FROM idem.outbox o
+ WHERE idem.is_ahead({NEWEST})
+   AND ({NEWEST}, o.id) > (%(at)s, %(row)s)
+ ORDER BY {NEWEST}, o.id
+ LIMIT %(batch)s
+"""  # noqa: S608
+
+# The row alone is changed, and neither its claim nor its attempt: who works with it goes on. What another session holds
+# comes in the next pass.
+MARK = f"""
+WITH locked AS MATERIALIZED (
+    SELECT o.id, o.intent_id, o.first_sent_at, o.doubted_since, o.word_since
+      FROM idem.outbox o WHERE o.id = ANY (%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED
+), intents AS MATERIALIZED (
+    SELECT n.id, n.state FROM idem.intents n WHERE n.id = ANY (ARRAY(SELECT l.intent_id FROM locked l))
+     ORDER BY n.id FOR KEY SHARE SKIP LOCKED
+), marked AS (
+    UPDATE idem.outbox o
+       SET first_sent_at = CASE WHEN idem.is_ahead(o.first_sent_at) THEN {NEVER} ELSE o.first_sent_at END,
+           doubted_since = CASE WHEN idem.is_ahead(o.doubted_since) THEN {NEVER} ELSE o.doubted_since END,
+           word_since    = CASE WHEN idem.is_ahead(o.word_since) THEN {NEVER} ELSE o.word_since END
+     WHERE o.id = ANY (ARRAY(SELECT l.id FROM locked l JOIN intents n ON n.id = l.intent_id))
+       AND idem.is_ahead({NEWEST})
+       AND NOT {O_IS_LISTED}
+    RETURNING o.id, o.intent_id, o.step, o.attempt, o.status
+)
+INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_state, to_state, from_status,
+                           to_status, details)
+SELECT m.intent_id, m.id, m.step, m.attempt, 'sweeper', 'sent_ahead', n.state, n.state, m.status, m.status,
+       jsonb_strip_nulls(jsonb_build_object(
+           'why', 'the database''s clock was ahead when this was written, or has gone back since',
+           'first_sent_at', l.first_sent_at, 'doubted_since', l.doubted_since, 'word_since', l.word_since))
+  FROM marked m JOIN locked l ON l.id = m.id JOIN intents n ON n.id = m.intent_id
+RETURNING outbox_id
+"""  # noqa: S608
+
+
+async def mark(connection: AsyncConnection[Any], *, batch: int, place: Place | None = None) -> int:
+    """Mark up to `batch` open rows whose first send, doubt or word lies ahead of the clock; how many. One transaction.
+
+    A row that another session holds, or that recovery has still to doubt, is left for the next pass. Raises
+    psycopg.Error if the database is away.
+    """
+    place = place or Place()
+    picked = await (await connection.execute(SENT_AHEAD, place.parameters(batch))).fetchall()
+    place.move(picked, batch)
+    if not picked:
+        return 0
+    async with after_commit.transaction(connection):
+        ids = [record[0] for record in picked]
+        return (await connection.execute(MARK, {"ids": ids})).rowcount

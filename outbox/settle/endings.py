@@ -1,0 +1,239 @@
+"""How a change ends: what is written for each kind of outcome. Pure; `idem.outbox.settle.decide` chooses among them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, assert_never
+
+from idem.outbox.domain.completion import default_interim, is_open, meaning
+from idem.outbox.domain.contract import Contract
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import NotExecuted, Pending, Proof, Refused, Succeeded, name
+from idem.outbox.domain.states import BLOCKS_RETRY, CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change, Letter, Row
+from idem.outbox.values.backoff import backoff, not_before
+
+RETRY_BASE, RETRY_CAP = 1.0, 60.0
+"""Seconds: back-off of an attempt that is proven not executed."""
+DAY = 86400.0
+"""Seconds: how often a row is still asked about when its schedule is used up, or it is awaited for too long."""
+LOOKS = 30000
+"""Where the count of looks stops."""
+CONFIG_WAIT = 10.0
+"""Seconds at the least before a row with a configuration error is tried again: it goes behind the others."""
+
+
+def concluded(change: Change, row: Row, proof: Proof, answer: Answer | None, interim: Any, terms: Terms) -> Change:
+    """What a proof is for the operation of its row: an end, or a beginning that is awaited.
+
+    The one place where a proof becomes a change, whoever saw it; so `completes_when` is read here and nowhere else.
+    """
+    match meaning(terms.operation, proof, answered=answer is not None):
+        case Succeeded() | Refused() as end:
+            return completed(change, row, end, answer)
+        case Pending() as working:
+            return accepted_there(change, row, working, interim, terms)
+        case _ as unlisted:
+            assert_never(unlisted)
+
+
+def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
+    """The step is done. A late proof after rest is a correction for whoever was told that nothing happened."""
+    if answer is None:
+        raise ValueError("a final outcome is settled with an answer that was rendered before")
+    letters = (*change.letters, *_second_object(row, outcome))
+    if row.key_used_anew:
+        letters = (*letters, Letter(Reason.CONFLICT, {"why": "the key expired and was used anew", **about(outcome)}))
+    return dataclasses.replace(
+        change,
+        status=None,
+        state=KeyState.COMPLETED,
+        ended="succeeded" if isinstance(outcome, Succeeded) else "refused",
+        answer=answer,
+        still_open=is_open(outcome),
+        reference=outcome.reference,
+        provider_status=outcome.status,
+        result=dict(outcome.fields),
+        due_in=None,
+        closes=CLOSED_BY_PROOF,
+        letters=letters,
+        error_code=None,
+        error_message=None,
+        event="corrected" if row.state is KeyState.FAILED_RETRYABLE else "completed",
+    )
+
+
+def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, terms: Terms) -> Change:
+    """The provider is working: never sent again, never swept, polled on the contract's pending schedule."""
+    known = row.status is OutboxStatus.AWAITING
+    left = ordered(row) if known else None
+    looks = 0 if not known else row.looks if left is not None else row.looks + 1
+    schedule = terms.contract.pending_schedule
+    late = overdue(row, terms)
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.AWAITING,
+        state=KeyState.IN_PROGRESS,
+        # Another object does not take the place of the one that is known: its entry names it.
+        reference=row.reference or outcome.reference,
+        result=dict(outcome.fields) or None,
+        interim=default_interim(outcome) if interim is None else interim,
+        due_in=left if left is not None else not_before(DAY if late else schedule[min(looks, len(schedule) - 1)]),
+        looks=min(looks, LOOKS),
+        absents=0,
+        misses=0,
+        closes=CLOSED_BY_PROOF - {Reason.PENDING_TOO_LONG},
+        letters=(*change.letters, *_second_object(row, outcome), *late),
+    )
+
+
+def ordered(row: Row) -> float | None:
+    """Seconds until the schedule's own next look, where the one that was made was ordered before it; else None.
+
+    A look that is ordered uses up none of the schedule, however often one is: what settles by itself still does.
+    """
+    left = row.scheduled_left
+    return None if left is None or left <= 0 else left
+
+
+def overdue(row: Row, terms: Terms) -> tuple[Letter, ...]:
+    """The dead letter of a row that has been awaited for too long, whatever the last look showed (hazard 14)."""
+    if row.status is not OutboxStatus.AWAITING or row.status_age <= terms.contract.pending_limit:
+        return ()
+    return (Letter(Reason.PENDING_TOO_LONG, {"seconds": int(row.status_age), "reference": row.reference}),)
+
+
+def _second_object(row: Row, outcome: Proof) -> tuple[Letter, ...]:
+    # The provider had accepted another object for this row: both may exist (hazard 17).
+    if not another(row.reference, outcome.reference):
+        return ()
+    return (Letter(Reason.POSSIBLE_DUPLICATE, {"known": row.reference, **about(outcome)}),)
+
+
+def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -> Change:
+    """Back to the queue, or at rest if the row is too old or refused as it is."""
+    if row.inline:
+        return unknown(change, terms) if row.doubted_for is not None else _rests_for_its_client(change, outcome, terms)
+    if outcome.why == "request":
+        details = {
+            "attempts": row.attempt,
+            "http_status": change.evidence.seen.http_status,
+            "code": change.evidence.seen.code,
+            "note": change.evidence.seen.note,
+        }
+        return at_rest(change, row, terms, Letter(Reason.REJECTED, details))
+    wait = 0.0 if outcome.why == "given_back" else backoff(row.misses, base=RETRY_BASE, cap=RETRY_CAP)
+    if outcome.why == "config":
+        wait = max(wait, CONFIG_WAIT)
+    if outcome.retry_after is not None:
+        # The provider's wish never moves a row earlier.
+        wait = max(wait, not_before(min(outcome.retry_after, terms.contract.retry_after_cap)))
+    if row.start_left - wait <= 0 and outcome.why != "given_back":
+        return at_rest(change, row, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.PENDING,
+        state=KeyState.IN_PROGRESS,
+        due_in=wait,
+        misses=row.misses if outcome.why == "given_back" else row.misses + 1,
+        error_code=f"not_executed_{outcome.why}",
+    )
+
+
+def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) -> Change:
+    # No worker can make this call, and its client was told to come again: nobody else need hear of it.
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.HELD,
+        rests=True,
+        state=KeyState.FAILED_RETRYABLE,
+        error_code=f"not_executed_{outcome.why}",
+        error_message=rest_message(None),
+        answer_ttl=rest_ttl(terms),
+        event="rested",
+    )
+
+
+def at_rest(change: Change, row: Row, terms: Terms, letter: Letter) -> Change:
+    """Held with its reason on record; the client was told, or an operator is.
+
+    What commits that the database has forgotten may have sent is not proven by its own attempts: unknown.
+    """
+    if row.doubted_for is not None:
+        return unknown(change, terms)
+    letters = (letter,) if letter.reason is not Reason.TOO_LATE else unless_client_retries(letter, terms)
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.HELD,
+        rests=True,
+        state=KeyState.FAILED_RETRYABLE,
+        error_code=str(letter.reason),
+        error_message=rest_message(letter.reason),
+        answer_ttl=rest_ttl(terms),
+        letters=letters,
+        event="rested",
+    )
+
+
+def unknown(change: Change, terms: Terms) -> Change:
+    """Bytes may have left. Looks are counted anew."""
+    letters = change.letters
+    if not terms.settleable and terms.standing_order is None:
+        letters = (*letters, Letter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider}))
+    return dataclasses.replace(
+        change,
+        status=OutboxStatus.UNKNOWN,
+        state=KeyState.UNKNOWN,
+        due_in=not_before(terms.contract.schedule[0]),
+        looks=0,
+        absents=0,
+        misses=0,
+        letters=letters,
+        error_code="outcome_unknown",
+    )
+
+
+def disagreement(first: Proof, second: Proof) -> Letter | None:
+    """Two proofs agree if class and provider reference are equal; a missing reference contradicts nothing.
+
+    What is open agrees with every end of its own object, so there only another reference contradicts.
+    """
+    same_class = type(first) is type(second) or is_open(first) or is_open(second)
+    if same_class and not another(first.reference, second.reference):
+        return None
+    refused = isinstance(first, Refused) or isinstance(second, Refused)
+    reason = Reason.CONFLICT if refused else Reason.POSSIBLE_DUPLICATE
+    return Letter(reason, {"first": about(first), "second": about(second)})
+
+
+def another(known: str | None, reference: str | None) -> bool:
+    """Whether two references name two objects."""
+    return None not in (known, reference) and known != reference
+
+
+def unless_client_retries(letter: Letter, terms: Terms) -> tuple[Letter, ...]:
+    return () if terms.operation.retry == "client" and letter.reason is Reason.TOO_LATE else (letter,)
+
+
+def rest_message(reason: Reason | None) -> str:
+    """What is kept with the key of an intent at rest."""
+    if reason in BLOCKS_RETRY:
+        return "nothing happened at the provider; an operator must decide first"
+    return "nothing happened at the provider; the same key may be sent again"
+
+
+def rest_ttl(terms: Terms) -> float:
+    # A key at rest lives at least as long as a late proof can come.
+    contract = terms.contract
+    return max(terms.operation.answer_ttl, contract.flight_limit + contract.lookup.horizon + contract.pause_allowance)
+
+
+def about(proof: Proof) -> dict[str, str | None]:
+    return {"outcome": name(proof), "reference": proof.reference, "status": proof.status}
+
+
+def flight_left(row: Row, contract: Contract) -> float:
+    """Seconds for which what made a row unknown may still act, by what the contract says now: its flight limit may have
+    been corrected since. 0 or less: it cannot any more."""
+    return contract.flight_limit + (contract.pause_allowance if row.sweeps else 0.0) - row.status_age

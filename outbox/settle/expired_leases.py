@@ -1,0 +1,73 @@
+"""Claims whose lease ran out, worker's and inline alike: `unknown`, and never simply run again."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.transition import Change
+from idem.outbox.observe import telemetry
+from idem.outbox.settle import decide
+from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.pages import Make, Place, change_page
+
+EXPIRED = """
+SELECT c.id, c.claimed_until
+  FROM idem.outbox c
+ WHERE c.status = 'claimed' AND c.claimed_until <= statement_timestamp()
+   AND (c.claimed_until, c.id) > (%(at)s, %(row)s)
+ ORDER BY c.claimed_until, c.id
+ LIMIT %(batch)s
+"""
+
+
+async def sweep_expired(
+    connection: AsyncConnection[Any], catalogue: Catalogue, *, batch: int, place: Place | None = None
+) -> list[Change]:
+    """End up to `batch` claims whose lease is over, in one transaction; the changes that were written.
+
+    A row that is not configured here is swept all the same, under the longest waits (IB-023). Without `place` the page
+    begins with the oldest lease; with it, where the last page ended.
+    """
+
+    done = await change_page(connection, EXPIRED, _ending(catalogue), batch=batch, place=place or Place())
+    for row, change in done:
+        telemetry.swept(row.intent_id, row.attempt, row.holder, change.status)
+    return [change for _, change in done]
+
+
+# By the intent's own index: whoever meets one expired claim ends that one.
+EXPIRED_OF_INTENT = """
+SELECT c.id, c.claimed_until
+  FROM idem.outbox c
+ WHERE c.intent_id = %(intent)s AND CASE WHEN c.status = 'claimed' THEN c.claimed_until <= statement_timestamp() END
+"""
+
+
+async def sweep_of(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID, *, daemon: str) -> bool:
+    """End the claim of one intent, if its lease is over, in a transaction of its own; whether this did it.
+
+    For whoever meets such a claim before the sweeper does: no client hears `outcome_unknown` of a row that nobody will
+    ask about. A row that somebody else has locked is left to them.
+    """
+    done = await change_page(
+        connection, EXPIRED_OF_INTENT, _ending(catalogue), batch=1, place=Place(), values={"intent": intent},
+        daemon=daemon,
+    )  # fmt: skip
+    for row, change in done:
+        telemetry.swept(row.intent_id, row.attempt, row.holder, change.status)
+    return bool(done)
+
+
+def _ending(catalogue: Catalogue) -> Make:
+    def make(found: Found) -> Change | None:
+        row = found.row
+        if row.status is not OutboxStatus.CLAIMED or row.live:
+            return None
+        return decide.swept(row, found.stored, catalogue.cautious(row.operation, row.provider))
+
+    return make

@@ -1,0 +1,167 @@
+"""A new generation of a row's provider key, for a key that the provider has burned (hazard 10).
+
+The provider keeps a failure under the key for ever, or was told to cancel it: whatever is sent again under it gets the
+same answer. A new key removes the only protection against a send of ours that is still under way, so it is made only
+when every attempt under the old one is proven not executed and none of them can act any more.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.database.pool import records
+from idem.outbox.domain import keys
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.transition import Row
+from idem.outbox.values.errors import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The next provider key of a row."""
+
+    key: UUID
+    generation: int
+
+    def details(self, row: Row) -> dict[str, str]:
+        """What is written down about the change of keys."""
+        return {"new_provider_key": str(self.key), "old_provider_key": row.provider_key}
+
+
+async def following(connection: AsyncConnection[Any], row: Row) -> Renewal:
+    """The next provider key of a locked row; nothing is written. Derived, so that whoever asks again gets the same."""
+    renewal, _ = await _following(connection, row)
+    return renewal
+
+
+WANTED = """
+SELECT n.tenant_id, n.idempotency_key, n.params, o.generation, i.secret
+  FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id CROSS JOIN idem.installation i
+ WHERE o.id = %(id)s
+"""
+
+
+async def _following(connection: AsyncConnection[Any], row: Row) -> tuple[Renewal, Any]:
+    wanted = await (await records(connection).execute(WANTED, {"id": row.id})).fetchone()
+    assert wanted is not None
+    generation = wanted.generation + 1
+    key = keys.provider_key(
+        bytes(wanted.secret), wanted.tenant_id, row.operation, wanted.idempotency_key, row.step, generation
+    )
+    return Renewal(key, generation), wanted.params
+
+
+IS_VOID = """
+SELECT EXISTS (SELECT FROM idem.requests r
+                WHERE r.outbox_id = %(row)s AND r.provider_key = %(key)s
+                  AND (EXISTS (SELECT FROM idem.requests q
+                                WHERE q.outbox_id = r.outbox_id AND q.generation > r.generation)
+                       OR EXISTS (SELECT FROM idem.outbox o WHERE o.id = r.outbox_id AND o.cancel_sent)))
+"""
+
+
+async def is_void(connection: AsyncConnection[Any], row_id: UUID, key: UUID) -> bool:
+    """Whether everything under this provider key of a row is proven not executed, or was told to be cancelled.
+
+    A refusal under it is then no news: it is how the provider tells of what we have cancelled ourselves.
+    """
+    record = await (await connection.execute(IS_VOID, {"row": row_id, "key": key})).fetchone()
+    return bool(record and record[0])
+
+
+IS_CANCELLED = """
+SELECT EXISTS (SELECT FROM idem.outbox o
+                WHERE o.id = %(row)s
+                  AND (o.cancel_sent AND o.provider_key = coalesce(%(key)s::uuid, o.provider_key)
+                       OR EXISTS (SELECT FROM idem.evidence e
+                                   WHERE e.intent_id = o.intent_id
+                                     AND e.details ->> 'cancelled_key'
+                                         = coalesce(%(key)s::text, e.details ->> 'cancelled_key'))))
+"""
+
+
+async def is_cancelled(connection: AsyncConnection[Any], row_id: UUID, key: UUID | None) -> bool:
+    """Whether the provider was told to cancel what was sent under this key of an open row (None: any of its).
+
+    What was seen under it before then need not stand any more.
+    """
+    record = await (await connection.execute(IS_CANCELLED, {"row": row_id, "key": key})).fetchone()
+    return bool(record and record[0])
+
+
+IS_UNDONE = """
+SELECT EXISTS (SELECT FROM idem.outbox o WHERE o.id = %(row)s AND o.cancel_sent)
+    OR EXISTS (SELECT FROM idem.evidence e
+                WHERE e.intent_id = (SELECT r.intent_id FROM idem.requests r WHERE r.outbox_id = %(row)s LIMIT 1)
+                  AND e.outbox_id = %(row)s AND e.attempt > %(attempt)s AND e.details ? 'cancelled_key')
+"""
+
+
+async def is_undone(connection: AsyncConnection[Any], row_id: UUID, attempt: int) -> bool:
+    """Whether the provider was told to cancel what this attempt of a row has made, after it was made."""
+    record = await (await connection.execute(IS_UNDONE, {"row": row_id, "attempt": attempt})).fetchone()
+    return bool(record and record[0])
+
+
+REKEY = """
+UPDATE idem.outbox
+   SET generation = %(generation)s, provider_key = %(key)s, key_burned = false, cancel_sent = false, word_since = NULL,
+       sent_as = NULL
+ WHERE id = %(id)s AND (status = 'held' OR status = 'unfrozen' AND key_burned) AND generation = %(generation)s - 1
+   AND (quiet_after IS NULL OR quiet_after <= statement_timestamp())
+RETURNING id
+"""
+
+
+async def rekey(connection: AsyncConnection[Any], row_id: UUID, renewal: Renewal) -> None:
+    """Give a locked row its next provider key; its request must be frozen under it in the same transaction.
+
+    Earlier keys stay known: proofs under them still find the row. Raises Refusal while an attempt under the old key
+    may still act.
+    """
+    written = {"id": row_id, "key": renewal.key, "generation": renewal.generation}
+    if await (await connection.execute(REKEY, written)).fetchone() is None:
+        raise Refusal(
+            "an attempt under the old provider key may still act (quiet_after): wait until that time has passed"
+        )
+
+
+FREEZE = """
+INSERT INTO idem.requests (outbox_id, generation, step, intent_id, provider_key, provider, account, method, path,
+                           headers, body)
+SELECT o.id, %(generation)s, o.step, o.intent_id, %(key)s, o.provider, o.account, %(method)s, %(path)s,
+       %(headers)s::jsonb, %(body)s
+  FROM idem.outbox o WHERE o.id = %(id)s
+"""
+
+
+async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: Row) -> UUID:
+    """Give a resting row a new provider key and freeze its request anew; the new key.
+
+    Runs under the row's lock, in the caller's transaction. Raises Refusal while an attempt under the old key may still
+    act, and Unrenderable, ConfigError.
+    """
+    if row.status is not OutboxStatus.HELD:
+        raise Refusal(f"the row is {row.status}: only a row at rest, proven not executed, may get a new provider key")
+    terms = catalogue.sendable(row.operation, row.provider)
+    renewal, params = await _following(connection, row)
+    provider = catalogue.providers[row.provider]
+    request = provider.freeze(terms.operation.request(params), str(renewal.key))
+    frozen = {
+        "id": row.id,
+        "generation": renewal.generation,
+        "key": renewal.key,
+        "method": request.method,
+        "path": request.path,
+        "headers": json.dumps(dict(request.headers)),
+        "body": request.body,
+    }
+    await connection.execute(FREEZE, frozen)
+    await rekey(connection, row.id, renewal)
+    return renewal.key

@@ -1,0 +1,90 @@
+"""Later facts (refund, dispute, bounce): kept in the timeline and told once. They change no state.
+
+They prove no end, but that the object is there: while its call may still be sent, that is a contradiction.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.domain.outcomes import Fields
+from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outbox.domain.transition import Evidence
+from idem.outbox.settle.proofs import note
+from idem.outbox.values import storable
+
+Told: TypeAlias = Literal["told", "early", "open", "locked"]
+"""early: the call's end is not known yet, and nobody hears what came after it before. open: the same, and by what we
+know the provider may not have its object at all. locked: somebody holds the intent or its row."""
+
+# Under the locks of both, because events are numbered, and whoever changes the row reads the numbers once it has that
+# lock; nobody's transaction is waited for.
+LOCK_ROWS = """
+WITH ours AS MATERIALIZED (
+    SELECT o.id, o.status FROM idem.outbox o WHERE o.intent_id = %(intent)s FOR UPDATE SKIP LOCKED
+)
+SELECT (SELECT c.status FROM ours c WHERE c.id = %(row)s) AS call,
+       EXISTS (SELECT FROM idem.outbox o
+                WHERE o.intent_id = %(intent)s AND o.id <> ALL (ARRAY(SELECT c.id FROM ours c))) AS locked
+"""
+STANDS = "SELECT n.state FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE SKIP LOCKED"
+TELL = """
+INSERT INTO idem.events (aggregateid, number, type, payload)
+SELECT n.id, e.number, 'later_fact',
+       jsonb_build_object('intent', n.id, 'number', e.number, 'tenant', n.tenant_id, 'operation', n.operation,
+                          'label', n.label, 'state', n.state, 'outcome', n.outcome,
+                          'provider_reference', coalesce(%(reference)s::text, n.provider_reference),
+                          'status', %(status)s::text, 'fields', %(fields)s::jsonb, 'details', %(details)s::jsonb)
+  FROM idem.intents n CROSS JOIN LATERAL (
+       SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = n.id) AS e
+ WHERE n.id = %(intent)s
+"""
+
+
+async def tell(
+    connection: AsyncConnection[Any],
+    row_id: UUID,
+    intent_id: UUID,
+    evidence: Evidence,
+    *,
+    token: UUID,
+    status: str | None,
+    fields: Fields,
+    recorded: bool = False,
+    explained: bool = False,
+) -> Told:
+    """Keep a later fact as evidence, unless it is `recorded` already, and tell it as an event of its intent, in the
+    caller's transaction.
+
+    An intent that has not come to an end gets no event yet: come again. `explained`: it contradicts nothing. We
+    have told the provider to cancel the object, so that it may be the echo of that; or the provider was asked, and
+    what it has shown is the end of something under a key that is not in use any more.
+    """
+    rows = await (await connection.execute(LOCK_ROWS, {"intent": intent_id, "row": row_id})).fetchone()
+    assert rows is not None
+    call, locked = rows
+    if locked:
+        return "locked"
+    stands = await (await connection.execute(STANDS, {"intent": intent_id})).fetchone()
+    if stands is None:
+        return "locked"
+    if not recorded:
+        await note(connection, row_id, evidence, token=token)
+    # The provider's own word stands behind an `awaiting` row: its object is there.
+    if call not in (None, OutboxStatus.AWAITING) and not explained:
+        return "open"
+    if stands[0] not in (KeyState.COMPLETED, KeyState.FAILED_RETRYABLE):
+        return "early"
+    said = {
+        "intent": intent_id,
+        "reference": None if evidence.reference is None else storable.text(evidence.reference, 500),
+        "status": None if status is None else storable.text(status, 100),
+        "fields": json.dumps(storable.fields(dict(fields))),
+        "details": json.dumps(storable.fields(dict(evidence.details))),
+    }
+    await connection.execute(TELL, said)
+    return "told"

@@ -1,0 +1,125 @@
+"""Rendering what the client is told: user code that runs before the row settles, so under a time limit.
+
+If the stored answer fails the row settles with the fallback and a dead letter: the effect comes first. If an interim
+answer fails the default takes its place: nothing immutable was written, so a line in the log is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from idem.outbox.domain.completion import default_interim, meaning
+from idem.outbox.domain.operation import Answer, Operation, check_answer, versioned
+from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
+from idem.outbox.domain.states import Reason
+from idem.outbox.domain.transition import Letter
+from idem.outbox.observe import telemetry
+from idem.outbox.values import storable
+
+TIME_LIMIT = 2.0
+"""Seconds that an operation's `answer` or `interim` may take, from when it begins."""
+TURN_LIMIT = 10.0
+"""Seconds that it may wait for its turn: far below what a lease leaves after a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What the client is told of a proof: the `answer` where it completes the key, with the dead letter to open if that
+    is the fallback; else `interim`, JSON."""
+
+    answer: Answer | None = None
+    letter: Letter | None = None
+    interim: Any = None
+
+
+class Renderer:
+    """Runs `answer` and `interim` of operations in threads of its own, never in the event loop's default executor.
+
+    Each operation has its own turns, so that code which hangs gives no other operation a fallback for ever; and the
+    threads are daemons, so that it does not keep the process from ending.
+    """
+
+    def __init__(self, turns: int = 4) -> None:
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(turns))
+
+    async def render(self, operation: Operation, seen: Proof, intent_id: UUID) -> Rendered:
+        """What this proof means for the client: answer or interim answer, or the fallback of it. Never raises."""
+        match meaning(operation, seen):
+            case Pending() as working:
+                return Rendered(interim=await self._interim(operation, working))
+            case Succeeded() | Refused() as end:
+                return await self._answer(operation, end, intent_id)
+
+    async def _answer(self, operation: Operation, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
+        try:
+            answer = await self._run(operation.name, lambda: operation.answer(outcome, str(intent_id)))
+            check_answer(answer)
+            return Rendered(versioned(answer, operation.answer_version))
+        except Exception as error:  # user code may raise anything; the row must settle all the same
+            note = f"{type(error).__name__}: {error}"[:500]
+            letter = Letter(Reason.HANDLER_FAILED, {"handler": f"{operation.name}.answer", "error": note})
+            return Rendered(versioned(fallback(outcome, intent_id), operation.answer_version), letter)
+
+    async def _interim(self, operation: Operation, working: Pending) -> Any:
+        interim = operation.interim
+        if interim is None:
+            return default_interim(working)
+        try:
+            told = await self._run(operation.name, lambda: interim(working))
+            return default_interim(working) if told is None else _check_interim(told)
+        except Exception as error:  # user code may raise anything; the row must settle all the same
+            telemetry.broken("renderer", error, f"the interim answer of {operation.name}; its client gets the default")
+            return default_interim(working)
+
+    async def _run(self, operation: str, render: Callable[[], Any]) -> Any:
+        loop, turn = asyncio.get_running_loop(), self._turns[operation]
+        await asyncio.wait_for(turn.acquire(), TURN_LIMIT)
+        ended: asyncio.Future[Any] = loop.create_future()
+
+        def end(told: Any, error: BaseException | None) -> None:
+            turn.release()
+            if ended.done():
+                return
+            if error is not None:
+                # A coroutine must not raise StopIteration, and an exit is not this code's to order.
+                ended.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            else:
+                ended.set_result(told)
+
+        def work() -> None:
+            told, raised = None, None
+            try:
+                told = render()
+            except BaseException as error:
+                raised = error
+            with suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits any more
+                loop.call_soon_threadsafe(end, told, raised)
+
+        threading.Thread(target=work, name="idem-answer", daemon=True).start()
+        return await asyncio.wait_for(ended, TIME_LIMIT)
+
+    def close(self) -> None:
+        """Nothing is kept: a thread that hangs is left behind and ends with the process."""
+
+
+def fallback(outcome: Succeeded | Refused, intent_id: UUID) -> Answer:
+    """What a client gets when the operation cannot say it: 201 or 402 with intent, state and reference."""
+    body = {"intent": str(intent_id), "state": "completed", "provider_reference": outcome.reference}
+    return Answer(201 if outcome.succeeded else 402, json.dumps(body).encode())
+
+
+def _check_interim(told: Any) -> Any:
+    # Cut to size, a web address or a client's secret would be a wrong one.
+    notes: list[str] = []
+    kept = storable.fields({"interim": told}, notes)["interim"]
+    if notes:
+        raise ValueError(f"interim() returned what cannot be stored as it is: {'; '.join(notes)}")
+    return kept

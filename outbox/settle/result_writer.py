@@ -1,0 +1,167 @@
+"""The settler: takes reports from many calls and settles them in batches, however often the database goes away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final, Literal
+from uuid import UUID
+
+from idem.outbox.daemon.daemon import Holds, Trouble, wait
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.domain.outcomes import name
+from idem.outbox.observe import daemon_events, telemetry
+from idem.outbox.settle import results
+from idem.outbox.settle.results import Fate, Report
+from idem.outbox.values.backoff import backoff
+
+IDLE: Final = 60.0
+"""Seconds between two looks for reports that were put aside, where nothing says that there are any."""
+
+
+@dataclass(slots=True, eq=False)
+class _Aside:
+    """A report that is settled by itself. `again`: when, on the loop's clock. `failures`: tries that found it held."""
+
+    report: Report
+    again: float = 0.0
+    failures: int = 0
+
+
+class Settler:
+    """Flushes when `batch` reports are there or `flush` seconds after the first, whichever comes first.
+
+    `held` counts the rows of each claim token that this process may still act upon or has yet to report.
+    """
+
+    def __init__(self, database: Database, *, batch: int = 100, flush: float = 0.005) -> None:
+        self._database = database
+        self._batch = batch
+        self._flush = flush
+        self._queue: asyncio.Queue[Report] = asyncio.Queue()
+        self._trouble = Trouble("settler")
+        self._aside_trouble = Trouble("settler")
+        self._aside: list[_Aside] = []
+        self._more = asyncio.Event()
+        self._last = False
+        self._stop = asyncio.Event()
+        self.held = Holds()
+        self.fates: Counter[str] = Counter()
+        self._told: dict[tuple[str, str], asyncio.Event] = {}
+        self.settled = asyncio.Event()
+        """Set whenever anything was settled; what waits for it clears it."""
+
+    def subscribe(self, provider: str, account: str) -> asyncio.Event:
+        """An event that is set whenever something of this lane was settled, so that its fleet has room again."""
+        return self._told.setdefault((provider, account), asyncio.Event())
+
+    def hold(self, token: UUID | None) -> None:
+        """A row of this token was claimed."""
+        if token is not None:
+            self.held.hold(token)
+
+    def put(self, report: Report) -> None:
+        """Settle this report soon."""
+        self._queue.put_nowait(report)
+
+    async def run(self) -> None:
+        """Settle until cancelled; `drain` first."""
+        aside = asyncio.create_task(self._settle_held())
+        try:
+            while True:
+                batch = [await self._queue.get()]
+                until = asyncio.get_running_loop().time() + self._flush
+                while len(batch) < self._batch:
+                    left = until - asyncio.get_running_loop().time()
+                    try:
+                        batch.append(
+                            self._queue.get_nowait() if left <= 0 else await asyncio.wait_for(self._queue.get(), left)
+                        )
+                    except (TimeoutError, asyncio.QueueEmpty):
+                        break
+                await self._settle(batch)
+        finally:
+            aside.cancel()
+
+    async def drain(self) -> None:
+        """Wait until all that was put is settled. What another session holds is kept as a proof then."""
+        self._last = True
+        self._more.set()
+        await self._queue.join()
+
+    async def _settle(self, batch: list[Report]) -> None:
+        """Settle a batch in one statement, and put aside what does not fit: nothing here waits for one row."""
+        while True:
+            try:
+                async with self._database.connection() as connection:
+                    fates = await results.settle_batch(connection, batch)
+                break
+            except AWAY as error:
+                await self._trouble.away(error, self._stop)
+            except Exception as error:  # one row must never stop the others: each is settled by itself
+                if not isinstance(error, REFUSED):
+                    telemetry.broken("worker", error, f"settling {len(batch)} results in one statement")
+                fates = {}
+                break
+        self._trouble.over()
+        for report in batch:
+            if report.row.id in fates:
+                self._settled(report, fates[report.row.id])
+            else:
+                self._aside.append(_Aside(report))
+        if self._aside:
+            self._more.set()
+
+    async def _settle_held(self) -> None:
+        """Settle one by one what did not fit into a batch, again and again while another session holds its row."""
+        loop = asyncio.get_running_loop()
+        while True:
+            now = loop.time()
+            due = [one for one in self._aside if one.again <= now or self._last]
+            if not due:
+                self._more.clear()
+                await wait(self._more, min((one.again for one in self._aside), default=now + IDLE) - now)
+                continue
+            for one in due:
+                fate = await self._alone(one)
+                if fate is not None:
+                    self._aside.remove(one)
+                    self._settled(one.report, fate)
+            daemon_events.results_held(sum(one.failures > 0 for one in self._aside))
+
+    async def _alone(self, one: _Aside) -> Fate | Literal["left"] | None:
+        """What became of one report; None: it waits. left: it cannot be written, and its lease will end the claim."""
+        report = one.report
+        try:
+            async with self._database.connection() as connection:
+                fate = await results.settle_alone(connection, report, last=self._last and one.failures > 0)
+        except AWAY as error:
+            await self._aside_trouble.away(error, self._stop)
+            return None
+        except results.WAITING as error:
+            one.failures += 1
+            one.again = asyncio.get_running_loop().time() + backoff(one.failures, base=0.25, cap=5.0)
+            if one.failures == 1:
+                daemon_events.result_held(report.row.intent_id, report.row.attempt, error)
+            return None
+        except Exception as error:  # one row must never stop the others: it is left to its lease and the sweeper
+            telemetry.broken("worker", error, f"settling {report.row.intent_id}")
+            return "left"
+        self._aside_trouble.over()
+        return fate
+
+    def _settled(self, report: Report, fate: Fate | Literal["left"]) -> None:
+        if fate != "left":
+            self.fates[fate] += 1
+            telemetry.reported(report.row.intent_id, report.row.attempt, name(report.outcome), fate)
+        self.let_go(report.row.token)
+        self.settled.set()
+        if (told := self._told.get((report.row.provider, report.row.account))) is not None:
+            told.set()
+        self._queue.task_done()
+
+    def let_go(self, token: UUID | None) -> None:
+        """This process will not act upon a row of this token any more."""
+        if token is not None:
+            self.held.let_go(token)

@@ -1,0 +1,219 @@
+"""The ends of a worker's claims: a batch in one statement, and one by one what did not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, assert_never
+from uuid import UUID, uuid4
+
+from psycopg import AsyncConnection
+
+from idem.outbox.database.pool import REFUSED
+from idem.outbox.domain.operation import Answer
+from idem.outbox.domain.outcomes import (
+    Ambiguous,
+    NotExecuted,
+    Outcome,
+    Pending,
+    Refused,
+    Seen,
+    Succeeded,
+    name,
+)
+from idem.outbox.domain.states import OutboxStatus
+from idem.outbox.domain.terms import Terms
+from idem.outbox.domain.transition import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.observe import after_commit
+from idem.outbox.settle import decide
+from idem.outbox.settle.gate import write
+from idem.outbox.settle.locked_rows import Found, is_gone, lock, lock_soon
+from idem.outbox.settle.proofs import apply, note
+from idem.outbox.values.errors import IdemError
+
+Fate: TypeAlias = Literal["settled", "folded", "already", "late", "late_proof"]
+"""What became of a report. late: the lease was lost and the report proves nothing; already: it was written before
+the answer to its COMMIT was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the holder of a claim saw. `answer` or `interim` is rendered for a proof; `letter` if the answer failed."""
+
+    row: Row
+    outcome: Outcome
+    seen: Seen
+    terms: Terms
+    answer: Answer | None = None
+    letter: Letter | None = None
+    interim: Any = None
+
+    def change(self, row: Row | None = None) -> Change:
+        """The change that this report wants, as long as no stored proof speaks of the row.
+
+        `row`: as it is under its lock, where it may have been doubted since it was claimed.
+        """
+        known = self.row if row is None else dataclasses.replace(self.row, doubted_for=row.doubted_for)
+        change = decide.report(known, self.outcome, self.seen, self.answer, self.terms, self.interim)
+        letters = (*change.letters, self.letter) if self.letter else change.letters
+        return dataclasses.replace(change, alone=True, letters=letters)
+
+    def proof(self) -> StoredProof | None:
+        """The report as a proof, if it is one."""
+        match self.outcome:
+            case Succeeded() | Refused() | Pending():
+                status, attempt = self.seen.http_status, self.row.attempt
+                return StoredProof(uuid4(), "worker", self.outcome, self.answer, status, attempt, self.interim)
+            case NotExecuted() | Ambiguous():
+                return None
+            case _ as unlisted:
+                assert_never(unlisted)
+
+
+async def settle(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, Fate]:
+    """Settle reports: a batch in one statement, then one by one what did not fit.
+
+    Raises one of `AWAY` (settle them again), and Held: another session holds a row, and nothing was written of its
+    report.
+    """
+    done = await settle_batch(connection, reports)
+    fates = dict(done)
+    for report in reports:
+        # Not `fates`: a second report of the same row has an end of its own.
+        if report.row.id not in done:
+            fates[report.row.id] = await settle_alone(connection, report)
+    return fates
+
+
+async def settle_batch(connection: AsyncConnection[Any], reports: Sequence[Report]) -> dict[UUID, Fate]:
+    """Settle in one statement what can be; the other reports are for `settle_alone`. Waits for no lock.
+
+    After an outage two claims of one row may be reported side by side: each is an end of its own, in their order, and
+    none of them is for this statement.
+    """
+    claims = Counter(report.row.id for report in reports)
+    return dict.fromkeys(
+        await write(connection, [report.change() for report in reports if claims[report.row.id] == 1]), "settled"
+    )
+
+
+# A CASE, because a condition on the status lets the planner read a partial index of all such rows for one.
+REMEMBER_ERROR = """
+UPDATE idem.outbox SET server_error = true
+ WHERE id = %(id)s AND CASE WHEN status = 'unknown' THEN NOT server_error END
+"""
+
+
+# After commits were lost two claims may have one number: it is the token that says whose claim was swept, and that no
+# other one of this number is on record.
+WAS_THE_LAST = """
+SELECT coalesce(bool_and(e.token = %(token)s), false)
+  FROM idem.evidence e
+ WHERE e.intent_id = %(intent)s AND e.outbox_id = %(row)s AND e.attempt = %(attempt)s AND e.kind = 'swept'
+"""
+
+
+async def _was_the_last(connection: AsyncConnection[Any], report: Report) -> bool:
+    row = report.row
+    values = {"intent": row.intent_id, "row": row.id, "attempt": row.attempt, "token": row.token}
+    record = await (await connection.execute(WAS_THE_LAST, values)).fetchone()
+    return bool(record and record[0])
+
+
+class Held(IdemError):
+    """Another session holds the row of a report, its key or its intent, and the claim still stands: nothing was
+    written. The report is settled when the other session lets go, or kept as a proof when the lease is over."""
+
+    def __init__(self, intent: UUID) -> None:
+        super().__init__(f"another session holds the row, the key or the intent of {intent}")
+        self.intent = intent
+
+
+WAITING: Final[tuple[type[Exception], ...]] = (Held, *REFUSED)
+"""What keeps one report waiting, and no other."""
+
+
+async def settle_alone(connection: AsyncConnection[Any], report: Report, *, last: bool = False) -> Fate:
+    """Settle one report under its row's lock, whatever has become of the row. Raises Held, and one of `AWAY`.
+
+    `last`: there is no later try, so what a locked row cannot take is kept as a proof or as evidence at once.
+    """
+    # A row that stays locked is mostly one at rest, in its client's own transaction: no claim of ours is on it any
+    # more. If our claim still stands, the report waits: it says more than its lease would.
+    async with after_commit.transaction(connection):
+        found = await lock(connection, report.row.id, skip=True)
+        if found is None and not await is_gone(connection, report.row.id):
+            if not last and await _stands(connection, report):
+                raise Held(report.row.intent_id)
+            found = await lock_soon(connection, report.row.id)
+        if found is not None and _still_holds(found, report):
+            change = decide.fold(report.change(found.row), found.row, report.proof(), found.stored, report.terms)
+            if not await write(connection, [change]):
+                raise Held(report.row.intent_id)
+            return "folded" if found.stored else "settled"
+        if await _is_written(connection, report):
+            return "already"
+        if found is not None and _proves_the_whole(found, report) and await _was_the_last(connection, report):
+            evidence = Evidence("worker", "late_not_executed", name(report.outcome), report.seen)
+            if await write(connection, [decide.verdict(found.row, evidence, report.terms)]):
+                return "late"
+        if found is not None and isinstance(report.outcome, Ambiguous) and decide.own_error(report.seen):
+            await connection.execute(REMEMBER_ERROR, {"id": report.row.id})
+    evidence = Evidence("worker", "late_result", name(report.outcome), report.seen, decide.reference_of(report.outcome))
+    proof = report.proof()
+    if proof is None:
+        await note(connection, report.row.id, evidence, token=report.row.token, attempt=report.row.attempt)
+        return "late"
+    letters = (report.letter,) if report.letter else ()
+    await apply(connection, report.row.id, proof, evidence, report.terms, letters=letters)
+    return "late_proof"
+
+
+STANDS = """
+SELECT EXISTS (SELECT FROM idem.outbox o
+                WHERE o.id = %(row)s AND o.attempt = %(attempt)s
+                  AND CASE WHEN o.status = 'claimed' AND o.claim_token = %(token)s
+                           THEN o.claimed_until > statement_timestamp() END)
+"""
+
+
+async def _stands(connection: AsyncConnection[Any], report: Report) -> bool:
+    row = report.row
+    cursor = await connection.execute(STANDS, {"row": row.id, "attempt": row.attempt, "token": row.token})
+    record = await cursor.fetchone()
+    return bool(record and record[0])
+
+
+def _still_holds(found: Found, report: Report) -> bool:
+    return found.row.token == report.row.token and found.row.attempt == report.row.attempt
+
+
+def _proves_the_whole(found: Found, report: Report) -> bool:
+    # The claim was swept, but its holder says that nothing left. It was taken from `pending`, so every attempt
+    # before it is proven not executed; the attempt number shows that none came after it.
+    return (
+        isinstance(report.outcome, NotExecuted)
+        and found.row.status is OutboxStatus.UNKNOWN
+        and found.row.attempt == report.row.attempt
+        and not found.row.contradicted
+        and found.row.doubted_for is None
+        and not found.stored
+    )
+
+
+IS_WRITTEN = """
+SELECT EXISTS (SELECT FROM idem.evidence
+                WHERE intent_id = %(intent)s AND outbox_id = %(row)s AND attempt = %(attempt)s
+                  AND token = %(token)s AND source = 'worker' AND kind = 'report')
+"""
+
+
+async def _is_written(connection: AsyncConnection[Any], report: Report) -> bool:
+    row = report.row
+    cursor = await connection.execute(
+        IS_WRITTEN, {"intent": row.intent_id, "row": row.id, "attempt": row.attempt, "token": row.token}
+    )
+    record = await cursor.fetchone()
+    return bool(record and record[0])

@@ -1,0 +1,107 @@
+"""Who calls: a bearer token, looked up and believed for a while.
+
+However many requests wait for an answer about their tokens, one statement at a time asks about all of them: a flood
+of wrong tokens holds one connection, and neither fills memory nor pushes out what is known of good ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+from uuid import UUID
+
+from idem.outbox.database.pool import Database, within
+from idem.outbox.tenants import tokens
+
+BEARER: Final = re.compile(rf"(?i:bearer) +({tokens.TOKEN.pattern})[ \t]*", re.ASCII)
+
+REMEMBERED: Final = 10_000
+"""Tokens that one process remembers, good and wrong ones each."""
+
+MOST: Final = 500
+"""Tokens that one statement asks about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request: the tenant, and which of its tokens it used."""
+
+    tenant: str
+    token_id: UUID
+    label: str
+
+
+class Callers:
+    """Callers by their tokens; what was looked up is believed for `cache` seconds, so a revoked token works as long."""
+
+    def __init__(self, database: Database, cache: float) -> None:
+        self._database = database
+        self._cache = cache
+        self._good: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
+        self._wrong: OrderedDict[bytes, float] = OrderedDict()
+        self._asked: dict[bytes, asyncio.Future[Caller | None]] = {}
+        self._asking: asyncio.Task[None] | None = None
+
+    async def caller(self, authorization: list[str]) -> Caller | None:
+        """Whose request this is, by its `Authorization` headers; None: nobody's who may send one.
+
+        Raises what an unreachable database raises (`outbox.database.AWAY`), and only if it had to be asked.
+        """
+        found = BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
+        if found is None:
+            return None
+        digest = tokens.digest(found[1])
+        now = time.monotonic()
+        if (good := self._good.get(digest)) is not None and now < good[0]:
+            self._good.move_to_end(digest)
+            return good[1]
+        if now < self._wrong.get(digest, now):
+            return None
+        answer = self._asked.get(digest)
+        if answer is None:
+            answer = self._asked[digest] = asyncio.get_running_loop().create_future()
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+        # A client that goes away takes the answer from nobody else.
+        return await asyncio.shield(answer)
+
+    async def _ask(self) -> None:
+        while self._asked:
+            digests = list(islice(self._asked, MOST))
+            # Counted from before the statement: what is revoked after it is believed for no longer than `cache`.
+            until = time.monotonic() + self._cache
+            try:
+                owners = await within(self._database.timeouts.silence(), self._look_up(digests))
+            except Exception as error:  # whatever it is, those who wait are told, and nobody waits for ever
+                for digest in digests:
+                    answer = self._asked.pop(digest)
+                    answer.set_exception(error)
+                    answer.exception()  # read here, because everybody who waited for it may be gone
+            else:
+                for digest in digests:
+                    owner = owners.get(digest)
+                    caller = Caller(owner.tenant_id, owner.id, owner.label) if owner is not None else None
+                    self._remember(digest, caller, until)
+                    self._asked.pop(digest).set_result(caller)
+
+    async def _look_up(self, digests: list[bytes]) -> dict[bytes, tokens.Owner]:
+        async with self._database.connection() as connection:
+            return await tokens.look_up(connection, digests)
+
+    def _remember(self, digest: bytes, caller: Caller | None, until: float) -> None:
+        if caller is not None:
+            self._good[digest] = (until, caller)
+            self._good.move_to_end(digest)
+            self._wrong.pop(digest, None)
+        else:
+            self._wrong[digest] = until
+            self._wrong.move_to_end(digest)
+            self._good.pop(digest, None)
+        for known in (self._good, self._wrong):
+            while len(known) > REMEMBERED:
+                known.popitem(last=False)

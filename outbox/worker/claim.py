@@ -1,0 +1,320 @@
+"""The claim: a worker's exclusive right to make a call, under a token that it made before the statement."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from psycopg import AsyncConnection
+
+from idem.outbox.database.memory import WENT_BACK
+from idem.outbox.database.pool import AWAY, REFUSED, Database, records
+from idem.outbox.database.pooler import server_of
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.states import KeyState, OutboxStatus
+from idem.outbox.domain.transition import Row
+from idem.outbox.settle.doubted_rows import C_IS_LISTED, O_IS_LISTED
+from idem.outbox.settle.replay_window import MAY_BE_SENT, MEMORY_BEGINS, MEMORY_LEFT, SENT_AS
+from idem.outbox.worker.exact_limits import takes_turns, with_requests
+from idem.outbox.worker.fairness import WIDTH, Turns
+
+FORMAT_VERSIONS = (1,)
+"""The versions of a frozen request that this code can send; rows of others are left to a worker that knows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A claimed row with its frozen request.
+
+    `lease_ends` and `send_by` are on the boot-time clock of this machine. `send_by`: until when a row that lost commits
+    may have sent may leave; without such a doubt at any time. `sent_as`: as whom it is sent; `kept`: as whom it was
+    sent before, which may count still.
+    """
+
+    row: Row
+    request: FrozenRequest
+    lease_ends: float
+    send_by: float
+    marks_start: bool
+    traceparent: str | None
+    sent_as: int | None = None
+    kept: bool = False
+
+
+# The subquery on proofs gives one value, so that no plan joins the queue with all proofs and sorts it again. Of a bare
+# IS NULL the planner believes that it holds once in 200 rows, hence coalesce; IS TRUE keeps the index of rows that grow
+# too old out of it: what a plan hopes to be few it sorts.
+CLAIMABLE = f"""
+                  c.provider = %(provider)s AND c.account = %(account)s AND c.available_at <= statement_timestamp()
+              AND (c.start_before > statement_timestamp()) IS TRUE
+              AND c.origin = %(origin)s
+              AND c.operation = ANY (%(operations)s)
+              AND c.format_version = ANY (%(formats)s)
+              AND {MAY_BE_SENT}
+              AND coalesce((SELECT p.id FROM idem.proofs p WHERE p.outbox_id = c.id LIMIT 1) IS NULL, false)
+              AND coalesce(NOT {C_IS_LISTED}, false)"""  # noqa: S608
+
+# `room` is how many rows may be claimed; 0 in a paused lane, of which no row is read then. `visited` jumps from tenant
+# to tenant, in a ring that begins after %(after)s, and ends with as many due ones as there is room for. Each of them
+# gets its part of the room, the first ones what is left over; what they do not use goes to the rows that have waited
+# longest. Nothing is locked that is not taken. What goes by tenants names the status as the index of shares does, so
+# that no other one can stand in for it. `keep` of the fleet's calls are left free; a claim for what was kept (`spare`)
+# is for `visited` tenants alone that hold no call: none of this process, and none of the fleet where that is limited.
+CLAIM = f"""
+WITH RECURSIVE room AS MATERIALIZED (
+    SELECT CASE WHEN {WENT_BACK} THEN 0
+                WHEN NOT EXISTS (SELECT FROM idem.installation i WHERE i.environment = %(environment)s)
+                  OR EXISTS (SELECT FROM idem.lanes l
+                              WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '') AND l.paused) THEN 0
+                WHEN %(exact)s
+                THEN greatest(0, idem.lane_turn(%(provider)s, %(account)s, %(concurrency)s::integer,
+                                                %(asking)s::integer, false, %(limit)s::integer + %(keep)s::integer)
+                                 - %(keep)s::integer)
+                ELSE greatest(0, idem.lane_room(%(provider)s, %(account)s, %(concurrency)s::integer,
+                                                %(asking)s::integer, false, %(limit)s::integer + %(keep)s::integer)
+                                 - %(keep)s::integer) END AS n
+), busy AS MATERIALIZED (
+    SELECT o.tenant_id FROM idem.outbox o
+     WHERE %(spare)s AND o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token IS NOT NULL
+       AND o.claimed_until > statement_timestamp() AND o.status = 'claimed'
+       AND (o.claimed_by = %(holder)s OR %(concurrency)s::integer IS NOT NULL)
+), visited (tenant_id, due, found, number, wrapped) AS (
+    SELECT %(after)s::text COLLATE "C", false, 0, 0, false
+    UNION ALL
+    SELECT t.tenant_id, d.due, v.found + d.due::integer, v.number + 1, t.wrapped
+      FROM visited v CROSS JOIN LATERAL (
+           (SELECT o.tenant_id, o.available_at <= statement_timestamp() AS due_now, v.wrapped FROM idem.outbox o
+             WHERE o.status || '' = 'pending' AND o.provider = %(provider)s AND o.account = %(account)s
+               AND o.tenant_id > v.tenant_id
+             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
+           UNION ALL
+           (SELECT o.tenant_id, o.available_at <= statement_timestamp(), true FROM idem.outbox o
+             WHERE o.status || '' = 'pending' AND o.provider = %(provider)s AND o.account = %(account)s
+               AND o.tenant_id <= %(after)s AND NOT v.wrapped
+             ORDER BY o.tenant_id, o.available_at, o.id LIMIT 1)
+           LIMIT 1) t
+           CROSS JOIN LATERAL (SELECT t.due_now AND t.tenant_id NOT IN (SELECT b.tenant_id FROM busy b) AS due) d
+     WHERE v.number < %(turns)s::integer AND v.found < (SELECT n FROM room)
+       AND NOT (t.wrapped AND t.tenant_id > %(after)s)
+), round AS MATERIALIZED (
+    SELECT (SELECT n FROM room) AS room, max(v.found) AS sharers, max(v.number) AS number FROM visited v
+), in_turn AS MATERIALIZED (
+    SELECT c.id
+      FROM round a CROSS JOIN visited v CROSS JOIN LATERAL (
+           SELECT c.id FROM idem.outbox c
+            WHERE {CLAIMABLE}
+              AND c.status || '' = 'pending'
+              AND c.tenant_id >= v.tenant_id AND (c.tenant_id, c.available_at) <= (v.tenant_id, statement_timestamp())
+            ORDER BY c.tenant_id, c.available_at, c.id
+            LIMIT a.room / a.sharers + (v.found <= a.room %% a.sharers)::integer
+              FOR UPDATE OF c SKIP LOCKED) c
+     WHERE v.due
+), longest AS MATERIALIZED (
+    SELECT c.id FROM idem.outbox c
+            WHERE {CLAIMABLE}
+              AND c.status = 'pending'
+              AND c.id <> ALL (ARRAY(SELECT id FROM in_turn))
+            ORDER BY c.available_at, c.id
+            LIMIT CASE WHEN %(spare)s THEN 0 ELSE (SELECT n FROM room) - (SELECT count(*) FROM in_turn) END
+              FOR UPDATE OF c SKIP LOCKED
+), claimed AS (
+    UPDATE idem.outbox o
+       SET status        = 'claimed',
+           status_since  = statement_timestamp(),
+           attempt       = o.attempt + 1,
+           claim_token   = %(token)s,
+           claimed_by    = %(holder)s,
+           claimed_at    = statement_timestamp(),
+           claimed_until = statement_timestamp() + make_interval(secs => %(lease)s),
+           first_sent_at = {MEMORY_BEGINS},
+           sent_as       = {SENT_AS},
+           started_at    = NULL
+     WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
+    RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
+              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since, o.sent_as,
+              {MEMORY_LEFT} AS memory_left
+)
+SELECT a.room,
+       (SELECT v.tenant_id FROM visited v
+         WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
+                    THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
+       c.id, c.intent_id, c.operation, c.attempt, c.provider_key, c.step, c.redrives, c.sweeps,
+       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for, c.memory_left, c.sent_as,
+       c.method, c.path, c.headers, c.body
+  FROM round a LEFT JOIN (
+       SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
+              c.sweeps, c.misses, c.marks_start, c.traceparent, c.tenant_id,
+              extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
+              idem.memory_age(NULL, c.doubted_since) AS doubted_for,
+              c.memory_left, c.sent_as, r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
+              CASE WHEN NOT %(exact)s THEN r.body END AS body
+         FROM claimed c JOIN idem.requests r ON r.outbox_id = c.id AND r.generation = c.generation) c ON true
+"""  # noqa: S608
+
+
+async def claim(
+    connection: AsyncConnection[Any],
+    lane: LaneName,
+    *,
+    token: UUID,
+    holder: str,
+    lease: float,
+    limit: int,
+    now: float,
+    turns: Turns | None = None,
+    keep: int = 0,
+    spare: bool = False,
+    beats: int = 0,
+    table: int = 0,
+    sent_as: int | None = None,
+) -> list[Claimed]:
+    """Claim up to `limit` due rows of a lane for `lease` seconds.
+
+    `keep`: calls of the fleet to leave free where it is limited. `spare`: only rows of tenants that hold no call.
+
+    `now` is the boot-time clock read before the statement was sent, so that this process never believes in its
+    lease for longer than the database does. `turns` is moved on; without it, what has waited longest comes first.
+    `beats`: signs of life of this `holder` that the database has committed: where it has forgotten one it went back to
+    an earlier moment, and nothing is claimed until that is noticed. `table`: the outbox as
+    of the last of them (`Beat.table`). `sent_as`: as whom this process sends.
+    """
+    turns = turns or Turns()
+    parameters = {
+        "token": token,
+        "holder": holder,
+        "beats": beats,
+        "table": table,
+        "lease": lease,
+        "limit": limit,
+        "provider": lane.provider,
+        "account": lane.account,
+        "origin": lane.origin,
+        "operations": list(lane.operations),
+        "formats": list(FORMAT_VERSIONS),
+        "environment": lane.environment,
+        "window": lane.replay_window,
+        "concurrency": lane.concurrency,
+        "asking": lane.asking,
+        "turns": WIDTH if spare else turns.width,
+        "keep": keep,
+        "spare": spare,
+        "after": turns.after,
+        "exact": takes_turns(lane),
+        "sent_as": sent_as,
+    }
+    cursor = records(connection)
+    await cursor.execute(CLAIM, parameters, prepare=True)
+    found = await cursor.fetchall()
+    room, after = found[0].room, found[0].after
+    if takes_turns(lane):
+        found = await with_requests(connection, token, found)
+    claimed = [
+        Claimed(
+            row=Row(
+                id=record.id, intent_id=record.intent_id, operation=record.operation, provider=lane.provider,
+                account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
+                attempt=record.attempt, provider_key=record.provider_key, live=True, step=record.step,
+                redrives=record.redrives, sweeps=record.sweeps, misses=record.misses, start_left=record.start_left,
+                marks_start=record.marks_start, holder=holder, doubted_for=record.doubted_for,
+            ),
+            request=FrozenRequest(record.method, record.path, record.headers, bytes(record.body)),
+            lease_ends=now + lease,
+            send_by=math.inf if record.memory_left is None else now + record.memory_left,
+            marks_start=record.marks_start,
+            traceparent=record.traceparent,
+            sent_as=record.sent_as,
+            kept=record.sent_as != sent_as,
+        )
+        for record in found
+        if record.id is not None
+    ]  # fmt: skip
+    whose = [record.tenant_id for record in found if record.id is not None]
+    if spare:
+        turns.spared(whose, now, room, after)
+    else:
+        turns.taken(whose, now, room, after)
+    return claimed
+
+
+# A CASE, because a condition on token or status lets the planner read the partial index of all claims for one row.
+MARK_START = f"""
+UPDATE idem.outbox o SET started_at = statement_timestamp()
+ WHERE id = %(id)s AND attempt = %(attempt)s
+   AND CASE WHEN status = 'claimed' AND claim_token = %(token)s
+            THEN claimed_until > statement_timestamp() + make_interval(secs => %(needed)s) END
+   AND NOT {O_IS_LISTED}
+RETURNING id
+"""  # noqa: S608
+
+
+async def mark_start(connection: AsyncConnection[Any], row: Row, *, needed: float) -> bool:
+    """Commit that this claim is about to send, if its lease still has `needed` seconds.
+
+    For providers that know no keys: a swept claim without this mark is proven not sent.
+    """
+    cursor = await connection.execute(
+        MARK_START, {"id": row.id, "token": row.token, "attempt": row.attempt, "needed": needed}
+    )
+    return await cursor.fetchone() is not None
+
+
+OWN_CLAIMS = """
+SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provider_key, o.step, o.sweeps, o.misses,
+       o.inline, extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left
+  FROM idem.outbox o WHERE o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token = %(token)s
+"""
+
+
+async def recover_lost_claim(
+    database: Database, lane: LaneName, token: UUID, *, backend: int | None, patience: float
+) -> Sequence[Row]:
+    """The rows of a claim whose answer was lost: nothing of them was sent, so they can be given back.
+
+    The lost statement may still commit: the search is repeated until its backend is gone, or until `patience`
+    seconds (the statement timeout) have passed.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience
+    while True:
+        try:
+            async with database.connection() as connection:
+                gone = backend is not None and not await _lives(connection, backend)
+                cursor = records(connection)
+                own = await (
+                    await cursor.execute(
+                        OWN_CLAIMS, {"token": token, "provider": lane.provider, "account": lane.account}
+                    )
+                ).fetchall()
+        except (*AWAY, *REFUSED):
+            gone, own = False, []
+        if own or gone or loop.time() > until:
+            return [
+                Row(
+                    id=r.id, intent_id=r.intent_id, operation=r.operation, provider=lane.provider,
+                    account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
+                    attempt=r.attempt, provider_key=r.provider_key, live=True, step=r.step, sweeps=r.sweeps,
+                    misses=r.misses, start_left=r.start_left, inline=r.inline,
+                )
+                for r in own
+            ]  # fmt: skip
+        await asyncio.sleep(0.5)
+
+
+BACKEND_LIVES = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %(pid)s)"
+
+
+async def _lives(connection: AsyncConnection[Any], backend: int) -> bool:
+    if server_of(connection) == backend:
+        return False
+    record = await (await connection.execute(BACKEND_LIVES, {"pid": backend})).fetchone()
+    return bool(record and record[0])
+
+
+def new_token() -> UUID:
+    """A claim token, made before the statement that uses it."""
+    return uuid4()

@@ -1,0 +1,307 @@
+"""Rows that were accepted by SQL alone: a worker renders their request and commits its bytes before it may be sent.
+So it does with rows that go back to work after the provider has burned their key: under a new one.
+
+User code runs here, so in threads of its own and under a time limit, and it may raise anything: what cannot be rendered
+is at rest with a dead letter, and never stops the others. Each row is locked while it is rendered, so two workers never
+render one; a worker that dies meanwhile has committed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+from uuid import UUID, uuid4
+
+from psycopg import AsyncConnection
+
+from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
+from idem.outbox.daemon.pass_times import PassTime
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.contract import FrozenRequest
+from idem.outbox.domain.outcomes import Seen
+from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
+from idem.outbox.domain.transition import Change, Evidence, Letter
+from idem.outbox.observe import after_commit, telemetry
+from idem.outbox.settle import key_rotation
+from idem.outbox.settle.endings import at_rest
+from idem.outbox.settle.gate import UNSTORABLE, write
+from idem.outbox.values import card_data, storable
+from idem.outbox.values.errors import ParamsInvalid
+from idem.outbox.worker.unfrozen import Source, Unfrozen, pick, waits
+
+BATCH = 20
+"""Rows rendered in one transaction: they stay locked for as long as the slowest of them takes."""
+TIME_LIMIT = 3.0
+"""Seconds that an operation's code may take for one row: whoever waits for the row's lock meanwhile still gets it."""
+TURNS = 20
+"""Threads of one operation. While all of them hang its rows are left alone, and the others go on."""
+LIGHT = 4096
+"""Characters of params that are rendered beside others. What has more slows all threads down: one at a time."""
+KEPT = 600.0
+"""Seconds for which a result that came late is kept for its row."""
+CHECK_LIMIT = 60.0
+"""Seconds that the check of params may take. It goes on without the lock of its row, which waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The bytes that will be sent, and the label for people."""
+
+    request: FrozenRequest
+    label: str | None
+
+
+Made: TypeAlias = Frozen | Exception
+"""What became of one row: its bytes, or why there are none."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """The thread that renders a row. `checked`: when the operation's own code has begun."""
+
+    provider_key: str
+    ended: asyncio.Future[Made]
+    began: float = field(default_factory=time.monotonic)
+    checked: float | None = None
+
+
+class Freezer:
+    """Renders the `unfrozen` rows of the operations that this worker can send."""
+
+    def __init__(self, database: Database, catalogue: Catalogue, *, time_limit: float = TIME_LIMIT) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._time_limit = time_limit
+        self._running: Counter[str] = Counter()
+        self._turn = asyncio.Lock()
+        self._late: dict[UUID, Attempt] = {}
+        self._after = uuid4().hex  # whose turn it was: each worker begins somewhere else
+        self._trouble = Trouble("worker rendering")
+        self._sources = [
+            Source(o.name, o.provider, o.account, catalogue.providers[o.provider].accounts[o.account].origin)
+            for o in catalogue.operations.values()
+            if o.kind == "provider"
+        ]
+
+    async def run(
+        self, stop: asyncio.Event, woken: asyncio.Event, rendering: PassTime, rendered: Callable[[], None]
+    ) -> None:
+        """Render until `stop`, whenever the pass `rendering` is due or when `woken`.
+
+        `rendered` is called when rows may be sent.
+        """
+        while not stop.is_set():
+            woken.clear()
+            try:
+                found, written = await self._batch()
+                self._trouble.over()
+                rendering.made()
+            except AWAY as error:
+                await self._trouble.away(error, stop)
+                continue
+            except REFUSED as error:
+                await self._trouble.refused(error, stop)
+                continue
+            except Exception as error:  # it must not end the worker, nor the calls that run
+                telemetry.broken("worker", error, "rendering what was accepted by SQL")
+                await wait(stop, BROKEN_WAIT)
+                continue
+            if written:
+                rendered()
+            if _goes_on(found, written):
+                continue
+            events = [asyncio.ensure_future(event.wait()) for event in (stop, woken)]
+            awaited: list[asyncio.Future[Any]] = [e.ended for e in self._late.values() if not e.ended.done()]
+            await asyncio.wait([*events, *awaited], timeout=rendering.every, return_when=asyncio.FIRST_COMPLETED)
+            for waiting in events:
+                waiting.cancel()
+
+    async def once(self) -> int:
+        """Render everything that waits now; how many rows were frozen or put at rest."""
+        done = 0
+        while True:
+            found, written = await self._batch()
+            done += written
+            if not _goes_on(found, written):
+                return done
+
+    async def _batch(self) -> tuple[int, int]:
+        sources = [source for source in self._sources if self._running[source.operation] < TURNS]
+        if not sources:
+            return 0, 0
+        # The result for a row that was cancelled meanwhile is never taken.
+        kept = time.monotonic() - KEPT
+        self._late = {row: each for row, each in self._late.items() if not each.ended.done() or each.began > kept}
+        async with self._database.connection() as connection:
+            if not await waits(connection, sources):
+                return 0, 0
+            async with after_commit.transaction(connection):
+                waiting, self._after = await pick(connection, self._catalogue, sources, after=self._after, limit=BATCH)
+                # The last to begin has its time limit too, and whoever waits for a lock still gets it.
+                ends = time.monotonic() + self._time_limit / 2
+                made = await asyncio.gather(*(self._make(one, ends) for one in waiting))
+                pairs = [(one, result) for one, result in zip(waiting, made, strict=True) if result is not None]
+                return len(waiting), await _write(connection, pairs)
+
+    async def _make(self, one: Unfrozen, ends: float) -> Made | None:
+        """What the operation's own code makes of a row; None: it waits on, because no thread is free, it is the turn of
+        other large ones, or the check of its params takes longer than its lock may be held."""
+        late = self._late.get(one.row.id)
+        if late is not None and late.provider_key == one.provider_key:
+            return self._taken(one, late)
+        if len(one.written) <= LIGHT:
+            return await self._begin(one, self._time_limit)
+        async with self._turn:
+            if time.monotonic() > ends or any(not other.ended.done() for other in self._late.values()):
+                return None
+            # Those beside it in its transaction do not wait until a long check ends.
+            return await self._begin(one, self._time_limit / 12)
+
+    async def _begin(self, one: Unfrozen, seconds: float) -> Made | None:
+        name = one.row.operation
+        if self._running[name] >= TURNS:
+            return None
+        self._running[name] += 1
+        loop = asyncio.get_running_loop()
+        attempt = Attempt(one.provider_key, loop.create_future())
+
+        def end(result: Made) -> None:
+            self._running[name] -= 1
+            if not attempt.ended.done():
+                attempt.ended.set_result(result)
+
+        def work() -> None:
+            result: Made
+            try:
+                result = self._render(one, attempt)
+            except Exception as error:
+                result = error
+            except BaseException as error:  # an exit is not this code's to order
+                result = RuntimeError(f"{type(error).__name__}: {storable.text(error, 400)}")
+            with suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits any more
+                loop.call_soon_threadsafe(end, result)
+
+        threading.Thread(target=work, name="idem-rendering", daemon=True).start()
+        await asyncio.wait([attempt.ended], timeout=seconds)
+        return self._taken(one, attempt, seconds)
+
+    def _taken(self, one: Unfrozen, attempt: Attempt, waited: float = 0.0) -> Made | None:
+        since = attempt.began if attempt.checked is None else attempt.checked
+        limit = CHECK_LIMIT if attempt.checked is None else self._time_limit
+        # Of that wait the code has had what the check left. A start that is late by a tenth of it counts as at once.
+        had = 1.1 * waited - (since - attempt.began)
+        if not attempt.ended.done() and max(had, time.monotonic() - since) < limit:
+            # The params are not to blame for a busy machine.
+            self._late[one.row.id] = attempt
+            return None
+        self._late.pop(one.row.id, None)
+        if attempt.ended.done():
+            return attempt.ended.result()
+        what = "the check of its params" if attempt.checked is None else "it"
+        return TimeoutError(f"{what} took longer than {limit:g} s")
+
+    def _render(self, one: Unfrozen, attempt: Attempt) -> Frozen:
+        operation, provider = one.terms.operation, self._catalogue.providers[one.row.provider]
+        params = json.loads(one.written)
+        operation.validate(params)
+        if operation.card_data == "refuse" and (found := card_data.find(params)):
+            raise ParamsInvalid([(place, f"this is {what}, which must not be stored") for place, what in found])
+        attempt.checked = time.monotonic()
+        request = provider.freeze(operation.request(params), one.provider_key)
+        if not (isinstance(request, FrozenRequest) and isinstance(request.body, bytes)):
+            raise TypeError(f"the request was frozen as {type(request).__name__}")
+        label = operation.label(params)
+        return Frozen(request, None if label is None else storable.text(label))
+
+
+def _goes_on(found: int, written: int) -> bool:
+    """Whether there may be more to do at once: a whole batch, or rows of it that had to wait for others."""
+    return bool(written) and (found == BATCH or written < found)
+
+
+async def _write(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfrozen, Made]]) -> int:
+    try:
+        async with after_commit.transaction(connection):
+            return await _write_whole(connection, pairs)
+    except Locked:
+        return 0 if len(pairs) == 1 else sum([await _write(connection, [pair]) for pair in pairs])
+    except UNSTORABLE as error:
+        if len(pairs) == 1:
+            one, made = pairs[0]
+            if not isinstance(made, Frozen):
+                raise
+            return await _write(connection, [(one, Unstorable(f"its request cannot be stored: {error}"))])
+        # One of them cannot be stored, and must not hold up the others.
+        return sum([await _write(connection, [pair]) for pair in pairs])
+
+
+class Locked(Exception):
+    """A row that was given its next key cannot be written now: both are undone, and it waits."""
+
+
+class Unstorable(Exception):
+    """What was rendered has something that PostgreSQL cannot hold."""
+
+
+FREEZE = """
+WITH input AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(frozen)s::json) AS i (
+        id uuid, intent_id uuid, method text, path text, headers jsonb, body text, label text)
+), named AS (
+    UPDATE idem.intents n SET label = i.label FROM input i WHERE n.id = i.intent_id AND i.label IS NOT NULL
+)
+INSERT INTO idem.requests (outbox_id, generation, step, intent_id, provider_key, provider, account, method, path,
+                           headers, body)
+SELECT o.id, o.generation, o.step, o.intent_id, o.provider_key, o.provider, o.account, i.method, i.path, i.headers,
+       decode(i.body, 'base64')
+  FROM input i JOIN idem.outbox o ON o.id = i.id
+"""
+
+
+async def _write_whole(connection: AsyncConnection[Any], pairs: Sequence[tuple[Unfrozen, Made]]) -> int:
+    for one, made in pairs:
+        if one.renewal is not None and isinstance(made, Frozen):
+            await key_rotation.rekey(connection, one.row.id, one.renewal)
+    written = await write(connection, [_change(one, made) for one, made in pairs])
+    if any(o.renewal is not None and isinstance(made, Frozen) and o.row.id not in written for o, made in pairs):
+        raise Locked
+    frozen = [
+        {
+            "id": str(one.row.id),
+            "intent_id": str(one.row.intent_id),
+            "method": made.request.method,
+            "path": made.request.path,
+            "headers": dict(made.request.headers),
+            "body": base64.b64encode(made.request.body).decode(),
+            "label": made.label,
+        }
+        for one, made in pairs
+        if isinstance(made, Frozen) and one.row.id in written
+    ]
+    if frozen:
+        await connection.execute(FREEZE, {"frozen": json.dumps(frozen)})
+    return len(written)
+
+
+def _change(one: Unfrozen, made: Made) -> Change:
+    row = one.row
+    change = Change(
+        row.id, row.token, row.attempt, OutboxStatus.PENDING, KeyState.IN_PROGRESS, Evidence("worker", "rendered"),
+        alone=True,
+    )  # fmt: skip
+    if isinstance(made, Frozen):
+        renewed = {} if one.renewal is None else one.renewal.details(row)
+        return replace(change, evidence=replace(change.evidence, details=renewed))
+    said = storable.text(made, 500)
+    evidence = Evidence("worker", "unrenderable", seen=Seen(error=type(made).__name__, note=said))
+    letter = Letter(Reason.UNRENDERABLE, {"operation": row.operation, "error": type(made).__name__, "note": said})
+    return at_rest(replace(change, evidence=evidence), row, one.terms, letter)

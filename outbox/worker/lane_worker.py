@@ -1,0 +1,312 @@
+"""The lanes of a worker: each claims only what it can start now, makes the calls, and reports what it saw."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from idem.outbox.calls.lane import Lane
+from idem.outbox.config.settings import WorkerSettings
+from idem.outbox.daemon.daemon import BROKEN_WAIT, Life, Trouble, wait
+from idem.outbox.database.pool import AWAY, REFUSED, Database
+from idem.outbox.database.pooler import server_of
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.outcomes import NotExecuted, Pending, Refused, Seen, Succeeded, failure, name
+from idem.outbox.domain.sending import StillSending
+from idem.outbox.domain.terms import Terms
+from idem.outbox.observe import telemetry
+from idem.outbox.providers import tracing
+from idem.outbox.settle import replay_window
+from idem.outbox.settle.rendering import Rendered, Renderer
+from idem.outbox.settle.result_writer import Settler
+from idem.outbox.settle.results import Report
+from idem.outbox.values import clock
+from idem.outbox.worker import claim as claims
+from idem.outbox.worker.account_check import AccountCheck
+from idem.outbox.worker.claim import Claimed
+from idem.outbox.worker.fairness import Turns
+from idem.outbox.worker.probe import Probe
+from idem.outbox.worker.sent_as import SENT_BY_OTHERS, Sender
+
+SOON = 0.03
+"""Seconds until the next look after a hint, which may come just before its commit can be seen."""
+OTHERS_WAIT = 60.0
+"""Seconds until a row is claimed again that other credentials may have sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the lanes of one worker share."""
+
+    database: Database
+    settler: Settler
+    renderer: Renderer
+    life: Life
+    settings: WorkerSettings
+
+
+class InFlight:
+    """A claim in this process. "Started" and "given back" are one compare-and-set: only one of them acts."""
+
+    def __init__(self, claimed: Claimed, terms: Terms, sender: Sender) -> None:
+        self.claimed, self.terms, self._sender = claimed, terms, sender
+        self.state: Literal["held", "started", "given_back"] = "held"
+        self.calling = True
+        """The call has not ended, as far as the lane knows."""
+
+    def start(self) -> bool:
+        """Taken by the last check before the first byte; False if the claim was given back, or if what would leave has
+        another sender than the claim has put on record: a token that was renewed since."""
+        if self.state == "held" and self._sender.is_now(self.claimed.sent_as):
+            self.state = "started"
+        return self.state == "started"
+
+    def give_back(self) -> bool:
+        """Taken by the shutdown; False if the call has begun."""
+        if self.state == "held":
+            self.state = "given_back"
+            return True
+        return False
+
+
+class LaneWorker:
+    """One lane of a worker: claims only what it can start now."""
+
+    def __init__(self, desk: Desk, name: LaneName, lane: Lane, terms: Mapping[str, Terms]) -> None:
+        self._desk = desk
+        self.name = name
+        self.lane = lane
+        self._terms = terms
+        self._turns = Turns()
+        self.account = AccountCheck(desk.database, name, lane, desk.life.id)
+        self._sender = Sender(lane.provider, self.account)
+        self._probe = Probe(desk.database, name, lane)
+        self._tasks: dict[asyncio.Task[None], InFlight] = {}
+        self._recovering: set[asyncio.Task[None]] = set()
+        self._slot_free = asyncio.Event()
+        self.left_running = False
+        """A send that nobody can end was still running when its lease was over: its end is not on record."""
+        self._trouble = Trouble(f"worker {name.provider}/{name.account}")
+
+    async def run(self, stop: asyncio.Event, woken: asyncio.Event) -> None:
+        """Claim and start calls until `stop`."""
+        settings = self._desk.settings
+        settled = self._desk.settler.subscribe(self.name.provider, self.name.account)
+        quick, full, looked = 0, False, 0.0
+        claiming = self._desk.life.passes.expect("claim", settings.poll, self.name.provider, self.name.account)
+        while not stop.is_set():
+            full = full and not settled.is_set()
+            settled.clear()
+            self._slot_free.clear()
+            if not self.lane.served:
+                claiming.made()
+                await self._rest(settings.poll, stop, self.account.opened)
+                continue
+            if self._room() <= 0:
+                claiming.made()
+                await self._rest(
+                    self.lane.wait(settings.poll) if self.lane.free else settings.poll, stop, self._slot_free
+                )
+                continue
+            keep = self._turns.keep(clock.boottime(), self._calls)
+            limit = 0 if full else self._room(keep)
+            spare = limit <= 0 and keep > 0
+            rows: list[Claimed] = []
+            try:
+                if self._probe.is_due:
+                    await self._probe.ask(lease=settings.lease)
+                    claiming.made()
+                    continue
+                if limit > 0 or (spare and self._turns.others):
+                    looked = looked if spare else clock.boottime()
+                    rows = await self._claim(max(1, limit), keep=0 if spare else keep, spare=spare)
+                    self._trouble.over()
+                claiming.made()
+            except AWAY as error:
+                await self._trouble.away(error, stop)
+                continue
+            except REFUSED as error:
+                await self._trouble.refused(error, stop)
+                continue
+            except Exception as error:  # one lane must never end the others, nor the results that wait to be settled
+                telemetry.broken("worker", error, f"claiming for {self.name.provider}/{self.name.account}")
+                await wait(stop, BROKEN_WAIT)
+                continue
+            for row in rows:
+                self._start(row)
+            if len(rows) >= max(1, limit):
+                continue
+            if limit > 0 and self._turns.queued:
+                full = True
+                if keep and self._turns.others:
+                    continue
+            # After a hint look again soon, then fall back to polling.
+            quick = 2 if woken.is_set() else max(0, quick - 1)
+            woken.clear()
+            freed = [self._slot_free] if spare else []
+            pause = SOON if quick else settings.poll
+            over = await self._rest(pause, stop, woken, *freed, *[settled] * full)
+            hinted = quick > 0 or woken.is_set()
+            # Hints may come without a gap: they put off no look at what another process has freed, or a person resumed.
+            full = full and not over and clock.boottime() < looked + (SOON if hinted else settings.poll)
+            self._turns.others = over or hinted or (self._turns.denied and settled.is_set())
+
+    async def once(self) -> int:
+        """Claim what is due now and make the calls; how many."""
+        await self.account.once()
+        limit = self._room()
+        rows = await self._claim(limit) if limit > 0 else []
+        for row in rows:
+            self._start(row)
+        await self.finish()
+        return len(rows)
+
+    async def finish(self) -> None:
+        """Wait for the calls that run, and for lost claims to be found and given back.
+
+        For a send that nobody can end, until its lease is over at the most: nothing is reported about it then, and it
+        is the sweeper's.
+        """
+        while running := [*self._tasks, *self._recovering]:
+            await asyncio.wait(running, timeout=self._leave_running(), return_when=asyncio.FIRST_COMPLETED)
+
+    def give_back(self) -> None:
+        """Give back every claim whose call has not begun."""
+        for task, flight in list(self._tasks.items()):
+            if flight.give_back():
+                note = Seen(note="given back at shutdown")
+                self._desk.settler.put(Report(flight.claimed.row, NotExecuted("given_back"), note, flight.terms))
+                task.cancel()
+
+    def _leave_running(self) -> float | None:
+        """Leave the sends whose lease is over; seconds until the next one's is. None: all end by themselves."""
+        if not self.lane.endless:
+            return None
+        now, calling = clock.boottime(), [(t, f) for t, f in self._tasks.items() if f.calling]
+        for task, flight in calling:
+            if flight.claimed.lease_ends <= now:
+                flight.calling, self.left_running = False, True
+                task.cancel()
+        return min((max(0.0, flight.claimed.lease_ends - now) for _, flight in calling), default=None)
+
+    def _room(self, keep: int = 0) -> int:
+        # Slot and token are taken only when a task has run; until then the claims made for it are counted here.
+        return min(self._desk.settings.batch, self.lane.room(len(self._tasks), keep))
+
+    @property
+    def _calls(self) -> int:
+        return min(self.lane.slots, self.name.concurrency or self.lane.slots)
+
+    async def _rest(self, seconds: float, *events: asyncio.Event) -> bool:
+        """Wait for one of these, `seconds` at the most; whether all of them have passed."""
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return not done
+        finally:
+            for waiting in waits:
+                waiting.cancel()
+
+    async def _claim(self, limit: int, *, keep: int = 0, spare: bool = False) -> list[Claimed]:
+        desk = self._desk
+        if not await self.account.holds():
+            return []
+        token = claims.new_token()
+        backend: int | None = None
+        desk.settler.hold(token)
+        try:
+            async with desk.database.connection() as connection:
+                sent_as = await self._sender.ready(connection)
+                backend = server_of(connection)
+                rows = await claims.claim(
+                    connection, self.name, token=token, holder=desk.life.id, beats=desk.life.beats,
+                    table=desk.life.table, lease=desk.settings.lease, limit=limit, now=clock.boottime(),
+                    turns=self._turns, keep=keep, spare=spare, sent_as=sent_as,
+                )  # fmt: skip
+        except AWAY:
+            if backend is not None:
+                task = asyncio.create_task(self._recover(token, backend))
+                self._recovering.add(task)
+                task.add_done_callback(self._recovering.discard)
+            else:
+                desk.settler.let_go(token)
+            raise
+        except Exception:
+            # The database said no: nothing was claimed.
+            desk.settler.let_go(token)
+            raise
+        for _ in rows:
+            desk.settler.hold(token)
+        desk.settler.let_go(token)
+        if rows:
+            telemetry.claimed(self.name.provider, self.name.account, len(rows))
+        for claimed in rows:
+            telemetry.taken(claimed.row.operation, claimed.row.intent_id, claimed.row.attempt)
+        return rows
+
+    def _start(self, claimed: Claimed) -> None:
+        flight = InFlight(claimed, self._terms[claimed.row.operation], self._sender)
+        task = asyncio.create_task(self._traced(flight))
+        self._tasks[task] = flight
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        flight = self._tasks.pop(task)
+        self._slot_free.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            telemetry.broken("worker", error, f"calling for {flight.claimed.row.intent_id}")
+            self._desk.settler.let_go(flight.claimed.row.token)
+
+    async def _traced(self, flight: InFlight) -> None:
+        with tracing.of_row(flight.claimed.traceparent):
+            await self._call(flight)
+
+    async def _call(self, flight: InFlight) -> None:
+        claimed, row = flight.claimed, flight.claimed.row
+
+        async def mark_start() -> bool:
+            needed = flight.terms.contract.deadline + self._desk.settings.margin
+            async with self._desk.database.connection() as connection:
+                return await claims.mark_start(connection, row, needed=needed)
+
+        if claimed.kept and not self._sender.is_now(claimed.sent_as):
+            # An earlier send may count, of which this account's provider need not know.
+            seen = Seen(note=SENT_BY_OTHERS)
+            self._desk.settler.put(Report(row, NotExecuted("given_back", OTHERS_WAIT), seen, flight.terms))
+            return
+        try:
+            outcome, seen = await self.lane.send(
+                row.id,
+                claimed.request,
+                lease_ends=claimed.lease_ends,
+                start=flight.start,
+                mark_start=mark_start if claimed.marks_start else None,
+                send_by=replay_window.send_by(claimed.send_by, row, claimed.request, flight.terms.contract),
+            )
+        except StillSending:
+            # Its token stays held, so that no sign of life says that this process is done with it.
+            self.left_running = True
+            return
+        flight.calling = False
+        if flight.state == "given_back":
+            return
+        telemetry.called(
+            row.provider, row.account, row.intent_id, row.attempt, name(outcome), seen.elapsed, failure(outcome, seen)
+        )
+        told = Rendered()
+        if isinstance(outcome, Succeeded | Refused | Pending):
+            told = await self._desk.renderer.render(flight.terms.operation, outcome, row.intent_id)
+        self._desk.settler.put(Report(row, outcome, seen, flight.terms, told.answer, told.letter, told.interim))
+
+    async def _recover(self, token: UUID, backend: int) -> None:
+        desk = self._desk
+        patience = desk.database.timeouts.statement
+        rows = await claims.recover_lost_claim(desk.database, self.name, token, backend=backend, patience=patience)
+        for row in rows:
+            desk.settler.hold(token)
+            note = Seen(note="given back: the answer to the claim was lost")
+            desk.settler.put(Report(row, NotExecuted("given_back"), note, self._terms[row.operation]))
+        desk.settler.let_go(token)

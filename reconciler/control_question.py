@@ -1,0 +1,226 @@
+"""The control question: before "absent" is believed, the same credentials must find something that is known to exist.
+
+Swapped credentials, a test account or another region answer "not found" for everything, consistently (hazard 8). Where
+there is an older payment that was sent as the row was, with the key in the same places, it must be that one, asked for
+as the row is; where credentials, look-ups or places have changed since then, nothing else will do. A replay and a
+cancel ask for the same account, where the credentials are others (docs/decisions/0040).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from idem.outbox.calls import known_object
+from idem.outbox.calls.lane import Lane
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.contract import FrozenRequest, LookupRule
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen
+from idem.outbox.domain.provider import Question
+from idem.outbox.providers.key_locations import of_path, places
+from idem.outbox.worker.sent_as import CANCEL, CREDENTIALS, LOOKS, Sender, who
+from idem.reconciler.claim import Taken
+
+GOOD_FOR = 60.0
+"""Seconds for which an answered control question speaks for what it was asked for in this process."""
+TRIES: Final = 3
+"""Payments that are asked for, one after the other, until one is found."""
+FORMS: Final = 50
+"""Older payments whose requests are compared with the row's."""
+PLACES: Final = "the path of the operation, or the places of the request in which it names the key,"
+
+WHAT_TO_DO: Final = (
+    "put the old ones back until what was sent under them is settled, or settle it with `idem dlq resolve`; with "
+    "account_check a provider confirms new credentials of the same account"
+)
+
+Form: TypeAlias = frozenset[str]
+Of: TypeAlias = tuple[object, ...]
+"""What a control question speaks for: who asked, as whom the row was sent if that differs, and how it is asked for."""
+
+UNFOUND: Final = (
+    "not believed, though nothing has changed: if the look-up is wrong, correct it, else settle this with `idem dlq "
+    "resolve`"
+)
+OTHERS_NOW: Final = "not believed: the credentials became others, or could not be read, while it was asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why something is not believed or not sent. `counts`: it was answered, and the next answer will be the same."""
+
+    note: str
+    counts: bool = False
+    http_status: int | None = None
+    retry_after: float | None = None
+
+
+class ControlQuestion:
+    """One a lane. `confirm` says whether an `Absent` can be believed, `vouch` whether a call may be sent again."""
+
+    def __init__(self, database: Database, name: LaneName, lane: Lane, sender: Sender) -> None:
+        self._database = database
+        self._name = name
+        self._lane = lane
+        self._sender = sender
+        self._good_until: dict[Of, float] = {}
+        self._one = asyncio.Lock()
+
+    async def confirm(
+        self, look: Look, taken: Taken, *, asked_as: int | None, lease_ends: float, looked: bool = True
+    ) -> Doubt | None:
+        """None: it can be believed, or is no `Absent`. `asked_as`: the sender (`Sender.now`) before it was asked.
+
+        Not `looked`: it is the answer to a cancel, whatever the rules of the look-ups.
+        """
+        if not isinstance(look, Absent):
+            return None
+        changed = tuple(each for each in self._sender.changed(taken.sent_as) if looked or each == CREDENTIALS)
+        form = self._form(taken.places) if looked else None
+        sent_as, by_reference = taken.sent_as if changed else None, taken.reference is not None
+        of = (asked_as, sent_as, taken.operation, looked, form, by_reference)
+        return await self._once(of, asked_as, lambda: self._doubt(taken, changed, form, lease_ends))
+
+    async def vouch(self, taken: Taken, *, lease_ends: float) -> Doubt | None:
+        """None: the call may be sent again or cancelled: the credentials reach the account that got it first."""
+        now = self._sender.now()
+        if CREDENTIALS not in self._sender.changed(taken.sent_as):
+            return None
+        return await self._once((now, taken.sent_as), now, lambda: self._same_account(taken, lease_ends))
+
+    def elsewhere(self, taken: Taken) -> Doubt | None:
+        """None: a cancel goes where the call went, as far as the rule of the cancel says. No question could show it."""
+        return Doubt(self._said([CANCEL]), True) if self._sender.cancels_elsewhere(taken.sent_as) else None
+
+    def judged(self, taken: Taken) -> Taken:
+        """The row as it may be acted upon: what others have sent, and no question could confirm, is left alone."""
+        changed = self._sender.changed(taken.sent_as)
+        if CREDENTIALS not in changed or self._rule.possible or self._rule.by_id:
+            return taken
+        return replace(taken, replay=False, begun=False, withheld=self._said(changed))
+
+    async def _once(self, of: Of, asked_as: int | None, ask: Callable[[], Awaitable[Doubt | None]]) -> Doubt | None:
+        """What `ask` comes to, unless it was asked for the same a moment ago. An answer that other credentials than
+        `asked_as` may have got proves nothing."""
+        async with self._one:
+            if asked_as is None or self._sender.now() != asked_as:
+                return Doubt(OTHERS_NOW)
+            if self._is_good(of):
+                return None
+            doubt = await ask()
+            if doubt is None and self._sender.now() != asked_as:
+                return Doubt(OTHERS_NOW)
+            if doubt is None:
+                self._believe(of)
+            return doubt
+
+    async def _doubt(self, taken: Taken, changed: Sequence[str], form: Form | None, lease_ends: float) -> Doubt | None:
+        if CREDENTIALS in changed and (doubt := await self._same_account(taken, lease_ends)) is not None:
+            return doubt
+        if taken.sent_as is not None and (form is not None or LOOKS in changed):
+            same, others = await self._older(taken, who(taken.sent_as), form)
+            if same:
+                why = self._said(changed) if changed else UNFOUND
+                return await self._found(
+                    same, f"{why}; an older payment that was sent like it is not found", lease_ends
+                )
+            if LOOKS in changed:
+                return Doubt(f"{self._said(changed)}; no older payment that was sent like it can show it", True)
+            if form is not None and (others or await self._is_sent_otherwise(taken, form)):
+                return Doubt(f"{self._said([PLACES])}; no older payment that was sent like it can show it", True)
+        return None if changed else await self._any(lease_ends)
+
+    async def _any(self, lease_ends: float) -> Doubt | None:
+        """Nothing has changed: the newest of what is known to exist, however it is asked for."""
+        async with self._database.connection() as connection:
+            question = await known_object.newest(
+                connection, self._name.provider, self._name.account, self._rule.horizon
+            )
+        if question is None or not self._lane.provider.questions(question):
+            # Without look-ups what was absent is the answer to a cancel.
+            return None
+        why = "not believed: the same credentials do not find a settled payment either"
+        return await self._found([question], why, lease_ends)
+
+    async def _same_account(self, taken: Taken, lease_ends: float) -> Doubt | None:
+        """The credentials have changed: any payment that was sent under those of the row shows whose account it is."""
+        assert taken.sent_as is not None
+        found = await self._alike(taken, who(taken.sent_as), operation=None, later=True, limit=TRIES)
+        questions = [question for _, question in found if self._lane.provider.questions(question)]
+        why = self._said([CREDENTIALS])
+        if not questions:
+            return Doubt(f"{why}; no settled payment that was sent under the old ones can show the same account", True)
+        return await self._found(questions, f"{why}; a settled payment of the old ones is not found", lease_ends)
+
+    async def _older(self, taken: Taken, sender: int, form: Form | None) -> tuple[list[Question], bool]:
+        """Questions about older payments of the operation that have the key where the row has it, as the row is asked
+        about; and whether there are others. Where no `form` is known, any of them counts."""
+        forgotten = self._lane.provider.contract.key.retention
+        kept = math.inf if forgotten <= 0 or self._rule.by_reference or self._rule.by_events else forgotten
+        found = await self._alike(taken, sender, operation=taken.operation, later=False, limit=FORMS)
+        alike = [q for sent, q in found if form is None or self._form(places(sent, q.provider_key)) == form]
+
+        def kept_still(question: Question) -> bool:
+            return question.asked_at - (question.sent_at or 0.0) < kept
+
+        recent = [q for q in alike if kept_still(q)]
+        asked = [q if taken.reference is not None else replace(q, reference=None) for q in recent]
+        others = len(recent) < sum(kept_still(q) for _, q in found) or (bool(found) and not alike)
+        return [q for q in asked if self._lane.provider.questions(q)][:TRIES], others
+
+    async def _alike(self, taken: Taken, sender: int, **which: Any) -> list[tuple[FrozenRequest, Question]]:
+        async with self._database.connection() as connection:
+            return await known_object.alike(
+                connection, self._name.provider, self._name.account, self._rule.horizon, sender=sender,
+                intent=taken.intent_id, **which,
+            )  # fmt: skip
+
+    async def _is_sent_otherwise(self, taken: Taken, form: Form) -> bool:
+        """Whether the operation has its key in other places by now."""
+        async with self._database.connection() as connection:
+            last = await known_object.last_request(connection, self._name.provider, self._name.account, taken.operation)
+        return last is not None and self._form(places(*last)) != form
+
+    def _form(self, found: Form | None) -> Form | None:
+        """What of the places decides whether the row is found. By key alone: the shape of the path, because it carries
+        the key or is not asked about."""
+        if found is None or self._rule.by_reference or self._rule.by_events:
+            return found
+        return of_path(found)
+
+    @property
+    def _rule(self) -> LookupRule:
+        return self._lane.provider.contract.lookup
+
+    async def _found(self, questions: Sequence[Question], why: str, lease_ends: float) -> Doubt | None:
+        doubt = None
+        for question in questions:
+            answer, seen = await self._lane.ask(question, lease_ends=lease_ends)
+            if isinstance(answer, CouldNotAsk):
+                note = f"not believed: the control question failed ({seen.note or seen.error or seen.http_status})"
+                return Doubt(note, False, seen.http_status, answer.retry_after)
+            if not isinstance(answer, Absent):
+                return None
+            doubt = Doubt(f"{why} (another account?)", True, seen.http_status)
+        return doubt
+
+    def _said(self, changed: Sequence[str]) -> str:
+        return f"not trusted: since it was sent, {' and '.join(changed)} have changed: {WHAT_TO_DO}"
+
+    def _is_good(self, of: Of) -> bool:
+        return asyncio.get_running_loop().time() < self._good_until.get(of, 0.0)
+
+    def _believe(self, of: Of) -> None:
+        now = asyncio.get_running_loop().time()
+        self._good_until = {key: until for key, until in self._good_until.items() if until > now}
+        self._good_until[of] = now + GOOD_FOR
+
+
+def told(doubt: Doubt, seen: Seen) -> tuple[Look, Seen]:
+    """What a look comes to that is not believed."""
+    status = seen.http_status if doubt.http_status is None else doubt.http_status
+    return CouldNotAsk(doubt.retry_after), Seen(status, note=doubt.note, started=True)

@@ -1,0 +1,62 @@
+"""Rows whose looks are used up by the schedule as it is now: each has a dead letter, however the schedule came to be.
+
+The count of looks stands in the row and the schedule in the configuration, so a schedule that was made shorter is
+reached without a look. A row like that would have no entry until its next look, which may be a day away.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.lane_names import LaneName
+from idem.outbox.domain.states import OutboxStatus, Reason
+from idem.outbox.domain.transition import Change, Evidence, Letter
+from idem.outbox.settle import decide
+from idem.outbox.settle.locked_rows import Found
+from idem.outbox.settle.pages import Place, change_page
+
+# In the order of the lane's own index. The status of an awaiting row, whose looks are polls, is asked for in the CASE.
+USED_UP = """
+SELECT c.id, c.available_at
+  FROM idem.outbox c
+ WHERE c.status IN ('unknown', 'awaiting') AND c.provider = %(provider)s AND c.account = %(account)s
+   AND (c.available_at, c.id) > (%(at)s, %(row)s)
+   AND CASE WHEN c.status = 'unknown' AND c.looks >= %(length)s AND c.operation = ANY (%(operations)s)
+            THEN (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+                   WHERE d.intent_id = c.intent_id AND d.reason IN ('not_settleable', 'reconcile_exhausted'))
+                 IS NOT TRUE END
+   AND c.claim_token IS NULL
+ ORDER BY c.available_at, c.id
+ LIMIT %(batch)s
+"""
+
+
+async def open_entries(
+    connection: AsyncConnection[Any], catalogue: Catalogue, lane: LaneName, *, batch: int, place: Place
+) -> list[Change]:
+    """Open `reconcile_exhausted` for the next `batch` rows of a lane that lack it; the changes that were written.
+
+    A row under a standing order needs none: its next look carries the order out.
+    """
+    schedule = catalogue.providers[lane.provider].contract.schedule
+
+    def make(found: Found) -> Change | None:
+        row, terms = found.row, catalogue.terms(found.row.operation, found.row.provider)
+        free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.looks >= len(schedule)
+        if terms is None or terms.standing_order is not None or not free or found.stored:
+            return None
+        details = {"looks": row.looks, "absents": row.absents, "why": "the schedule has been made shorter"}
+        letter = Letter(Reason.RECONCILE_EXHAUSTED, details)
+        return decide.told(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
+
+    values = {
+        "provider": lane.provider, "account": lane.account, "length": len(schedule),
+        "operations": list(lane.operations),
+    }  # fmt: skip
+    done = await change_page(
+        connection, USED_UP, make, batch=batch, place=place, values=values, daemon="reconciler"
+    )  # fmt: skip
+    return [change for _, change in done]

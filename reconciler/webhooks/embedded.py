@@ -1,0 +1,122 @@
+"""Events taken in by somebody's own application: an application to mount, and a function for an endpoint of theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from idem.outbox.api.app import application as served
+from idem.outbox.api.responses import response
+from idem.outbox.config.endpoint_settings import EndpointSettings
+from idem.outbox.database.pool import Database
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.http_server.body_memory import Held, Memory, full
+from idem.outbox.http_server.problems import ProblemError
+from idem.outbox.settle.rendering import Renderer
+from idem.reconciler.webhooks import endpoint
+from idem.reconciler.webhooks.ingest import ingest
+from idem.reconciler.webhooks.signature_checks import checked
+
+Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
+Opened: TypeAlias = Callable[[], Awaitable[Database]]
+Elsewhere: TypeAlias = Callable[[Coroutine[Any, Any, list[Any]]], Awaitable[list[Any]]]
+"""Runs something on another event loop, and gives its result to this one."""
+
+
+async def take(
+    database: Database,
+    catalogue: Catalogue,
+    renderer: Renderer,
+    provider: str,
+    headers: Headers,
+    body: bytes,
+    account: str | None,
+) -> str:
+    """Verify the bytes of a delivery and do what it says; what became of it, of a batch in the order of its events.
+
+    Raises NotTaken for what is not genuine, and what an unreachable database raises.
+    """
+    deliveries = await checked(catalogue, provider, account, _raw(headers), body, time.time())
+    return ", ".join([await ingest(database, catalogue, renderer, delivery) for delivery in deliveries])
+
+
+def _raw(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(_bytes(name).lower(), _bytes(value)) for name, value in pairs]
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("latin-1")
+
+
+class Mounted:
+    """An ASGI application for `mount("/webhooks", …)`.
+
+    The body is read on the server's loop, everything else happens on idem's own (`elsewhere`): a server's start and end
+    are not told to what is mounted, and connections must not keep its loop from ending.
+    """
+
+    def __init__(self, opened: Opened, elsewhere: Elsewhere, catalogue: Catalogue, settings: EndpointSettings) -> None:
+        self._opened = opened
+        self._elsewhere = elsewhere
+        self._catalogue = catalogue
+        self._settings = settings
+        self._app: Any = None
+        self._memory = Memory(settings.max_unverified)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            with self._memory.held() as held:
+                messages = await self._read(receive, held)
+                told = await self._elsewhere(self._answer(scope, messages))
+        except ProblemError as problem:
+            await response(problem.answer())(scope, receive, send)
+            return
+        for message in told:
+            await send(message)
+
+    async def _read(self, receive: Any, held: Held) -> list[Any]:
+        """What the sender says, as far as it may be of use: one byte more than allowed says that it is too much.
+
+        Raises ProblemError.
+        """
+        kept, others, more = bytearray(), [], True
+        try:
+            async with asyncio.timeout(self._settings.read_timeout) as clock:
+                held.watch(clock)
+                while more and len(kept) <= self._settings.max_body:
+                    message = await receive()
+                    part = message.get("body", b"")
+                    held.add(len(part))
+                    kept += part
+                    more = message.get("more_body", False)
+                    if message["type"] != "http.request":
+                        others.append(message)
+        except TimeoutError:
+            if held.gave_way:
+                raise full() from None
+            raise ProblemError(
+                "webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"}
+            ) from None
+        held.complete()
+        return [{"type": "http.request", "body": bytes(kept), "more_body": more or bool(others)}, *others]
+
+    async def _answer(self, scope: Any, messages: list[Any]) -> list[Any]:
+        if self._app is None:
+            routes = endpoint.routes(await self._opened(), self._catalogue, self._settings, prefix="")
+            self._app = served(routes, endpoint.unrouted)
+        told: list[Any] = []
+        left = iter(messages)
+
+        async def receive() -> Any:
+            return next(left, {"type": "http.request", "body": b"", "more_body": False})
+
+        async def send(message: Any) -> None:
+            told.append(message)
+
+        await self._app(scope, receive, send)
+        return told

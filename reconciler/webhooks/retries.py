@@ -1,0 +1,129 @@
+"""Events that wait, looked at again: those that no call was known for, and those that could not be applied."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from idem.outbox.daemon.schedule import Over, never
+from idem.outbox.database.pool import AWAY, REFUSED, Database, records
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.domain.webhook import Event
+from idem.outbox.observe import after_commit, daemon_events, telemetry
+from idem.outbox.settle.rendering import Renderer
+from idem.reconciler.webhooks import applying, unmatched, waiting_events
+from idem.reconciler.webhooks.delivery import Delivery
+from idem.reconciler.webhooks.ingest import FIRST_TRY, decide, due_again
+from idem.reconciler.webhooks.matching import match
+from idem.reconciler.webhooks.waiting_events import LEASE, Waiting
+
+SLOWEST: Final = 3600.0
+"""Seconds at most between two tries of what failed."""
+
+# Taking an event counts as a failure until it is decided, so that one which kills its process is noticed too.
+TAKE = """
+WITH due AS MATERIALIZED (
+    SELECT d.id FROM idem.webhook_events d
+     WHERE d.retry_at <= statement_timestamp() AND d.verdict <> 'hint' AND d.provider = ANY (%(providers)s)
+     ORDER BY d.retry_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), taken AS (
+    UPDATE idem.webhook_events w
+       SET retry_at = statement_timestamp() + make_interval(secs => %(lease)s),
+           tries    = w.tries + CASE w.verdict WHEN 'deferred' THEN 1 ELSE 0 END
+     WHERE w.id = ANY (ARRAY(SELECT id FROM due))
+    RETURNING w.id, w.provider, w.account, w.event_id, w.verdict, w.tries, w.intent_id, w.received_at, w.place,
+              w.out_of_time
+)
+SELECT t.id, t.provider, t.account, t.event_id, t.verdict, t.tries, t.intent_id, t.place, t.out_of_time,
+       extract(epoch FROM statement_timestamp() - t.received_at)::float8 AS age,
+       (SELECT b.body FROM idem.webhook_bodies b WHERE b.webhook_event_id = t.id) AS body
+  FROM taken t
+"""
+
+
+async def look_again(
+    database: Database,
+    catalogue: Catalogue,
+    renderer: Renderer,
+    *,
+    limit: int,
+    over: Over = never,
+) -> int:
+    """Try every event that is due, `limit` at a time; how many found their end. Raises AWAY.
+
+    Young events become due again meanwhile, and there may be thousands. `over` ends it between two takes: what is taken
+    is tried, because a take counts as a failure.
+    """
+    providers = [name for name, provider in catalogue.providers.items() if provider.webhook is not None]
+    done = 0
+    while providers and not over():
+        async with database.connection() as connection:
+            wanted = {"providers": providers, "limit": limit, "lease": LEASE}
+            rows = await (await records(connection).execute(TAKE, wanted)).fetchall()
+        for row in rows:
+            taken = Waiting(**{**row._asdict(), "body": None if row.body is None else bytes(row.body)})
+            try:
+                done += await _try(database, catalogue, renderer, taken)
+            except AWAY:
+                raise
+            except REFUSED:  # no failure of the event's: it is taken again when this take is over
+                daemon_events.left_locked(f"event {taken.id}")
+            except Exception as error:  # one event must never stop the others
+                telemetry.broken("reconciler", error, f"looking again at event {taken.id}")
+                said = f"{type(error).__name__}: {error}"[:500]
+                async with database.connection() as connection:
+                    await waiting_events.failed(connection, taken, said, again=pause(max(taken.tries, 1)))
+        if len(rows) < limit:
+            break
+    return done
+
+
+async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, taken: Waiting) -> int:
+    provider = catalogue.providers[taken.provider]
+    event = await taken.read(provider)
+    async with database.connection() as connection:
+        found = None if event is None else await match(connection, taken.provider, taken.account, event)
+        if event is None or found is None:
+            if taken.intent_id is not None and taken.verdict in ("deferred", "early"):
+                # Its call is known, and what it says about it is told nowhere else: only a person can.
+                await waiting_events.failed(connection, taken, _why_lost(taken, event), again=SLOWEST, at_once=True)
+            else:
+                await unmatched.wait_on(connection, taken, event, provider.contract)
+            return 0
+    delivery = Delivery(taken.provider, taken.account, taken.event_id, event, out_of_time=taken.out_of_time)
+    what = await applying.ready(catalogue, renderer, delivery, found)
+    what = dataclasses.replace(what, recorded=taken.verdict == "early")
+    async with database.connection() as connection, after_commit.transaction(connection):
+        if not await waiting_events.still_waits(connection, taken):
+            return 0
+        verdict, error = await applying.settle(connection, taken.id, what)
+        if error is not None:
+            # From unmatched to deferred: this was its first failure.
+            tries = max(taken.tries, 1)
+            was_waiting = taken.verdict != "deferred"
+            await decide(connection, taken.id, "deferred", what, again=pause(tries), failed=was_waiting)
+            await waiting_events.bury(
+                connection, dataclasses.replace(taken, intent_id=found.intent_id, tries=tries), error
+            )
+            return 0
+        await decide(connection, taken.id, verdict, what, again=due_again(verdict, taken.age))
+        if verdict == "deferred":
+            return 0
+        await waiting_events.close(connection, taken.id, verdict)
+    if verdict == taken.verdict:
+        return 0
+    telemetry.webhook(taken.provider, taken.account, verdict)
+    return int(verdict not in ("hint", "early"))
+
+
+def _why_lost(taken: Waiting, event: Event | None) -> str:
+    if event is not None:
+        return "its body can no longer be read as an event of this call: the contract as it is now finds no key of it"
+    if taken.body is None:
+        return "its body can no longer be read: it is not kept any more"
+    return "its body can no longer be read: the contract as it is now finds no such event in it"
+
+
+def pause(tries: int) -> float:
+    """Seconds until the next try of an event that has failed so often."""
+    return float(min(FIRST_TRY * 4 ** min(tries, 10), SLOWEST))

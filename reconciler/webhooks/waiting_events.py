@@ -1,0 +1,122 @@
+"""An event that waits, as somebody has taken it to look at it again; and the dead letter of one that fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.domain.provider import Provider
+from idem.outbox.domain.states import Reason
+from idem.outbox.domain.webhook import Event
+from idem.outbox.observe import after_commit
+from idem.outbox.values import storable, threads
+
+LEASE: Final = 60.0
+"""Seconds for which a taken event is nobody else's; longer than an answer may take to render."""
+
+FAILURES_THAT_NEED_A_PERSON: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A taken event. `tries`: how often it could not be applied, this try included; `age` in seconds.
+
+    `place`: where among the events of its body it stands. `out_of_time`: as in `Delivery`.
+    """
+
+    id: UUID
+    provider: str
+    account: str
+    event_id: str
+    verdict: str
+    tries: int
+    age: float
+    intent_id: UUID | None
+    body: bytes | None
+    place: int = 0
+    out_of_time: bool = False
+
+    async def read(self, provider: Provider) -> Event | None:
+        """What it says, read again by the contract as it is now; None where its body is gone or is none any more."""
+        return await threads.read(self.body, partial(self._event, provider))
+
+    def _event(self, provider: Provider) -> Event | None:
+        read: Sequence[Event] = () if self.body is None else provider.read_events(self.body) or ()
+        return read[self.place] if self.place < len(read) else None
+
+
+STILL_WAITS = """
+SELECT w.id FROM idem.webhook_events w
+ WHERE w.id = %(id)s AND w.verdict = %(verdict)s AND w.tries = %(tries)s FOR UPDATE SKIP LOCKED
+"""
+
+
+async def still_waits(connection: AsyncConnection[Any], waiting: Waiting) -> bool:
+    """Whether it is as it was when it was taken; locks it for the rest of the transaction."""
+    guard = {"id": waiting.id, "verdict": waiting.verdict, "tries": waiting.tries}
+    return await (await connection.execute(STILL_WAITS, guard)).fetchone() is not None
+
+
+FAILED = """
+UPDATE idem.webhook_events SET retry_at = statement_timestamp() + make_interval(secs => %(again)s) WHERE id = %(id)s
+   AND retry_at IS NOT NULL
+"""
+
+
+async def failed(
+    connection: AsyncConnection[Any], waiting: Waiting, error: str, *, again: float, at_once: bool = False
+) -> None:
+    """Put a try off that has failed, with a dead letter if it was one too many (`at_once`: one is)."""
+    async with after_commit.transaction(connection):
+        await connection.execute(FAILED, {"id": waiting.id, "again": again})
+        await bury(connection, waiting, error, at_once=at_once)
+
+
+BURY_EVENT = """
+INSERT INTO idem.dead_letters AS d (intent_id, webhook_event_id, reason, details)
+VALUES (%(intent)s, %(id)s, %(reason)s, %(details)s::jsonb)
+    ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1
+RETURNING d.seen
+"""
+
+
+async def bury(connection: AsyncConnection[Any], waiting: Waiting, error: str, *, at_once: bool = False) -> None:
+    """The dead letter of an event that has failed often enough. It is tried on: what failed may be mended."""
+    if waiting.intent_id is None or (waiting.tries < FAILURES_THAT_NEED_A_PERSON and not at_once):
+        return
+    details = {
+        "handler": f"webhook of {waiting.provider}/{waiting.account}",
+        "event": waiting.event_id,
+        "tries": waiting.tries,
+        "error": error,
+    }
+    buried = await connection.execute(
+        BURY_EVENT,
+        {
+            "intent": waiting.intent_id,
+            "id": waiting.id,
+            "reason": Reason.HANDLER_FAILED,
+            "details": json.dumps(storable.fields(details)),
+        },
+    )
+    if await buried.fetchone() == (1,):
+        after_commit.tell(connection, partial(after_commit.dead_letter, waiting.intent_id, Reason.HANDLER_FAILED))
+
+
+CLOSE = """
+UPDATE idem.dead_letters
+   SET resolved_at = statement_timestamp(), resolution = 'webhook_' || %(how)s::text, resolved_by = current_user,
+       note = 'the event could be applied after all'
+ WHERE webhook_event_id = %(id)s AND resolved_at IS NULL
+"""
+
+
+async def close(connection: AsyncConnection[Any], event_row: UUID, how: str) -> None:
+    """Close the open dead letter of an event that has found its call and its end."""
+    await connection.execute(CLOSE, {"id": event_row, "how": how})

@@ -1,0 +1,97 @@
+"""Rows at rest that nobody can take up any more: their key has expired, so they leave, with evidence.
+
+A client's retry of an expired key is answered 410, and a redrive is refused. A key at rest lives at least as long as a
+late proof can come, and its tombstone as long again, so nothing is expected for such a row. If a proof comes all the
+same, it contradicts what the client was told: `idem.outbox.settle.proofs.compare` opens a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from idem.outbox.observe import after_commit
+from idem.outbox.observe.after_commit import Moved
+from idem.outbox.settle.doubted_rows import O_IS_LISTED
+from idem.outbox.settle.pages import Place
+
+AT_REST = """
+SELECT o.id, o.status_since
+  FROM idem.outbox o
+ WHERE o.status = 'held' AND o.status_since <= statement_timestamp() - make_interval(secs => %(ttl)s)
+   AND (o.status_since, o.id) > (%(at)s, %(row)s)
+ ORDER BY o.status_since, o.id
+ LIMIT %(batch)s
+"""
+# A key that is refused for ever keeps its tombstone for ever: its row leaves when another tombstone would go. Steps
+# that were done before this one, lost commits, a stored proof or an open entry: each still waits for something.
+LEAVE = f"""
+WITH due AS MATERIALIZED (
+    SELECT o.ctid AS place, o.id, o.intent_id, o.step, o.attempt
+      FROM idem.outbox o
+     WHERE o.id = ANY (%(ids)s)
+       AND CASE WHEN o.status = 'held'
+                THEN o.redrive_at IS NULL AND o.doubted_since IS NULL AND o.step = 1
+                     AND coalesce(o.quiet_after <= statement_timestamp(), true) END
+       AND (SELECT bool_or(k.state <> 'expired'
+                           OR k.completed_at > statement_timestamp() - make_interval(secs => %(ttl)s))
+              FROM idem.idempotency_keys k WHERE k.intent_id = o.intent_id) IS NOT TRUE
+       AND (SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id LIMIT 1) IS NULL
+       AND NOT {O_IS_LISTED}
+       AND (SELECT bool_or(d.resolved_at IS NULL) FROM idem.dead_letters d
+             WHERE d.intent_id = o.intent_id) IS NOT TRUE
+       AND (SELECT n.id FROM idem.intents n WHERE n.id = o.intent_id FOR KEY SHARE SKIP LOCKED) IS NOT NULL
+     ORDER BY o.id
+       FOR UPDATE OF o SKIP LOCKED
+), gone AS (
+    DELETE FROM idem.outbox o WHERE o.ctid = ANY (ARRAY(SELECT d.place FROM due d))
+    RETURNING o.id, o.intent_id, o.provider, o.account
+), seen AS (
+    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_status)
+    SELECT d.intent_id, d.id, d.step, d.attempt, 'sweeper', 'left', 'held' FROM due d JOIN gone g USING (id)
+)
+SELECT n.tenant_id, n.operation, n.idempotency_key, n.id, n.state, g.provider, g.account
+  FROM gone g JOIN idem.intents n ON n.id = g.intent_id
+"""  # noqa: S608
+
+
+async def leave(
+    connection: AsyncConnection[Any], *, batch: int, tombstone_ttl: float, place: Place | None = None
+) -> int:
+    """Take the rows out of the next `batch` rows at rest whose key expired `tombstone_ttl` seconds ago; how many.
+
+    The intent stays as it is, `failed_retryable`, and its history goes after its retention.
+    """
+    place = place or Place()
+    wanted = place.parameters(batch) | {"ttl": tombstone_ttl}
+    picked = await (await connection.execute(AT_REST, wanted)).fetchall()
+    place.move(picked, batch)
+    return await _leave(connection, [record[0] for record in picked], tombstone_ttl)
+
+
+ROWS_OF = "SELECT o.id FROM idem.outbox o WHERE o.intent_id = ANY (%(intents)s)"
+
+
+async def leave_with_key(connection: AsyncConnection[Any], intents: Sequence[UUID], tombstone_ttl: float) -> int:
+    """Take the rows out of intents whose tombstones have gone just now; how many. The walk finds what this leaves."""
+    if not intents:
+        return 0
+    picked = await (await connection.execute(ROWS_OF, {"intents": list(intents)})).fetchall()
+    return await _leave(connection, [record[0] for record in picked], tombstone_ttl)
+
+
+async def _leave(connection: AsyncConnection[Any], ids: list[UUID], tombstone_ttl: float) -> int:
+    if not ids:
+        return 0
+    async with after_commit.transaction(connection):
+        gone = await (await connection.execute(LEAVE, {"ids": ids, "ttl": tombstone_ttl})).fetchall()
+        for tenant, operation, key, intent, state, provider, account in gone:
+            left = Moved(
+                tenant, operation, key, intent, None, "sweeper", "left", state, state, "held", None, provider, account
+            )
+            after_commit.tell(connection, partial(after_commit.moved, left))
+    return len(gone)

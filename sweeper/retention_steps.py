@@ -1,0 +1,110 @@
+"""The kinds of rows that retention takes away, each as a step: one batch of one kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from psycopg import AsyncConnection
+
+from idem.outbox.config.settings import SweeperSettings
+from idem.outbox.domain.catalogue import Catalogue
+from idem.outbox.settle.pages import Place
+from idem.sweeper import history, records, tenant_counts
+from idem.sweeper.abandoned import leave
+from idem.sweeper.history import Walk
+from idem.sweeper.retention import prune_keys
+
+DAY = 86400.0
+
+Step: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[bool]]
+"""One batch of one kind of work; whether that kind is done for this pass."""
+
+
+@dataclass(slots=True)
+class Retention:
+    """The steps of one pass, which count what they did into `done`. `walk` lasts for longer than a pass."""
+
+    catalogue: Catalogue
+    settings: SweeperSettings
+    done: Counter[str]
+    walk: Walk
+    keys_at: Place = field(default_factory=Place)
+    rest_at: Place = field(default_factory=Place)
+
+    def steps(self, *, history_too: bool) -> dict[str, Step]:
+        """By name. `history_too`: with the walks over what is kept for long."""
+        batch, settings = self.settings.batch, self.settings
+        often: dict[str, Step] = {
+            "keys": self._keys,
+            "webhook bodies": self._delete(
+                "webhook_bodies",
+                lambda c: history.delete_webhook_bodies(c, batch=batch, age=settings.webhook_body_retention),
+            ),
+            "webhook events": self._delete(
+                "webhook_events",
+                lambda c: history.delete_webhook_events(c, batch=batch, age=self._events_are_kept),
+            ),
+            "provider answers": self._delete(
+                "provider_answers",
+                lambda c: history.delete_answers(c, batch=batch, age=settings.provider_answer_retention),
+            ),
+            "daemons": self._delete(
+                "daemons", lambda c: history.delete_daemons(c, batch=batch, age=settings.daemon_retention)
+            ),
+            "tenants": self._counts,
+            "tenants' decisions": self._decisions,
+            "tenants' hours": self._delete("tenant_hours", lambda c: tenant_counts.delete_usage(c, batch=batch)),
+            "tenants' counts": self._forget,
+        }
+        seldom: dict[str, Step] = {
+            "history": self._history,
+            "rows at rest": self._at_rest,
+            "dead letters": self._delete("dead_letters", lambda c: records.delete_letters(c, batch=batch)),
+            "lane changes": self._delete("lane_changes", lambda c: records.delete_lane_changes(c, batch=batch)),
+            "handlers": self._delete("handler_work", lambda c: records.forget_handlers(c, batch=batch)),
+        }
+        return often | seldom if history_too else often
+
+    async def _keys(self, connection: AsyncConnection[Any]) -> bool:
+        ttl = self.settings.tombstone_ttl
+        gone = await prune_keys(connection, batch=self.settings.batch, tombstone_ttl=ttl, place=self.keys_at)
+        self.done.update(expired=gone.expired, deleted=gone.deleted, left=gone.left)
+        return self.keys_at.over
+
+    async def _at_rest(self, connection: AsyncConnection[Any]) -> bool:
+        ttl = self.settings.tombstone_ttl
+        self.done["left"] += await leave(connection, batch=self.settings.batch, tombstone_ttl=ttl, place=self.rest_at)
+        return self.rest_at.over
+
+    async def _history(self, connection: AsyncConnection[Any]) -> bool:
+        self.done.update(await history.prune_history(connection, batch=self.settings.batch, walk=self.walk))
+        return self.walk.over
+
+    async def _counts(self, connection: AsyncConnection[Any]) -> bool:
+        """Move the marks on, and count one tenant's keys at a time."""
+        moved = await tenant_counts.move_marks(connection, batch=self.settings.batch)
+        return not await tenant_counts.count_keys(connection) and moved < self.settings.batch
+
+    async def _decisions(self, connection: AsyncConnection[Any]) -> bool:
+        batch = 10 * self.settings.batch
+        return await tenant_counts.add_decisions(connection, batch=batch) < batch
+
+    async def _forget(self, connection: AsyncConnection[Any]) -> bool:
+        return await tenant_counts.forget_counts(connection, batch=self.settings.batch) < self.settings.batch
+
+    def _delete(self, what: str, rows: Callable[[AsyncConnection[Any]], Awaitable[int]]) -> Step:
+        async def step(connection: AsyncConnection[Any]) -> bool:
+            gone = await rows(connection)
+            self.done[what] += gone
+            return gone < self.settings.batch
+
+        return step
+
+    @property
+    def _events_are_kept(self) -> float:
+        # As long as a provider may send one again: by the event that is kept its repetition is known.
+        redelivery = [provider.contract.event.redelivery + DAY for provider in self.catalogue.providers.values()]
+        return max(self.settings.webhook_retention, *redelivery, 0.0)

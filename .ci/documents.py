@@ -166,7 +166,7 @@ def hazards() -> str:
     """Which test holds which hazard."""
     register = runpy.run_path(str(ROOT / "tests" / "hazards" / "register.py"))["HAZARDS"]
     text = "# Hazards and their tests\n\n" + NOTE
-    text += "What breaks systems of this kind, and the tests that hold idem against it.\n\n"
+    text += "These hazards break systems of this kind. The tests show that they do not break idem.\n\n"
     text += "| | hazard | tests |\n| --- | --- | --- |\n"
     for number, (title, tests) in register.items():
         named = "<br>".join(f"`{name}` ({path.removeprefix('tests/')})" for path, name in tests)
@@ -177,10 +177,8 @@ def hazards() -> str:
 def cases() -> str:
     """What went wrong in other systems, and which rule or test keeps it from happening here."""
     text = "# Cases\n\n" + NOTE
-    text += (
-        "What people who run such systems met, and which tests show that it does not happen here. Where no test of\n"
-    )
-    text += "its own stands, the rule that makes it impossible is named, with the tests that hold the rule.\n\n"
+    text += "Operators of such systems met these cases. The tests show that they do not happen here. If a case has no\n"
+    text += "test of its own, the row has the rule that makes it impossible, and the tests that hold the rule.\n\n"
     return text + runpy.run_path(str(ROOT / ".ci" / "cases.py"))["table"]()
 
 

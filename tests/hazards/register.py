@@ -26,7 +26,7 @@ FLOW = "tests/interim/test_flow.py"
 
 HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
     1: (
-        "a worker frozen between claim and send calls after the verdict",
+        "a worker freezes between claim and send, and calls after the verdict",
         (
             (CHECK, "test_a_process_stopped_for_longer_than_its_lease_sends_nothing_when_it_wakes"),
             (EXPIRED, "test_the_quiet_time_takes_in_a_pause_unless_the_holder_is_known_to_be_done"),
@@ -34,11 +34,11 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     2: (
-        "the longest possible flight is not the client's deadline",
+        "a request may still take effect after the client's deadline",
         ((PATH, "test_absent_is_believed_only_after_the_quiet_time_then_redriven"),),
     ),
     3: (
-        "proofs that arrive outside `unknown` are read by nobody",
+        "nothing reads a proof that arrives in another state than `unknown`",
         (
             (SETTLING, "test_hazard_3_a_proof_about_an_earlier_attempt_stops_the_queued_one"),
             (RACES, "test_a_worker_that_comes_too_late_brings_a_proof"),
@@ -47,7 +47,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     4: (
-        "our own mistakes complete a key for ever",
+        "our own mistake completes a key forever",
         (
             (SETTLING, "test_hazard_4_a_refusal_of_our_credentials_settles_nothing"),
             (SETTLING, "test_hazard_4_a_401_on_a_replay_proves_nothing_about_the_first_attempt"),
@@ -58,7 +58,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     5: (
-        "fail-over, restore and clones forget a claim",
+        "a fail-over, a restore or a clone loses a claim",
         (
             (RECOVERY, "test_hazard_5_after_a_restore_only_harmless_rows_stay_queued"),
             (LAST_MOMENT, "test_hazard_5_a_queued_row_is_sent_within_the_providers_memory_only"),
@@ -68,14 +68,14 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     6: (
-        "a row at rest is deleted, or claimed",
+        "a held row is deleted, or claimed",
         (
             (TRANSITIONS, "test_hazard_6_a_row_leaves_only_when_its_step_is_done"),
             (SETTLING, "test_hazard_10_a_redrive_keeps_the_key_and_the_bytes"),
         ),
     ),
     7: (
-        "the retention guard: from when, by which clock",
+        "the retention guard counts from the wrong time, or by the wrong clock",
         (
             (SETTLING, "test_hazard_7_no_replay_outside_the_retention_guard"),
             (SETTLING, "test_hazard_7_a_floor_lowered_in_the_configuration_holds_at_once"),
@@ -102,7 +102,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     8: (
-        "asking or sending under another account or origin",
+        "idem asks or sends under another account or origin",
         (
             (SETTLING, "test_hazard_8_credentials_of_another_account_prove_no_absence"),
             (SETTLING, "test_hazard_8_a_row_of_another_origin_is_left_alone"),
@@ -118,7 +118,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     9: (
-        "the reconciler's replay is a send, but has no claim",
+        "the reconciler's replay sends, but holds no claim",
         (
             (RACES, "test_two_reconcilers_take_a_row_once"),
             ("tests/settling/test_order.py", "test_where_a_replay_could_execute_there_is_none"),
@@ -140,7 +140,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     11: (
-        "inline operations have no token",
+        "an inline operation has no token",
         (
             (INLINE, "test_hazard_11_a_run_is_a_row_that_is_born_claimed_under_a_token_and_a_lease"),
             (INLINE, "test_hazard_11_without_a_provider_an_unknown_run_is_a_dead_letter_at_once"),
@@ -149,7 +149,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     14: (
-        "pending at the provider has no state",
+        "no state says that the provider is still working",
         (
             (PATH, "test_pending_is_awaited_and_never_sent_again"),
             (SETTLING, "test_hazard_14_pending_for_too_long_tells_an_operator_and_polling_goes_on"),
@@ -159,7 +159,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     15: (
-        "a silent loss",
+        "a call is lost silently",
         ((SETTLING, "test_hazard_15_a_verdict_without_a_redrive_tells_somebody"),),
     ),
     16: (
@@ -167,7 +167,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ((SETTLING, "test_hazard_16_a_polling_client_does_not_make_a_waiting_row_unknown"),),
     ),
     17: (
-        "two effects, and nobody is told",
+        "two effects, and nothing reports them",
         (
             (SETTLING, "test_hazard_17_two_payments_under_one_reference_are_seen"),
             (RACES, "test_contradicting_late_proofs_open_a_dead_letter_and_change_nothing"),
@@ -179,7 +179,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     18: (
-        "webhooks: whose, and how final",
+        "a webhook is not ours, or not final",
         (
             (APPLYING, "test_hazard_18_another_accounts_secret_touches_nothing"),
             ("tests/schemes/test_every_scheme.py", "test_a_genuine_delivery_is_taken_under_any_of_several_secrets"),
@@ -247,7 +247,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     27: (
-        "a schedule too short, or eaten by an outage",
+        "the schedule is too short, or an outage uses it up",
         (
             (SETTLING, "test_hazard_27_what_could_not_be_asked_counts_as_nothing"),
             (SETTLING, "test_hazard_27_a_cached_failure_uses_up_the_schedule_and_ends_with_an_operator"),
@@ -258,14 +258,14 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     28: (
-        "what uses up an attempt",
+        "events that should not use up an attempt do so",
         (
             (SETTLING, "test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts"),
             (EXPIRED, "test_swept_three_times_its_verdict_opens_crashes_worker"),
         ),
     ),
     29: (
-        "dead letters: which state, who closes, what the client hears",
+        "dead letters: their state, what closes them, what the client gets",
         (("tests/accept/test_decisions.py", "test_hazard_29_what_a_client_hears_of_an_open_dead_letter"),),
     ),
     31: (
@@ -276,7 +276,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     32: (
-        "a give-back against a call that starts",
+        "a worker gives a row back while its call starts",
         (
             (CHECK, "test_given_back_wins_over_started"),
             (CHECK, "test_a_claim_that_started_cannot_be_given_back"),
@@ -288,7 +288,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ((SETTLING, "test_hazard_33_a_newer_format_is_left_to_a_newer_worker"),),
     ),
     34: (
-        "SQL producers: who renders, who canonicalises",
+        "SQL producers: what renders and canonicalises the request",
         (
             ("tests/producers/test_jcs.py", "test_documents_are_refused_as_in_python"),
             ("tests/producers/test_rendering.py", "test_a_thousand_rows_and_two_workers_each_is_rendered_once"),
@@ -296,11 +296,11 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     35: (
-        "whose bytes are the stored answer",
+        "the stored answer depends on which process settled",
         ((SETTLING, "test_hazard_35_the_same_answer_whoever_settled"),),
     ),
     36: (
-        "rows that the HTTP table lacked",
+        "cases that the HTTP table did not have",
         (
             (WAITING, "test_hazard_36_a_wait_that_ends_at_rest_hears_that_nothing_happened"),
             (ASKING, "test_failed_retryable_is_taken_up_again"),
@@ -333,7 +333,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     40: (
-        "ledger check and unmatched webhooks drown in foreign traffic",
+        "foreign traffic floods the ledger check and the unmatched webhooks",
         (
             ("tests/accept/test_marks.py", "test_hazard_40_what_is_frozen_carries_deployment_and_key"),
             (
@@ -357,28 +357,28 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     43: (
-        "isolation of the daemons",
+        "a role's defaults change the daemons' isolation level",
         (
             (RECOVERY, "test_hazard_5_commits_of_daemons_are_durable_whatever_the_role_says"),
             ("tests/handlers/test_once.py", "test_isolation_search_path_and_timeouts_are_the_runner_s_own"),
         ),
     ),
     44: (
-        "work that is too late to be right",
+        "a call is made too late to be right",
         (
             (SETTLING, "test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts"),
             ("tests/sweeper/test_too_old.py", "test_a_queued_row_that_is_too_old_comes_to_rest"),
         ),
     ),
     45: (
-        "only `unknown` is watched",
+        "metrics watch only `unknown`",
         (
             (SETTLING, "test_hazard_45_the_age_of_everything_unsettled_is_a_metric"),
             ("tests/cli/test_looking.py", "test_status_shows_the_oldest_of_everything"),
         ),
     ),
     46: (
-        "a redrive is neither a replay nor forbidden",
+        "no rule covers a redrive: it is neither a replay nor refused",
         (("tests/demo/test_proof.py", "test_a_second_send_after_a_proof_that_nothing_was_executed"),),
     ),
     47: (
@@ -389,7 +389,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     48: (
-        "limits, pause, breaker: whose",
+        "no rule says to which calls limits, pause and breaker apply",
         (
             (SETTLING, "test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim"),
             (SETTLING, "test_hazard_48_a_paused_lane_claims_and_asks_nothing"),
@@ -400,7 +400,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     49: (
-        "two numbers with one fingerprint",
+        "two numbers get one fingerprint",
         ((CONTENT, "test_hazard_49_what_cannot_be_held_exactly_is_refused_and_writes_nothing"),),
     ),
     50: (
@@ -411,14 +411,14 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     51: (
-        "cancelled, and executed afterwards",
+        "a request is cancelled, and executed afterwards",
         (
             (OPERATOR, "test_a_cancelled_key_answers_cancelled_and_never_executes"),
             ("tests/cli/test_operator_races.py", "test_either_the_claim_or_the_cancellation_has_the_row"),
         ),
     ),
     52: (
-        "a proof of existence that is not final",
+        "a proof shows that the object exists, but not its end",
         (
             (SETTLING, "test_hazard_52_pending_is_a_proof_of_existence"),
             (SETTLING, "test_hazard_52_a_resting_key_goes_back_to_work_when_the_provider_has_it"),
@@ -426,7 +426,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     53: (
-        "a deferred proof is invisible to the claim",
+        "the claim does not see a deferred proof",
         (
             (RACES, "test_a_stored_proof_beats_the_claim"),
             (INLINE, "test_hazard_53_a_row_at_rest_with_an_unapplied_proof_is_not_taken_up"),
@@ -442,7 +442,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     55: (
-        "a synchronous provider goes on sending after its call was reported",
+        "a synchronous provider keeps sending after its call was reported",
         (
             (
                 "tests/sending/test_overrunning.py",
@@ -462,7 +462,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         (("tests/webhooks/test_rules.py", "test_hazard_57_an_earlier_key_of_the_same_call_is_its_own"),),
     ),
     58: (
-        "`on_settled` hears what is not at rest, in any order",
+        "`on_settled` gets events that are not settled, in any order",
         (("tests/events/test_numbers.py", "test_hazard_58_automatic_redrives_say_nothing_before_the_end"),),
     ),
     59: (
@@ -473,7 +473,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     60: (
-        "too much after a synchronous fail-over, too little after a snapshot",
+        "idem doubts too much after a synchronous fail-over, too little after a snapshot",
         (
             (RECOVERY, "test_hazard_60_a_new_timeline_alone"),
             (RECOVERY, "test_hazard_60_resting_rows_are_suspect_too"),
@@ -482,11 +482,11 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     61: (
-        "the outbox row has a list of statuses, not of transitions",
+        "the outbox row has a list of statuses, but not of transitions",
         ((TRANSITIONS, "test_hazard_61_exactly_the_listed_outbox_transitions_succeed"),),
     ),
     62: (
-        "nothing is ever exhausted",
+        "no retry is ever exhausted",
         (
             (SETTLING, "test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts"),
             ("tests/protection/test_outage.py", "test_an_outage_across_the_end_of_the_replay_window"),
@@ -503,7 +503,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     64: (
-        "hung names stop every lane",
+        "a hanging name resolution stops every lane",
         (
             ("tests/calls/test_resolve.py", "test_hung_dns_in_one_lane_does_not_delay_another"),
             ("tests/calls/test_resolve.py", "test_the_default_executor_is_used_for_nothing"),
@@ -511,14 +511,14 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     65: (
-        "`answer` is user code before an immutable write",
+        "`answer` runs user code before an immutable write",
         (
             (SETTLING, "test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_the_effect"),
             ("tests/sending/test_contract.py", "test_a_worker_without_the_code_leaves_the_row_alone"),
         ),
     ),
     66: (
-        "`reserve` on a key at rest",
+        "`reserve` on a `failed_retryable` key",
         (
             (RESERVE, "test_hazard_66_a_key_at_rest_goes_back_to_work_inside_reserve"),
             (RESERVE, "test_hazard_66_reserve_without_submit_does_not_commit"),
@@ -529,7 +529,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ),
     ),
     67: (
-        "an anti-join over all running keys in each pass (no pass has one; plans are held)",
+        "each pass joins all running keys (no pass does; tests hold the plans)",
         (("tests/schema/test_plans.py", "test_ib_052_a_hot_statement_reads_by_its_batch"),),
     ),
     68: (
@@ -545,7 +545,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ((WORKER, "test_hazards_21_69_a_claim_whose_answer_is_lost_is_given_back"),),
     ),
     70: (
-        "two fingerprints for one wish",
+        "one request has two fingerprints",
         (
             (API_CONTENT, "test_hazard_70_the_same_wish_over_http_and_in_a_transaction_is_one"),
             (PRODUCERS, "test_hazard_70_one_wish_has_one_key_by_sql_and_by_python"),
@@ -556,7 +556,7 @@ HAZARDS: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {
         ((FLOW, "test_hazard_71_a_key_that_completes_when_the_object_exists"),),
     ),
     72: (
-        "two workers count 39 of 40",
+        "two workers each count 39 of 40 calls",
         (
             (SETTLING, "test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim"),
             ("tests/shares/test_limits.py", "test_hazard_72_two_claims_at_once_never_exceed_an_exact_limit"),

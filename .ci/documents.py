@@ -107,13 +107,18 @@ def settings() -> str:
     ):
         text += f"\n## {title}\n\n{(model.__doc__ or '').strip()}\n\n"
         text += "| setting | default | variable | what it is |\n| --- | --- | --- | --- |\n"
+        # What repeats (pages, look-ups, limits) is one row, with every place where it may stand.
+        rows: dict[tuple[str, str], list[tuple[tuple[str, ...], FieldInfo]]] = {}
         for path, field in fields(model, place):
-            variable = variables.get(path)
+            rows.setdefault((path[-1], field.description or ""), []).append((path, field))
+        for (_, description), same in rows.items():
+            named = [f"`{variables[path]}`" for path, _ in same if path in variables]
+            defaults = dict.fromkeys(default(field) for _, field in same)
             cells = [
-                f"`{'.'.join(path)}`",
-                default(field),
-                f"`{variable}`" if variable else "",
-                field.description or "",
+                "<br>".join(f"`{'.'.join(path)}`" for path, _ in same),
+                "<br>".join(defaults),
+                "<br>".join(named),
+                description,
             ]
             text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
     return text + "\n" + VARIABLES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -44,6 +44,9 @@ class LimitSettings(Section):
 class ApiSettings(Section):
     """The HTTP API: where clients meet idem."""
 
+    poll: ClassVar[float] = 0.25
+    """Seconds between two looks at what is being waited for. One statement serves all waiters."""
+
     host: str = Field(default="127.0.0.1", description="Address that is listened on; default 127.0.0.1.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port that is listened on; default 8080, 0 any free.")
     profile: Literal["ietf", "stripe"] = Field(
@@ -63,12 +66,6 @@ class ApiSettings(Section):
         ge=0,
         description="Longest wait that `Prefer: wait` may ask for; default 30s, below the idle timeout of most "
         "proxies.",
-    )
-    poll: Duration = Field(
-        default=0.25,
-        gt=0,
-        description="Seconds between two looks at what is being waited for; default 250ms. One statement serves all "
-        "waiters.",
     )
     max_body: int = Field(
         default=65_536,

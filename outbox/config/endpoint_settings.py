@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from idem.outbox.config.section import Duration, Section
@@ -9,6 +11,11 @@ from idem.outbox.config.section import Duration, Section
 
 class EndpointSettings(Section):
     """Where providers' events come in: `idem webhooks run`, and the same paths of `idem api run`."""
+
+    read_timeout: ClassVar[float] = 15.0
+    """Seconds within which the body of an event must be there: providers send from data centers."""
+    max_unverified: ClassVar[int] = 33_554_432
+    """Bytes of bodies that one process holds at once before it has checked their signatures: 16 of the largest."""
 
     host: str = Field(
         default="127.0.0.1",
@@ -24,19 +31,9 @@ class EndpointSettings(Section):
         description="Seconds within which the database must have answered; default 5s, then 503, and the provider "
         "sends again. One connection, one lock and one statement may each take as long.",
     )
-    read_timeout: Duration = Field(
-        default=15.0, gt=0, description="Seconds within which the body of an event must be there; default 15s."
-    )
     max_body: int = Field(
         default=1_048_576,
         ge=1024,
         le=2_097_152,
         description="Largest body of an event in bytes; default 1 MiB, ten times what providers send; at most 2 MiB.",
-    )
-    max_unverified: int = Field(
-        default=33_554_432,
-        ge=2_097_152,
-        description="Bytes of bodies that one process holds at once before it has checked their signatures; default "
-        "32 MiB, at least 2 MiB. Beyond it, the body that has been on its way the longest gets 503. An event that "
-        "waits for its check counts as 64 KiB at least.",
     )

@@ -6,7 +6,7 @@ these sections has an environment variable, as `IDEM_WORKER_LEASE` for `worker.l
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,6 +19,11 @@ from idem.outbox.database.address import has_password, libpq
 
 class DatabaseSettings(Section):
     """Where the database is, and how long anything in it may take."""
+
+    lock_timeout: ClassVar[float] = 5.0
+    """Seconds to wait for a lock: nothing of idem waits long for one."""
+    idle_in_transaction_timeout: ClassVar[float] = 30.0
+    """Seconds that a session may idle inside a transaction: a frozen process does not hold locks for ever."""
 
     url: str | None = Field(
         default=None,
@@ -39,17 +44,6 @@ class DatabaseSettings(Section):
         description="Seconds that one statement may take; default 30s, less than the lease, so that a stuck statement "
         "ends before its claims do.",
     )
-    lock_timeout: Duration = Field(
-        default=5.0,
-        gt=0,
-        description="Seconds to wait for a lock; default 5s: nothing of idem should wait long for one.",
-    )
-    idle_in_transaction_timeout: Duration = Field(
-        default=30.0,
-        gt=0,
-        description="Seconds that a session may idle inside a transaction; default 30s, so that a frozen process does "
-        "not hold locks for ever.",
-    )
     durability: Literal["single", "synchronous", "asynchronous"] = Field(
         default="single",
         description="What survives a fail-over: `single` (default) is one durable server, `synchronous` a primary "
@@ -69,9 +63,11 @@ class DatabaseSettings(Section):
 class WorkerSettings(Section):
     """Who makes the calls."""
 
-    batch: int = Field(
-        default=100, ge=1, le=1000, description="Rows claimed at once; default 100, beyond it a claim is slow."
-    )
+    batch: ClassVar[int] = 100
+    """Rows claimed at once: a larger claim is slow, and a smaller one asks the database more often."""
+    flush: ClassVar[float] = 0.005
+    """Seconds that an outcome waits for others to be written with: one commit for many, and no call feels it."""
+
     slots: int = Field(
         default=16,
         ge=1,
@@ -97,9 +93,6 @@ class WorkerSettings(Section):
         description="Seconds between two looks for due rows; default 1s. Notifications only make it quicker: polling "
         "is what finds every row.",
     )
-    flush: Duration = Field(
-        default=0.005, ge=0, description="Seconds that an outcome waits for others to be written with; default 5ms."
-    )
 
     @model_validator(mode="after")
     def _has_room(self) -> WorkerSettings:
@@ -111,21 +104,21 @@ class WorkerSettings(Section):
 class SweeperSettings(Section):
     """Who ends expired claims, keys and records."""
 
+    retention_interval: ClassVar[float] = 30.0
+    """Seconds between two passes over keys: nothing waits for those."""
+    history_interval: ClassVar[float] = 3600.0
+    """Seconds between two walks over what is past its retention, which is a matter of days."""
+    batch: ClassVar[int] = 100
+    """Rows of one transaction: few enough that none is locked long."""
+    daemon_retention: ClassVar[float] = 7 * 86400.0
+    """Seconds for which rows of daemons that are gone are kept: what ran before a weekend."""
+
     interval: Duration = Field(
         default=1.0,
         gt=0,
         description="Seconds between two passes over leases and queued rows; default 1s: it adds to the lease until a "
         "crash is noticed. An idle pass is two index probes; every fifth has two more, for redrives that were not made "
         "and for what a restore has left in doubt.",
-    )
-    retention_interval: Duration = Field(
-        default=30.0, gt=0, description="Seconds between two passes over keys; default 30s: nobody waits for those."
-    )
-    history_interval: Duration = Field(
-        default=3600.0, gt=0, description="Seconds between two walks over what is past its retention; default 1h."
-    )
-    batch: int = Field(
-        default=100, ge=1, le=10_000, description="Rows of one transaction; default 100, so that none is locked long."
     )
     tombstone_ttl: Duration = Field(
         default=30 * 86400.0,
@@ -157,18 +150,15 @@ class SweeperSettings(Section):
         description="Seconds for which the provider's own words about a call that was no success are kept, redacted, "
         "up to 2 kB each; default 30d. Those of an intent with an open dead letter stay.",
     )
-    daemon_retention: Duration = Field(
-        default=7 * 86400.0,
-        ge=3600,
-        description="Seconds for which rows of daemons that are gone are kept; default 7d: what ran before a weekend.",
-    )
 
 
 class ReconcilerSettings(Section):
     """Who settles what is unknown."""
 
+    batch: ClassVar[int] = 50
+    """Rows taken at once in one lane: each is asked about within its lease."""
+
     interval: Duration = Field(default=1.0, gt=0, description="Seconds between two looks for due unknowns; default 1s.")
-    batch: int = Field(default=50, ge=1, le=1000, description="Rows taken at once in one lane; default 50.")
     lease: Duration = Field(
         default=90.0,
         gt=0,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fix_restore import MEMORY
+from fix_settings import with_constants
 from fix_spine import BY_ID, ENVIRONMENT, ERRORS, KEYED, KEYLESS, OUTCOME, lookup, operation
 
 from idem.outbox.config.settings import SweeperSettings
@@ -72,8 +73,8 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "after_expiry": ("new", "refuse"),
     "completes_when": ("final", "exists"),
     # Of the whole installation.
-    "kept": (SweeperSettings(), SweeperSettings(evidence_retention=86400, webhook_retention=86400,
-                                                provider_answer_retention=3600, batch=1)),
+    "kept": (SweeperSettings(), with_constants(SweeperSettings(evidence_retention=86400, webhook_retention=86400,
+                                                               provider_answer_retention=3600), batch=1)),
     "handlers": (("first",), (), ("first", "second"), ("second",)),
 }  # fmt: skip
 

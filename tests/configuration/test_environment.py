@@ -94,14 +94,14 @@ def test_a_secret_in_a_file_beside_the_configuration(write: Path) -> None:
 
 def test_the_environment_wins_over_the_file(write: Path) -> None:
     write.write_text("environment = 'a'\n[worker]\nlease = '30s'\n" + PROVIDER % '{ env = "BANK_TOKEN" }')
-    env = {"BANK_TOKEN": "t", "IDEM_WORKER_LEASE": "2m", "IDEM_ENVIRONMENT": "b", "IDEM_WORKER_BATCH": ""}
+    env = {"BANK_TOKEN": "t", "IDEM_WORKER_LEASE": "2m", "IDEM_ENVIRONMENT": "b", "IDEM_WORKER_SLOTS": ""}
     settings = load(write, env).settings
-    assert (settings.worker.lease, settings.environment, settings.worker.batch) == (120.0, "b", 100)
+    assert (settings.worker.lease, settings.environment, settings.worker.slots) == (120.0, "b", 16)
 
 
 def test_a_mistake_in_a_variable_names_the_variable(write: Path) -> None:
-    (finding,) = explain(write, {"BANK_TOKEN": "t", "IDEM_WORKER_BATCH": "many"})
-    assert (finding.level, finding.where, finding.line) == ("error", "IDEM_WORKER_BATCH", None)
+    (finding,) = explain(write, {"BANK_TOKEN": "t", "IDEM_WORKER_SLOTS": "many"})
+    assert (finding.level, finding.where, finding.line) == ("error", "IDEM_WORKER_SLOTS", None)
 
 
 def test_the_database_url_may_hold_a_password_in_the_environment_only(write: Path) -> None:

@@ -57,8 +57,8 @@ MISTAKES = [
     ("environment = 'Prod!'", "environment", "pattern"),
     ("[worker]\nleese = '60s'", "worker.leese", "Did you mean lease?"),
     ("[worker]\nlease = '60 parsecs'", "worker.lease", "250ms, 5s, 2m"),
-    ("[worker]\nbatch = 0", "worker.batch", "greater than or equal to 1"),
-    ("[worker]\nbatch = 'many'", "worker.batch", "integer"),
+    ("[worker]\nslots = 0", "worker.slots", "greater than or equal to 1"),
+    ("[worker]\nslots = 'many'", "worker.slots", "integer"),
     ("[worker]\nlease = '4s'", "worker", "no call would ever begin"),
     ("[worker]\nlease = '21s'", "providers.bank.deadline", "do not fit into the lease"),
     ("[reconciler]\nlease = '45s'", "providers.bank.deadline", "Make reconciler.lease longer"),
@@ -251,9 +251,9 @@ def test_no_operation_is_another_mistake_than_a_broken_one(write: Path) -> None:
 
 
 def test_the_line_is_named(write: Path) -> None:
-    write.write_text('environment = "Prod!"\n\n[worker]\nslots = 4\nbatch = 0\n' + SOUND.replace("final", "finale"))
+    write.write_text('environment = "Prod!"\n\n[worker]\npoll = 4\nslots = 0\n' + SOUND.replace("final", "finale"))
     lines = {finding.where: finding.line for finding in explain(write, {}) if finding.level == "error"}
-    assert lines == {"environment": 1, "worker.batch": 5, "providers.bank.outcome.0.says": 11}
+    assert lines == {"environment": 1, "worker.slots": 5, "providers.bank.outcome.0.says": 11}
     write.write_text(
         "[providers.bank]\n[[providers.bank.outcome]]\nsays = 'final'\n[[providers.bank.outcome]]\nsays = 'x'\n"
         "[operations.\"a.b\"]\nprovider = 'bank'\n"

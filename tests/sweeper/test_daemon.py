@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import psycopg
+from fix_settings import with_constants
 from structlog.testing import capture_logs
 
 from idem.outbox.config.settings import SweeperSettings
@@ -17,7 +18,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.settle import pages
 from idem.sweeper.daemon import Sweeper, SweepResult
 
-QUICK = SweeperSettings(interval=0.1, retention_interval=0.2)
+QUICK = with_constants(SweeperSettings(interval=0.1), retention_interval=0.2)
 
 
 @contextlib.asynccontextmanager
@@ -158,7 +159,7 @@ async def test_a_pass_ends_at_its_bound_and_says_that_there_is_more(
     rows: Any, database: Database, known: Catalogue
 ) -> None:
     await rows.claimed(50)
-    sweeper = Sweeper(database, known, SweeperSettings(batch=10))
+    sweeper = Sweeper(database, known, with_constants(SweeperSettings(), batch=10))
     done = await sweeper.run_once(within=0)
     assert (done.swept, done.more) == (10, True)
     done = await sweeper.run_once()

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_settings import with_constants
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
@@ -235,7 +236,7 @@ async def test_a_batch_that_others_hold_does_not_hide_the_row_behind_it(
     (last,) = await rows.claimed(key="last")
     with psycopg.connect(db_url) as other:
         other.execute("SELECT id FROM idem.outbox WHERE intent_id <> %s FOR UPDATE", [last])
-        assert (await Sweeper(database, known, SweeperSettings(batch=100)).run_once()).swept == 1
+        assert (await Sweeper(database, known, with_constants(SweeperSettings(), batch=100)).run_once()).swept == 1
         assert (await rows.row(last))["status"] == "unknown"
         async with database.connection() as connection:
             assert await sweep_expired(connection, known, batch=100) == []
@@ -250,7 +251,7 @@ async def test_a_row_that_cannot_be_written_stops_no_other(
     await rows.run("ALTER TABLE idem.outbox ADD CONSTRAINT no CHECK (operation <> 'bad' OR status <> 'unknown')")
     await rows.claimed(bad, key="bad", operation="bad", left=-60)
     await rows.claimed(120, key="good")
-    sweeper = Sweeper(database, known, SweeperSettings(batch=100))
+    sweeper = Sweeper(database, known, with_constants(SweeperSettings(), batch=100))
     if bad == 100:
         with pytest.raises(psycopg.errors.CheckViolation):
             await sweeper.run_once()

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from fix_settings import with_constants
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
@@ -32,7 +33,7 @@ BOUNDED = {
     "webhook_events": "sweeper.webhook_retention",
     "webhook_bodies": "sweeper.webhook_body_retention",
     "provider_answers": "sweeper.provider_answer_retention",
-    "daemons": "sweeper.daemon_retention",
+    "daemons": "SweeperSettings.daemon_retention",
     "decisions_to_count": "the sweeper adds them up in each pass",
     "tenant_usage": "tenant_counts.USAGE_RETENTION",
     "tenant_keys": "tenant_counts.UNWANTED",
@@ -121,7 +122,7 @@ async def test_every_table_is_bounded_or_has_a_reason(rows: Any, database: Datab
     for statement in ALONE:
         await rows.run(statement)
     assert min((await counted(rows)).values()) > 0
-    sweeper = Sweeper(database, known, SweeperSettings(batch=10))
+    sweeper = Sweeper(database, known, with_constants(SweeperSettings(), batch=10))
     for _ in range(5):
         await age(rows)
         assert not (await sweeper.run_once()).more

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import psycopg
+from fix_settings import with_constants
 from fix_spine import catalogue as spine_catalogue
 from psycopg import AsyncConnection
 from sqlalchemy import Engine, create_engine
@@ -120,7 +121,7 @@ async def test_a_sweeper_that_stood_still_after_its_look_changes_nothing(
 async def test_two_sweepers_at_once_sweep_each_row_once(rows: Any, database: Database, known: Catalogue) -> None:
     """IB-051: a thousand claims, no deadlock, each ended once."""
     await rows.claimed(1000)
-    sweepers = [Sweeper(database, known, SweeperSettings(batch=50)) for _ in range(2)]
+    sweepers = [Sweeper(database, known, with_constants(SweeperSettings(), batch=50)) for _ in range(2)]
     results = await asyncio.gather(*(s.run_once() for s in sweepers))
     assert sum(r.swept for r in results) == 1000
     assert await rows.statuses() == {"unknown": 1000}
@@ -152,7 +153,7 @@ async def main():
     pages.write = dies_in_the_second_batch
     database = Database(sys.argv[1], name="killed")
     await database.open()
-    await Sweeper(database, catalogue("http://127.0.0.1:9"), SweeperSettings(batch=20)).run_once()
+    await Sweeper(database, catalogue("http://127.0.0.1:9"), with_constants(SweeperSettings(), batch=20)).run_once()
 
 asyncio.run(main())
 """
@@ -174,7 +175,7 @@ async def test_a_sweeper_that_is_killed_in_a_pass_leaves_the_rest_to_another(
         assert process.stderr is not None
         assert await asyncio.to_thread(process.stderr.readline) == "in the middle\n"
         assert await rows.statuses() == {"claimed": 80, "unknown": 20}
-        other = Sweeper(database, known, SweeperSettings(batch=20))
+        other = Sweeper(database, known, with_constants(SweeperSettings(), batch=20))
         assert (await other.run_once()).swept == 60
     finally:
         process.kill()
@@ -200,7 +201,7 @@ async def test_three_pruners_at_once(rows: Any, database: Database, known: Catal
         "UPDATE idem.idempotency_keys SET state = 'expired', response_status = NULL, response_headers = NULL,"
         " response_body = NULL WHERE intent_id = ANY (%(i)s)", i=tombstones,
     )  # fmt: skip
-    pruners = [Sweeper(database, known, SweeperSettings(batch=100)) for _ in range(3)]
+    pruners = [Sweeper(database, known, with_constants(SweeperSettings(), batch=100)) for _ in range(3)]
     results = await asyncio.gather(*(p.run_once() for p in pruners))
     assert (sum(r.expired for r in results), sum(r.deleted for r in results)) == (3000, 1000)
     assert await rows.states() == {"expired": 3000}

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_settings import with_constants
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
@@ -88,7 +89,7 @@ async def test_rows_and_keys_that_others_hold_are_passed_by(
     await rows.held(100, key="held", left=-60)
     await rows.completed(100, key="locked", left=-60)
     await rows.completed(20, key="free")
-    sweeper = Sweeper(database, known, SweeperSettings(batch=100))
+    sweeper = Sweeper(database, known, with_constants(SweeperSettings(), batch=100))
     with psycopg.connect(db_url) as other:
         other.execute("SELECT id FROM idem.outbox FOR UPDATE")
         other.execute("SELECT 1 FROM idem.idempotency_keys WHERE idempotency_key LIKE 'locked%' FOR UPDATE")

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+from fix_settings import with_constants
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
@@ -76,7 +77,7 @@ async def test_rows_that_others_hold_do_not_hide_the_ones_behind_them(
     await rows.queued(30, key="free", start=-1)
     with psycopg.connect(db_url) as other:
         other.execute("SELECT id FROM idem.outbox ORDER BY start_before LIMIT 100 FOR UPDATE")
-        assert (await Sweeper(database, known, SweeperSettings(batch=100)).run_once()).too_old == 30
+        assert (await Sweeper(database, known, with_constants(SweeperSettings(), batch=100)).run_once()).too_old == 30
 
 
 async def test_a_claim_and_the_holding_of_a_row_have_one_winner(

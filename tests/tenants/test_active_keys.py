@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_settings import with_constants
 from fix_spine import Spine
 
 from idem.outbox.config.settings import SweeperSettings
@@ -73,7 +74,7 @@ class Book:
 
 @pytest.fixture
 def book(database: Database, spine: Spine) -> Book:
-    return Book(database, Sweeper(database, spine.catalogue, SweeperSettings(batch=100)))
+    return Book(database, Sweeper(database, spine.catalogue, with_constants(SweeperSettings(), batch=100)))
 
 
 async def test_nobody_is_counted_for_whom_nobody_asks(book: Book) -> None:
@@ -186,7 +187,7 @@ async def test_sweepers_at_once_over_many_tenants_stay_true(book: Book, spine: S
     await book.sweep()
     await book.run("UPDATE idem.idempotency_keys SET expires_at = now() - random() * interval '1 s'"
                    " WHERE idempotency_key !~ '3$'")  # fmt: skip
-    sweepers = [Sweeper(database, spine.catalogue, SweeperSettings(batch=17)) for _ in range(4)]
+    sweepers = [Sweeper(database, spine.catalogue, with_constants(SweeperSettings(), batch=17)) for _ in range(4)]
     done = [*await asyncio.gather(*(sweeper.run_once() for sweeper in sweepers)), await book.sweep()]
     # A tenant whose count another sweeper held just then was left to the next pass.
     assert sum(each.expired for each in done) == 12 * 54

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fix_desk import Desk
+from fix_settings import with_constants
 from fix_spine import Spine
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
@@ -234,6 +235,6 @@ async def test_hours_past_their_time_are_deleted_in_batches(spine: Spine, databa
             "INSERT INTO idem.tenant_usage (tenant_id, hour) SELECT 't', date_trunc('hour', now(), 'UTC')"
             " - interval '31 days' - n * interval '1 hour' FROM generate_series(1, 250) AS n"
         )
-    done = await Sweeper(database, spine.catalogue, SweeperSettings(batch=100)).run_once()
+    done = await Sweeper(database, spine.catalogue, with_constants(SweeperSettings(), batch=100)).run_once()
     assert done.tenant_hours == 250
     assert (await total(database))[2] == 4

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from fix_desk import Desk
+from fix_settings import with_constants
 from fix_webhooks import FIRST, KEYS, OTHERS, SECOND, Hooks, event, hooking, secret, serving, signed, with_events
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -121,7 +122,7 @@ async def test_too_large_is_413_whether_it_says_so_or_not(desk: Desk) -> None:
 
 
 async def test_a_body_that_never_ends_is_answered_in_bounded_time(desk: Desk) -> None:
-    async with hooking(desk, EndpointSettings(read_timeout=0.5)) as hooks:
+    async with hooking(desk, with_constants(EndpointSettings(), read_timeout=0.5)) as hooks:
         began = time.monotonic()
         assert b"400" in await first_line(hooks, signed(BODY, "evt_1") | {"content-length": "1000"}, BODY)
         assert time.monotonic() - began < 10

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from fix_desk import Desk
+from fix_settings import with_constants
 from fix_webhooks import Hooks, event, hooking, secret, signed, with_events
 
 from idem.outbox.config.endpoint_settings import EndpointSettings
@@ -22,7 +23,7 @@ from idem.reconciler.webhooks.embedded import Mounted
 
 MIB = 1024 * 1024
 ROOM = 2 * MIB
-SETTINGS = EndpointSettings(pool=4, max_unverified=ROOM, read_timeout=60)
+SETTINGS = with_constants(EndpointSettings(pool=4), max_unverified=ROOM, read_timeout=60)
 PART = 300_000
 _numbers = itertools.count(1)
 HEAD = "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{length}\r\n\r\n"

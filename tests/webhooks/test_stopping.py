@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from fix_settings import with_constants
 from fix_webhooks import Hooks, event
 
 from idem.outbox.config.settings import ReconcilerSettings
@@ -37,7 +38,11 @@ async def test_it_ends_after_the_events_that_it_has_taken(
 
     monkeypatch.setattr(retries, "_try", counted)
     one = Reconciler(
-        hooks.spine.database, hooks.spine.catalogue, ReconcilerSettings(lease=30, batch=BATCH), slots=4, margin=1
+        hooks.spine.database,
+        hooks.spine.catalogue,
+        with_constants(ReconcilerSettings(lease=30), batch=BATCH),
+        slots=4,
+        margin=1,
     )
     await one.run(stop)
     assert tried == BATCH

@@ -17,6 +17,7 @@ import httpx
 import pytest
 from fix_api import client
 from fix_desk import Desk
+from fix_settings import with_constants
 from fix_webhooks import OTHERS, READER, SCHEME, Hooks, event, secret, serving, signed, with_events
 
 from idem.outbox.api.large_bodies import HEAVY, UNVERIFIED
@@ -126,7 +127,7 @@ async def test_an_address_waits_for_one_delivery_of_another_at_most(desk: Desk) 
 async def test_what_waits_for_its_check_is_bounded(desk: Desk) -> None:
     """Small bodies too: each counts as 64 KiB."""
     scheme, most = Held(), ROOM // WAITING
-    async with holding(desk, scheme, EndpointSettings(pool=4, max_unverified=ROOM)) as hooks:
+    async with holding(desk, scheme, with_constants(EndpointSettings(pool=4), max_unverified=ROOM)) as hooks:
         waiting = [unsigned(hooks, number) for number in range(most + 10)]
         full, others = [], set(waiting)
         while len(full) < 10:

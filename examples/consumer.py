@@ -17,7 +17,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import Engine, create_engine, text
 
-from idem import Accepted, Answer, Idem, InProgress, KeyInvalid, Mismatch, Request
+from idem import Answer, Idem, KeyInvalid, Request
+from idem.decisions import Accepted, InProgress, Mismatch
 
 idem = Idem()
 

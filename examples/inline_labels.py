@@ -12,7 +12,9 @@ import sys
 import httpx
 from pydantic import BaseModel
 
-from idem import Answer, Idem, InlineCall, Refused, Succeeded
+from idem import Answer, Idem
+from idem.inline import InlineCall
+from idem.outcomes import Refused, Succeeded
 
 idem = Idem()
 

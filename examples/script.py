@@ -17,7 +17,8 @@ from pathlib import Path
 from pydantic import BaseModel
 from sqlalchemy import create_engine
 
-from idem import Accepted, Answer, Idem, InProgress, Mismatch, Replay, Request, Retrying
+from idem import Answer, Idem, Request
+from idem.decisions import Accepted, InProgress, Mismatch, Replay, Retrying
 
 idem = Idem()
 

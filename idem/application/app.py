@@ -165,7 +165,7 @@ class Idem:
         """Take a provider's event in an endpoint of the application's own: the raw bytes, as they came.
 
         What became of it; of a batch: of each event, in their order, separated by commas. Raises
-        `idem.reconciler.webhooks.delivery.NotTaken` for what is not genuine: answer that 401.
+        `idem.errors.NotTaken` for what is not genuine: answer that 401.
         """
         return await self.portal().ingest(provider, headers, body, account)
 

@@ -11,6 +11,7 @@
     │   └── AcceptPaused     an operator has paused this provider; nothing was written, nothing was sent
     ├── Unserved             a key at rest whose call nobody would make; nothing was written
     ├── Refusal              an operator's command is not possible now: says why and what to do
+    ├── NotTaken             a provider's event that is not taken: answer it 401
     └── LeaseTooShort        the last check: proven not sent
 
 The text of each is for the person who reads it: what happened, which setting or row, what to do now.
@@ -91,6 +92,12 @@ class Unserved(IdemError):
 
 class Refusal(IdemError):
     """An operator's command that is not possible now."""
+
+
+class NotTaken(IdemError):
+    """A delivery of an event that is not taken. `reason` is one word of ours, for a metric."""
+
+    reason = "refused"
 
 
 class LeaseTooShort(IdemError):

@@ -13,19 +13,13 @@ from idem.outbox.domain.webhook import Event, Headers, OutOfTime, Signed, Unveri
 from idem.outbox.observe import telemetry
 from idem.outbox.providers.response import VISIBLE
 from idem.outbox.providers.schemes.tries import MOST_TRIES, tries
-from idem.outbox.values.errors import IdemError
+from idem.outbox.values.errors import NotTaken
 
 PAYLOAD: Final = "payload"
 MOST_FIELDS: Final = 10
 
 LONGEST_ID: Final = 255
 """Characters of an event's id: what tells it from others is never cut short."""
-
-
-class NotTaken(IdemError):
-    """A delivery that is not taken. `reason` is one word of ours, for a metric."""
-
-    reason = "refused"
 
 
 class NoSuchEndpoint(NotTaken):

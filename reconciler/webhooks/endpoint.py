@@ -31,13 +31,13 @@ from idem.outbox.http_server.body_memory import Held, Memory
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded
 from idem.outbox.observe import telemetry
 from idem.outbox.settle.rendering import Renderer
+from idem.outbox.values.errors import NotTaken
 from idem.reconciler.webhooks import ingest
 from idem.reconciler.webhooks.delivery import (
     Delivery,
     NoSuchEndpoint,
     NotConfigured,
     NotReadable,
-    NotTaken,
     endpoint,
 )
 from idem.reconciler.webhooks.signature_checks import checked

@@ -16,7 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from idem import Answer, Mismatch, Replay, Succeeded
+from idem import Answer
+from idem.decisions import Mismatch, Replay
+from idem.outcomes import Succeeded
 
 PATH: Final = "/payments"
 PARAMS: Final = {"amount": 100, "currency": "eur"}

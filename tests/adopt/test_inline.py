@@ -12,7 +12,8 @@ from adopt.shop import Charge
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from idem import Answer, Effect, Idem, Misuse, Succeeded
+from idem import Answer, Effect, Idem, Misuse
+from idem.outcomes import Succeeded
 
 CONFIG = 'environment = "test"\n'
 

@@ -15,7 +15,8 @@ from adopt.shop import CONFIG, Charge, account
 from adopt.working import rest, states, work
 from pydantic import BaseModel
 
-from idem import Answer, Idem, Request, Unserved
+from idem import Answer, Idem, Request
+from idem.errors import Unserved
 from idem.testing.bank import Bank
 
 BODY = json.dumps(PARAMS).encode()

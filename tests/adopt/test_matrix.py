@@ -14,7 +14,8 @@ from adopt.proof_line import Cut, cuttable
 from adopt.proof_ways import ASYNC, ISOLATIONS, SYNC, Rows, Run, Told, Undo, request
 from adopt.shop import define
 
-from idem import NotStored, OutOfOrder, StoreUnavailable
+from idem import StoreUnavailable
+from idem.errors import NotStored, OutOfOrder
 
 TABLES = """
 CREATE TABLE bought (key text PRIMARY KEY);

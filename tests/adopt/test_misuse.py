@@ -17,17 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from idem import (
-    Answer,
-    Call,
-    ConfigError,
-    Idem,
-    Misuse,
-    NotCommitted,
-    NoTransaction,
-    NotStored,
-    OutOfOrder,
-)
+from idem import Answer, Call, ConfigError, Idem, Misuse
+from idem.errors import NotCommitted, NoTransaction, NotStored, OutOfOrder
 
 
 def test_answer_before_the_commit(desk: Desk) -> None:

@@ -13,11 +13,12 @@ from fix_line import target, through
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
-from idem import Answer, Idem, Succeeded
+from idem import Answer, Idem
 from idem.application.install import told
 from idem.outbox.database import checkout
 from idem.outbox.database.outage import AWAY, BELIEVED, Outage
 from idem.outbox.values.errors import StoreUnavailable
+from idem.outcomes import Succeeded
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 THREADS = 16

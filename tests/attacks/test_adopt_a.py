@@ -19,8 +19,9 @@ from fix_spine import Spine, operation
 from producers.application import Application, synced
 from pydantic import BaseModel
 
-from idem import Answer, Effect, Idem, Misuse, Succeeded
+from idem import Answer, Effect, Idem, Misuse
 from idem.outbox.worker.freezing import Freezer
+from idem.outcomes import Succeeded
 
 
 @pytest.fixture

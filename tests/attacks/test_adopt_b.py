@@ -20,7 +20,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from idem import Answer, BodyInvalid, Call, Idem, Misuse, NoTransaction, Request, Settled, Unrenderable
+from idem import Answer, Call, Idem, Misuse, Request, Settled
+from idem.errors import BodyInvalid, NoTransaction, Unrenderable
 from idem.outbox.handlers import HandlerRunner
 
 

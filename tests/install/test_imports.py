@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 import idem
 
+FACE = ("idem", "idem.auditing", "idem.decisions", "idem.errors", "idem.inline", "idem.outcomes", "idem.sending")
 LOADED = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
 THEIRS = ("cli", "migrations", "outbox", "reconciler", "sweeper", "testing")
 WALK = """
@@ -45,15 +46,30 @@ def test_importing_idem_loads_nothing_but_itself(base: Environment) -> None:
 
 def test_every_public_name_is_there_without_the_daemons_packages(base: Environment) -> None:
     """And without a driver: what the application has is enough."""
-    statements = [f"from idem import {name}" for name in sorted(idem.__all__)]
+    statements = [f"from {module} import *" for module in FACE]
     brought = loaded(base, *statements) - set(sys.stdlib_module_names)
     assert {"idem", "pydantic", "sqlalchemy"} <= brought
+
+
+def test_the_face_hands_on_each_of_its_names_and_no_other() -> None:
+    from idem.application import public
+
+    assert idem.__all__ == public.__all__
+    assert all(getattr(idem, name) is getattr(public, name) for name in idem.__all__)
+    with pytest.raises(AttributeError, match="module 'idem' has no attribute 'effect'"):
+        _ = idem.effect  # type: ignore[attr-defined]
+
+
+def test_the_migrations_load_nothing_of_the_application(base: Environment) -> None:
+    """A user's Alembic imports them, in an environment that may hold nothing else."""
+    done = base.run("-c", "import sys, idem.migrations; print(*(n for n in sys.modules if n.startswith('idem')))")
+    assert set(done.stdout.split()) == {"idem", "idem.migrations"}, done.stdout + done.stderr
 
 
 def test_nothing_of_the_daemons_is_loaded_where_it_is_installed(beside: Callable[..., Environment]) -> None:
     """An import that is only tried would be slow, and differ between environments."""
     daemon = beside(*PROJECT["optional-dependencies"]["daemon"], *PROJECT["optional-dependencies"]["fastapi"])
-    statements = [f"from idem import {name}" for name in sorted(idem.__all__)]
+    statements = [f"from {module} import *" for module in FACE]
     heavy = {
         "alembic", "apscheduler", "cryptography", "fastapi", "h11", "httpx", "prometheus_client", "psycopg",
         "psycopg_pool", "rich", "starlette", "structlog", "typer", "uvicorn",

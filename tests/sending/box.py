@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from idem import Absent, Answer, Idem, Question, Sending, SendRequest, Succeeded
+from idem import Answer, Idem
+from idem.outcomes import Absent, Succeeded
+from idem.sending import Question, Sending, SendRequest
 
 OPERATION = "mails.send"
 TIMES = {

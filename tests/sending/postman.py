@@ -8,12 +8,13 @@ from pathlib import Path
 
 from sending.box import Box, idem_of
 
-from idem import Sending, SendRequest, Succeeded
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.daemon.daemon import stop_on_signals
 from idem.outbox.database.pool import Database
 from idem.outbox.observe import telemetry
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import Succeeded
+from idem.sending import Sending, SendRequest
 
 LEASE = 4.0
 

@@ -20,10 +20,11 @@ from sending import postman
 from sending.box import OPERATION, Box
 from sending.conftest import Office
 
-from idem import Sending, SendRequest, Succeeded
 from idem.outbox.domain.decisions import Replay, Unknown
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import Succeeded
 from idem.reconciler.daemon import Reconciler
+from idem.sending import Sending, SendRequest
 from idem.sweeper.daemon import Sweeper
 
 processes = multiprocessing.get_context("forkserver")

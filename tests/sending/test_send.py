@@ -13,19 +13,12 @@ from fix_spine import Spine
 from sending.box import OPERATION, Box
 from sending.conftest import Office
 
-from idem import (
-    Ambiguous,
-    LeaseTooShort,
-    NotExecuted,
-    Pending,
-    Refused,
-    Sending,
-    SendRequest,
-    Succeeded,
-)
+from idem.errors import LeaseTooShort
 from idem.outbox.domain.decisions import InProgress, NeedsOperator, Replay
 from idem.outbox.values import clock
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
+from idem.sending import Sending, SendRequest
 
 
 def accepted(office: Spine, key: str = "k1") -> Any:

@@ -22,7 +22,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from idem import Answer, NotStored, StoreUnavailable
+from idem import Answer, StoreUnavailable
+from idem.errors import NotStored
 from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.decisions import Accepted, InProgress
 

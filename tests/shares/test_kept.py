@@ -17,7 +17,6 @@ from fix_spine import Spine
 from sending.box import OPERATION, idem_of
 from shares.queues import grab, lane, plant, tenants
 
-from idem import Sending, SendRequest, Succeeded
 from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.pool import Database
@@ -26,6 +25,8 @@ from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.fairness import SHARED, WIDTH, Turns
 from idem.outbox.worker.worker import Worker
+from idem.outcomes import Succeeded
+from idem.sending import Sending, SendRequest
 
 BULK = 100
 """What the bulk run pays, and nobody else does."""

@@ -17,10 +17,11 @@ from prometheus_client import REGISTRY
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem import Answer, Idem, Succeeded
+from idem import Answer, Idem
 from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.values.errors import ParamsInvalid
+from idem.outcomes import Succeeded
 from idem.sweeper.daemon import Sweeper
 
 NAME = "pay.keyed"

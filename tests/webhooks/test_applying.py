@@ -22,7 +22,8 @@ from idem.outbox.domain.decisions import Accepted, Decision, Retrying
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Succeeded
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.settle.rendering import Renderer
-from idem.reconciler.webhooks.delivery import NotTaken, verified
+from idem.outbox.values.errors import NotTaken
+from idem.reconciler.webhooks.delivery import verified
 from idem.reconciler.webhooks.ingest import ingest
 
 DONE = ("completed", None)

@@ -1,0 +1,38 @@
+"""The names that `idem` itself exports, and where they are."""
+
+from idem.application.app import Idem
+from idem.application.call import Call, SyncCall
+from idem.application.misuse import Misuse
+from idem.application.operation import Effect
+from idem.application.replies import response
+from idem.outbox.domain.contract import ProviderRequest as Request
+from idem.outbox.domain.decisions import Decision
+from idem.outbox.domain.operation import Answer
+from idem.outbox.handlers import Settled
+from idem.outbox.values.errors import (
+    ConfigError,
+    IdemError,
+    KeyInvalid,
+    ParamsInvalid,
+    RetryTransaction,
+    StoreUnavailable,
+)
+
+__all__ = [
+    "Answer",
+    "Call",
+    "ConfigError",
+    "Decision",
+    "Effect",
+    "Idem",
+    "IdemError",
+    "KeyInvalid",
+    "Misuse",
+    "ParamsInvalid",
+    "Request",
+    "RetryTransaction",
+    "Settled",
+    "StoreUnavailable",
+    "SyncCall",
+    "response",
+]

@@ -1,0 +1,5 @@
+"""What `Idem.audit` finds: a route that a client's retry may run twice."""
+
+from idem.application.audit import Unprotected
+
+__all__ = ["Unprotected"]

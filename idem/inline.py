@@ -1,0 +1,5 @@
+"""The calls that an application's own code makes, under a lease: `charge.inline(…)` returns them."""
+
+from idem.application.inline import AsyncInlineCall, InlineCall
+
+__all__ = ["AsyncInlineCall", "InlineCall"]

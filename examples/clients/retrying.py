@@ -1,14 +1,14 @@
-"""Send one wish until its answer is final. Copy this file: it needs httpx alone.
+"""Sends one request until its answer is final. Copy this file: it needs only httpx.
 
     import retrying
 
-    order.payment_key = order.payment_key or str(uuid4())       # new for a new wish, and stored before it is sent
+    order.payment_key = order.payment_key or str(uuid4())       # new for a new intent; store it before you send
     save(order)
     with httpx.Client(base_url="https://shop.example", timeout=10) as client:
         response = retrying.send(client, "POST", "/orders/7/payment", key=order.payment_key, json={…})
 
-The same key every time: a broken line, a time-out, 202, 409, 429 and 5xx are no answer to the wish. It makes no key
-itself. The body must be the same each time: `json`, `data` or bytes, no stream.
+It uses the same key every time: a dropped connection, a timeout, 202, 409, 429 and 5xx are not a final answer. It never
+makes a key. The body must be the same each time: `json`, `data` or bytes, not a stream.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 import httpx
 
 PATIENCE = 60.0
-"""Seconds until it gives up; at once where the server asks for a longer pause than is left."""
+"""Seconds until it gives up; it gives up at once if the server asks for a longer pause than is left."""
 FIRST, LONGEST = 0.25, 10.0
-"""Seconds between two tries where the server does not say: they double, with chance in them."""
+"""Seconds between two tries if the server does not say: they double, with jitter."""
 
 
 class NotFinal(Exception):
-    """The patience is over, and it may have happened or may still happen. Keep the key, and ask again later with it.
+    """The time limit has passed, and the effect may have happened or may still happen. Keep the key, and ask again later.
 
     `response`: the last one, None if there was none.
     """
@@ -74,7 +74,7 @@ async def send_async(
 
 
 def is_final(response: httpx.Response) -> bool:
-    """Whether this is the answer to the wish: another try would get the same, or needs another request."""
+    """Whether this answer is final: another try would get the same, or needs another request."""
     if response.status_code == 409:
         # With Retry-After it says "not yet" (in_progress, outcome_unknown, needs_operator), without it is an answer.
         return "retry-after" not in response.headers

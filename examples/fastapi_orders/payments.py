@@ -20,7 +20,7 @@ charge = idem.operation(
     provider="bank",
     request=lambda p: Request("POST", "/payments", json={"amount": p.amount, "currency": "eur"}),
     answer=lambda o: Answer(201 if o.succeeded else 402, {"payment": o.reference, "status": o.status}),
-    # A payment that waits for its customer is not complete. Until then the client hears 202, with what it needs next.
+    # A payment that waits for its customer is not complete. Until then the client gets 202, with what it needs next.
     completes_when="final",
     interim=lambda p: {"payment": p.reference, "redirect": p.fields.get("redirect")},
     label=lambda p: f"order {p.order}",

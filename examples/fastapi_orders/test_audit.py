@@ -1,4 +1,4 @@
-"""The shop's own test: nobody adds a POST that a client's retry would run twice."""
+"""The shop's own test: it fails if a new POST would run twice on a client's retry."""
 
 from app import app
 from payments import idem

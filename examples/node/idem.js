@@ -11,7 +11,7 @@ export function answer(decision) {
       return { status: decision.response_status, headers: decision.response_headers, body: decision.response_body };
     case "in_progress":
       return { status: 409, code: "in_progress", retryAfter: wait };
-    case "unknown": // nobody executes; idem is finding out
+    case "unknown": // idem is finding out and does not execute it again
       return { status: 409, code: "outcome_unknown", retryAfter: wait };
     case "needs_operator":
       return { status: 409, code: "needs_operator", retryAfter: 3600 };

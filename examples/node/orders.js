@@ -1,4 +1,4 @@
-// Places an order and wishes its payment, in one transaction. Run it twice: the second time is a retry.
+// Places an order and requests its payment, in one transaction. Run it twice: the second time is a retry.
 //
 //     DATABASE_URL=postgresql://… node orders.js order-1 4200
 import pg from "pg";
@@ -11,7 +11,7 @@ async function placeOrder(client) {
   const decision = await accept(client, {
     tenant: "acme",
     operation: "payments.create",
-    key: `charge-${id}`, // of what the wish is, so that every retry has the same
+    key: `charge-${id}`, // derived from the order, so that every retry has the same key
     params: { amount: Number(amount), currency: "eur" },
     notify: true, // wakes an idle worker at COMMIT; without it, it finds the row within its polling interval
   });

@@ -1,4 +1,4 @@
--- An application that speaks SQL alone: its own row and the payment in one transaction, then a retry, then a misuse.
+-- An application that uses only SQL: its own row and the payment in one transaction, then a retry, then a misuse.
 --
 --     psql --no-psqlrc -v ON_ERROR_STOP=1 -f orders.sql "$DATABASE_URL"
 --
@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS orders (
     intent  uuid    NOT NULL
 );
 
-\echo 1. the order, and the wish to charge it: both are committed, or neither
+\echo 1. the order, and the request to charge it: both commit, or neither
 BEGIN;
 SELECT decision, intent_id AS intent
   FROM idem.accept('acme', 'payments.create', 'charge-order-1', '{"amount": 4200, "currency": "eur"}')
@@ -22,7 +22,7 @@ SELECT decision, intent_id AS intent
 INSERT INTO orders (id, amount, intent) VALUES ('order-1', 4200, :'intent');
 COMMIT;
 
-\echo 2. the client did not hear it and sends it again: the same key, the same params however they are spelled
+\echo 2. the client got no answer and sends it again: the same key, and the same params in another spelling
 SELECT decision, intent_id = :'intent' AS same, response_status AS status, convert_from(response_body, 'UTF8') AS answer
   FROM idem.accept('acme', 'payments.create', '"charge-order-1"', '{"currency":"eur", "amount":4.2e3}')
 \gset

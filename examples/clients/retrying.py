@@ -29,7 +29,7 @@ FIRST, LONGEST = 0.25, 10.0
 
 
 class NotFinal(Exception):
-    """The time limit has passed, and the effect may have happened or may still happen. Keep the key, and ask again later.
+    """The time limit has passed; the effect may have happened or may still happen. Keep the key, and ask again later.
 
     `response`: the last one, None if there was none.
     """

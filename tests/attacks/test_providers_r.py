@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import get_args
 
@@ -43,3 +44,13 @@ def test_no_page_links_to_what_is_not_there() -> None:
         if not (page.parent / target).exists()
     ]
     assert lost == []
+
+
+def test_the_page_for_contributors_has_the_floors() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    drawn = page.partition("\noutbox:")[2].partition("```")[0]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (rooms,) = (each for each in contracts if each.get("containers") == ["idem.outbox"])
+    assert [line.strip() for line in drawn.splitlines() if line.strip()] == [
+        each.replace(" | ", ", ") for each in rooms["layers"]
+    ]

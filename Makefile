@@ -25,8 +25,14 @@ setup: $(STAMP) ## make .venv from the hashed requirements
 demo: $(STAMP) ## the main job, on an embedded PostgreSQL, with a proof at its end
 	@exec $(VENV)/bin/idem demo $(ARGS)
 
-test: $(STAMP) ## the whole test suite; ARGS="-k accept" for a part
-	@exec $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+# Files go to the workers whole, the longest layers first, so that no worker idles at the end (tests/layers.py).
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test: $(STAMP) ## all but what is long: every promise in a few minutes; ARGS="-k accept" or ARGS="-m unit" for a part
+	@exec $(PYTEST) --suite quick $(ARGS)
+
+prove: $(STAMP) ## what is long: processes, whole matrices, full budgets; SLICE=1/4 SEED=text for a part drawn by the seed
+	@exec $(PYTEST) --suite prove $(if $(SLICE),--slice $(SLICE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # The same with the lowest versions that pyproject.toml allows, in an environment of its own (Python 3.11 to 3.13:
 # newer ones have no wheels of those versions). The core of the suite alone, in two or three minutes.
@@ -75,4 +81,4 @@ lock-lowest: ## write requirements-lowest.txt anew, after a change of a lower bo
 	    --resolution lowest-direct --extra daemon --extra fastapi --extra embedded pyproject.toml requirements-lowest.in -o requirements-lowest.txt
 	@! grep -n '://' requirements-lowest.txt
 
-.PHONY: help setup demo test test-lowest test-newest check lock lock-lowest
+.PHONY: help setup demo test prove test-lowest test-newest check lock lock-lowest

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import httpx
-import pytest
 from fix_spine import Spine
 
 from idem.outbox.api.app import Api
@@ -88,10 +87,3 @@ async def client(
         ) as http,
     ):
         yield Client(url, token, http, api)
-
-
-@pytest.fixture
-async def api(spine: Spine) -> AsyncIterator[Client]:
-    """A running API, asked by the tenant `t`."""
-    async with client(spine) as one:
-        yield one

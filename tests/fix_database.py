@@ -11,12 +11,11 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-import pytest
 
 from idem.migrations import runner
 from idem.outbox.database.pool import Database, Timeouts
@@ -27,7 +26,7 @@ ENVIRONMENT = "test"
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@contextmanager
 def server() -> Iterator[str]:
     """The URL of a server on which this user may create databases."""
     if url := os.environ.get("IDEM_TEST_DATABASE_URL"):
@@ -43,20 +42,14 @@ def server() -> Iterator[str]:
             yield embedded.superuser_url
 
 
-@pytest.fixture(scope="session")
-def superuser_url(server: str) -> str:
-    """A superuser's URL: for roles, outages and looks at other sessions."""
-    return server
-
-
 def on(url: str, name: str) -> str:
     """The same server, another database."""
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
-@pytest.fixture(scope="session")
+@contextmanager
 def template(server: str) -> Iterator[str]:
-    """The name of a database with the newest schema, which nobody connects to."""
+    """The name of a database with the newest schema. No session stays connected to it."""
     name = f"idem_template_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}")
@@ -168,9 +161,9 @@ def _wiped(server: str, used: Clone) -> bool:
         return True
 
 
-@pytest.fixture
-def db_url(server: str, template: str) -> Iterator[str]:
-    """A database of this test's own: an emptied one where there is one, else a clone of the template."""
+@contextmanager
+def lent(server: str, template: str) -> Iterator[str]:
+    """The URL of a database for one test: an emptied one where there is one, else a clone of the template."""
     mine = _free.pop() if _free else _made(server, template)
     yield on(server, mine.name)
     try:
@@ -184,10 +177,18 @@ def db_url(server: str, template: str) -> Iterator[str]:
         admin.execute(f"DROP DATABASE IF EXISTS {mine.name} WITH (FORCE)")
 
 
-@pytest.fixture
-async def database(db_url: str) -> AsyncIterator[Database]:
-    """The daemons' way to this test's database."""
-    database = Database(db_url, name="idem-test", size=8, timeouts=Timeouts(lock=10, connect=10))
+async def opened(url: str, *, size: int = 8) -> Database:
+    """The daemons' connections to this database."""
+    database = Database(url, name="idem-test", size=size, timeouts=Timeouts(lock=10, connect=10))
     await database.open()
-    yield database
-    await database.close()
+    return database
+
+
+@asynccontextmanager
+async def connected(url: str, *, size: int = 8) -> AsyncIterator[Database]:
+    """The same, closed at the end."""
+    database = await opened(url, size=size)
+    try:
+        yield database
+    finally:
+        await database.close()

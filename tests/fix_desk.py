@@ -7,14 +7,11 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import UUID, uuid4
 
-import pytest
 from fix_spine import Spine
 
 from idem.cli.main import main
@@ -209,30 +206,3 @@ def run(arguments: list[str], environment: dict[str, str], answer: str = "") -> 
     ):
         code = main(arguments)
     return Result(code, out.getvalue(), err.getvalue())
-
-
-@pytest.fixture
-def configuration(tmp_path: Path) -> Iterator[Path]:
-    """An idem.toml of the test's bank; its address is filled in by `desk`."""
-    file = tmp_path / "idem.toml"
-    file.write_text(CONFIGURATION.replace("ORIGIN", "http://127.0.0.1:9"))
-    yield file
-
-
-@pytest.fixture
-def variables(configuration: Path) -> dict[str, str]:
-    """What a person has set, but for the database."""
-    return {"IDEM_CONFIG": str(configuration), "BANK_TOKEN": "keyed-token", "IDEM_OPERATOR": "grace"}
-
-
-@pytest.fixture
-def environment(db_url: str, variables: dict[str, str]) -> dict[str, str]:
-    """The same with the test's own database."""
-    return variables | {"IDEM_DATABASE_URL": db_url}
-
-
-@pytest.fixture
-def desk(spine: Spine, configuration: Path, environment: dict[str, str]) -> Desk:
-    """An operator's desk over this test's database and bank."""
-    configuration.write_text(CONFIGURATION.replace("ORIGIN", spine.bank.url))
-    return Desk(spine, environment)

@@ -8,16 +8,16 @@ database's own number stay, as with a restored snapshot: no daemon that starts t
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
-import pytest
+from fix_database import opened
 from fix_spine import Spine, catalogue
 
 from idem.outbox.accept.accept import Acceptor
-from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.recovery.quarantine import Quarantined, lost
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Account as BankAccount
@@ -77,18 +77,11 @@ class Restorable:
         self.spine.database = await opened(self.spine.url)
 
 
-async def opened(url: str) -> Database:
-    """A new way to this database."""
-    database = Database(url, name="idem-test", size=8, timeouts=Timeouts(lock=10, connect=10))
-    await database.open()
-    return database
-
-
-@pytest.fixture
-async def restorable(server: str, db_url: str, tmp_path: Path) -> AsyncIterator[Restorable]:
-    """The whole path, over banks that forget keys after `MEMORY`."""
+@asynccontextmanager
+async def restorable(server: str, url: str, folder: Path) -> AsyncIterator[Restorable]:
+    """The whole path on the database at `url`, over banks that forget keys after `MEMORY`."""
     settings = BankSettings(
-        log=tmp_path / "bank.jsonl",
+        log=folder / "bank.jsonl",
         durable=False,
         require_auth=True,
         accounts=(
@@ -98,8 +91,8 @@ async def restorable(server: str, db_url: str, tmp_path: Path) -> AsyncIterator[
     )
     async with Bank(settings) as bank:
         known = catalogue(bank.url)
-        spine = Spine(await opened(db_url), bank, known, Acceptor(known.operations, known.providers), db_url)
+        spine = Spine(await opened(url), bank, known, Acceptor(known.operations, known.providers), url)
         yield Restorable(spine, server)
         await spine.database.close()
         with psycopg.connect(server, autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE IF EXISTS {urlsplit(db_url).path.lstrip('/')}_backup WITH (FORCE)")
+            admin.execute(f"DROP DATABASE IF EXISTS {urlsplit(url).path.lstrip('/')}_backup WITH (FORCE)")

@@ -6,6 +6,7 @@ by our reference. Time does not pass in tests: rows are moved (`advance`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
 from fix_database import ENVIRONMENT
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine
@@ -175,15 +175,15 @@ def catalogue(url: str, **operations: Any) -> Catalogue:
     return Catalogue(ENVIRONMENT, providers, known | operations)
 
 
-@pytest.fixture
-async def spine(database: Database, db_url: str, tmp_path: Path) -> AsyncIterator[Spine]:
-    """The whole path on this test's own database, with a bank that behaves until it is told otherwise."""
+@contextlib.asynccontextmanager
+async def standing(database: Database, url: str, folder: Path) -> AsyncIterator[Spine]:
+    """The whole path on this database, with a bank that behaves until it is told otherwise."""
     settings = BankSettings(
-        log=tmp_path / "bank.jsonl",
+        log=folder / "bank.jsonl",
         durable=False,
         require_auth=True,
         accounts=(BankAccount("keyed", "keyed-token"), BankAccount("keyless", "keyless-token", replay="none")),
     )
     async with Bank(settings) as bank:
         known = catalogue(bank.url)
-        yield Spine(database, bank, known, Acceptor(known.operations, known.providers), db_url)
+        yield Spine(database, bank, known, Acceptor(known.operations, known.providers), url)

@@ -157,6 +157,7 @@ def project(tmp_path: Path, empty_database: str, style: tuple[str, str], begun: 
     return project
 
 
+@pytest.mark.process
 @STYLE
 def test_their_revision_brings_the_same_schema_as_our_command(project: Project, db_url: str) -> None:
     said = project.run(
@@ -177,6 +178,7 @@ def test_their_revision_brings_the_same_schema_as_our_command(project: Project, 
     assert runner.upgrade(project.url, environment="test").up_to_date
 
 
+@pytest.mark.process
 @STYLE
 def test_their_autogenerate_neither_sees_nor_drops_our_tables(project: Project) -> None:
     project.alembic("upgrade", "head")
@@ -191,6 +193,7 @@ def test_their_autogenerate_neither_sees_nor_drops_our_tables(project: Project) 
     assert "orders" in project.alembic("check", fails=True)
 
 
+@pytest.mark.process
 def test_without_the_filter_it_would_drop_them_all(project: Project) -> None:
     """What `include_name` is for; without `include_schemas` nothing is seen either way."""
     project.alembic("upgrade", "head")
@@ -203,6 +206,7 @@ def test_without_the_filter_it_would_drop_them_all(project: Project) -> None:
     assert "No new upgrade operations detected" in project.alembic("check")
 
 
+@pytest.mark.process
 def test_their_downgrade_leaves_ours_alone(project: Project, db_url: str) -> None:
     project.alembic("upgrade", "head")
     with psycopg.connect(project.url) as look:
@@ -215,6 +219,7 @@ def test_their_downgrade_leaves_ours_alone(project: Project, db_url: str) -> Non
         assert look.execute("SELECT * FROM idem.installation").fetchall() == before
 
 
+@pytest.mark.process
 @STYLE
 def test_their_offline_script_makes_the_same(project: Project, db_url: str, server: str) -> None:
     written = project.alembic("upgrade", "head", "--sql")
@@ -234,6 +239,7 @@ def test_their_offline_script_makes_the_same(project: Project, db_url: str, serv
 PAGE = Path(__file__).parents[2] / "docs" / "adopt" / "alembic.md"
 
 
+@pytest.mark.process
 def test_the_page_for_users_says_what_works(project: Project, db_url: str) -> None:
     """Their revision, their env.py and their filter, as the page prints them."""
     revision, configure, own = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -254,6 +260,7 @@ def test_the_page_for_users_says_what_works(project: Project, db_url: str) -> No
     )] == [True, False, False, True, False]  # fmt: skip
 
 
+@pytest.mark.process
 def test_a_revision_that_fails_takes_all_of_it_back(project: Project) -> None:
     project.edit(
         "migrations/versions/a1_orders.py",
@@ -264,6 +271,7 @@ def test_a_revision_that_fails_takes_all_of_it_back(project: Project) -> None:
         assert look.execute("SELECT to_regnamespace('idem'), to_regclass('orders')").fetchone() == (None, None)
 
 
+@pytest.mark.process
 def test_nothing_of_ours_is_shadowed_by_their_names(project: Project) -> None:
     found = project.run(
         "-c",
@@ -379,6 +387,7 @@ def test_the_environment_must_be_named_once(connection: Connection, monkeypatch:
         driver.execute(script("7%"))
 
 
+@pytest.mark.process
 def test_offline_too_the_environment_must_be_named(project: Project) -> None:
     project.edit("migrations/versions/a1_orders.py", ('upgrade_in(op, environment="test")', "upgrade_in(op)"))
     assert "nothing names the environment" in project.alembic("upgrade", "head", "--sql", fails=True)

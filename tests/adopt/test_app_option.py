@@ -67,6 +67,7 @@ def idem(place: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", [("worker", "run"), ("run", "--single-process", "--no-api")], ids=" ".join)
 async def test_a_worker_makes_the_calls_and_tells_the_handlers(
     place: Path, shop_url: str, bank: Bank, command: tuple[str, ...]
@@ -142,6 +143,7 @@ def test_a_mistake_is_a_line_and_no_traceback(
     sys.modules.pop("payments", None)
 
 
+@pytest.mark.process
 def test_the_setting_serves_every_command(place: Path, shop_url: str) -> None:
     """`app` in idem.toml: an operator's command knows the operation too."""
     toml = place / "idem.toml"

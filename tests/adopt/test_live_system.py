@@ -41,6 +41,7 @@ def databases(server: str) -> Iterator[tuple[str, str]]:
             admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
+@pytest.mark.process
 def test_the_page_is_followed_word_by_word(
     databases: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

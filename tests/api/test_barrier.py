@@ -21,7 +21,6 @@ ROUNDS = int(os.environ.get("IDEM_BARRIER_ROUNDS", "2"))
 REQUESTS = 200
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_ib_126_two_hundred_at_once_are_one(spine: Spine) -> None:
     """Every other round has two different bodies: one of them wins, the other is refused."""

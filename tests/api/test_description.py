@@ -1,6 +1,6 @@
 """The API does what its own description says: generated requests, in sequence, with the database away in the middle.
 
-`IDEM_API_EXAMPLES=1500` with `IDEM_API_SEED` 1, 2, 3, 4 is the full form: about five thousand cases each.
+`IDEM_TEST_EXAMPLES=1500` with `IDEM_API_SEED` 1, 2, 3, 4 makes about five thousand cases for each seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.problem_catalogue import PROBLEMS
 
-EXAMPLES = int(os.environ.get("IDEM_API_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("IDEM_TEST_EXAMPLES", "6"))
 """Generated requests of each operation and phase."""
 
 SEED = ["--seed", os.environ["IDEM_API_SEED"]] if "IDEM_API_SEED" in os.environ else ["--generation-deterministic"]
@@ -81,7 +81,7 @@ def service(db_url: str) -> Iterator[tuple[Client, Line]]:
         yield started
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_no_undocumented_answer_and_no_500(service: tuple[Client, Line], tmp_path: Path) -> None:
     """Examples, edge cases, generated requests and sequences of them; with the database away now and then."""

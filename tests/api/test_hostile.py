@@ -8,7 +8,7 @@ import json
 import pytest
 from fix_api import Client
 from fix_spine import Spine
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 LINE = st.binary(max_size=300).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b""))
@@ -32,9 +32,6 @@ SELECT (SELECT count(*) FROM idem.intents) AS intents, (SELECT count(*) FROM ide
        (SELECT count(*) FROM idem.requests) AS requests, (SELECT count(*) FROM idem.idempotency_keys) AS keys,
        (SELECT count(*) FROM idem.evidence WHERE kind = 'accepted') AS evidence
 """
-SLOW = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 
 
 async def sent(api: Client, message: bytes) -> int | None:
@@ -58,13 +55,12 @@ def request(token: bytes, key: bytes, body: bytes, path: bytes = b"/v1/intents/p
     )
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 @pytest.mark.parametrize("part", ["key", "token", "body", "path", "all"])
 async def test_arbitrary_bytes_are_refused_or_taken_whole(api: Client, spine: Spine, part: str) -> None:
     loop = asyncio.get_running_loop()
     good = f"Bearer {api.token}".encode()
 
-    @SLOW
     @given(key=KEYS, token=LINE, body=BODIES, path=LINE)
     def feed(key: bytes, token: bytes, body: bytes, path: bytes) -> None:
         message = request(
@@ -80,12 +76,11 @@ async def test_arbitrary_bytes_are_refused_or_taken_whole(api: Client, spine: Sp
     assert len(set((await spine.one(WHOLE)).values())) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.fuzz
 async def test_bytes_that_break_the_message(api: Client, spine: Spine) -> None:
     """Whatever is no HTTP: an answer of 4xx or a closed line, and the next request is answered."""
     loop = asyncio.get_running_loop()
 
-    @SLOW
     @given(st.binary(max_size=500), st.booleans())
     def feed(junk: bytes, inside: bool) -> None:
         message = request(f"Bearer {api.token}".encode(), junk, b"{}") if inside else junk + b"\r\n\r\n"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 
 import psycopg
-import pytest
 from fix_api import PAY, Client
 from fix_line import through_a_line
 from fix_spine import Spine
@@ -104,7 +103,6 @@ async def test_a_locked_table_is_a_503_in_bounded_time_and_never_half(spine: Spi
     assert len(await spine.all("SELECT FROM idem.intents")) == 21
 
 
-@pytest.mark.slow
 async def test_ib_173_clients_that_close_right_after_sending(spine: Spine) -> None:
     """Each key is fully accepted (the same request again gets the same id) or absent; nothing is left in a
     transaction (IB-068)."""

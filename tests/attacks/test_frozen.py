@@ -74,7 +74,6 @@ async def test_hazard_1_a_worker_frozen_before_its_first_byte(spine: Spine, kind
     assert again.answer == first.answer
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(170)
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_daemons_on_a_line_that_breaks_all_the_time(spine: Spine, seed: int) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, hooking, serving
 from settling.shop import cancelling, row_of, standing, use
@@ -24,7 +24,7 @@ from idem.outbox.worker.worker import Worker
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
     """Signed events, sent to a real port."""
     async with hooking(desk) as found:
         yield found

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_webhooks import Hooks, hooking, signed
 
 from idem.outbox.providers.body_encoding import encoded
@@ -20,7 +20,7 @@ TOO_DEEP = "[" * 1000 + "]" * 1000
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
     async with hooking(desk) as found:
         yield found
 
@@ -73,7 +73,7 @@ def test_a_batch_that_would_grow_beyond_measure_is_not_readable() -> None:
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])
-async def test_an_empty_account_is_not_all_of_them(desk: Desk, command: str) -> None:  # noqa: F811
+async def test_an_empty_account_is_not_all_of_them(desk: Desk, command: str) -> None:
     """As `--account "$ACCOUNT"` of a script writes it."""
     why = ("--reason", "a script")
     assert (await desk.cli("pause", "keyed", *why)).code == 0
@@ -86,6 +86,6 @@ async def test_an_empty_account_is_not_all_of_them(desk: Desk, command: str) -> 
 @pytest.mark.parametrize(
     "since", ["99999999999d", "-1h", "0s", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00", "nan"]
 )
-async def test_a_time_that_cannot_be_compared_is_refused_in_words(desk: Desk, since: str) -> None:  # noqa: F811
+async def test_a_time_that_cannot_be_compared_is_refused_in_words(desk: Desk, since: str) -> None:
     done = await desk.cli("reconcile", f"--since={since}", "--dry-run")
     assert done.code in (1, 2) and "--since" in done.err and "Traceback" not in done.err

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, hooking, serving
 from settling.shop import cancelling, row_of, standing
@@ -26,7 +26,7 @@ WAITING = ("hint", "deferred", "early")
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
     """Signed events, sent to a real port, whose contract knows refunds."""
     async with hooking(desk) as found:
         known = found.spine.catalogue

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_webhooks import READER, Hooks, event, hooking, serving
 from settling.shop import cancelling, row_of, sends, standing
@@ -28,7 +28,7 @@ from idem.reconciler.webhooks import hints
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
     """Signed events, sent to a real port."""
     async with hooking(desk) as found:
         yield found

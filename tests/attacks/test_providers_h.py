@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_webhooks import Hooks, event, hooking
 from typer.main import get_command
 from webhooks.test_unmatched import Change, changed, grow_old, letters, like_ours  # noqa: F401
@@ -26,7 +26,7 @@ WHY = ("--reason", "pointer mended", "--yes")
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
     async with hooking(desk) as found:
         yield found
 

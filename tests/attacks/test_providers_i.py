@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_webhooks import Hooks, event, hooking
 from webhooks.test_later import again, knowing_refunds, told
 
@@ -16,7 +16,7 @@ from idem.outbox.values.errors import Refusal
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
     """Signed events, sent to a real port, whose contract knows refunds."""
     async with hooking(desk) as found, knowing_refunds(found, fetch=False):
         yield found

@@ -10,14 +10,15 @@ import sys
 
 import psycopg
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from group.conftest import command, eventually, left_of
 from schema.conftest import empty_database  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
-async def test_a_group_whose_log_nobody_reads_any_more_goes_on(desk: Desk, unused_tcp_port: int) -> None:  # noqa: F811
+@pytest.mark.process
+async def test_a_group_whose_log_nobody_reads_any_more_goes_on(desk: Desk, unused_tcp_port: int) -> None:
     """`idem run 2>&1 | head`: a line that cannot be written changes nothing of what is done."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
     reads, writes = os.pipe()
@@ -57,8 +58,9 @@ async def test_a_group_whose_log_nobody_reads_any_more_goes_on(desk: Desk, unuse
             await group.wait()
 
 
+@pytest.mark.process
 async def test_a_death_is_not_put_on_record_for_the_same_pid_of_another_container(
-    desk: Desk,  # noqa: F811
+    desk: Desk,
     unused_tcp_port: int,
     db_url: str,
 ) -> None:

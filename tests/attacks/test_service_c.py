@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_spine import Spine
 from fix_webhooks import FIRST
 
@@ -55,14 +55,14 @@ async def running(of: Desk) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-def configured(desk: Desk, configuration: Path) -> Desk:  # noqa: F811
+def configured(desk: Desk, configuration: Path) -> Desk:
     """The desk's own file, with webhooks in it."""
     configuration.write_text(configuration.read_text() + WEBHOOK)
     desk.environment["HOOK"] = FIRST
     return desk
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_the_settings_of_webhooks_hold_in_api_run_too(configured: Desk) -> None:
     async with running(configured) as http:
         answer = await http.post("/webhooks/keyed", json={"long": "x" * 2000})

@@ -275,6 +275,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
 @pytest.mark.parametrize("how", ["blocking", "awaiting"])
 async def test_a_process_stopped_for_longer_than_its_lease_sends_nothing_when_it_wakes(

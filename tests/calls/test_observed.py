@@ -14,7 +14,7 @@ import anyio
 import httpx
 import pytest
 from calls.test_proof import ALLOWED, exception_classes, made
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.calls.http_call import Lost, Recorder, SecondSend
@@ -247,7 +247,6 @@ def unheard_of() -> Iterator[type[BaseException]]:
         yield type(f"Odd{base.__name__}", (base,), {})
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     cls=st.sampled_from(list(unheard_of())),
     where=st.sampled_from(["connect_tcp", "write", "read"]),

@@ -62,7 +62,6 @@ async def daemons(spine: Spine, server: str) -> AsyncIterator[Database]:
         admin.execute(f"DROP ROLE {role}")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + STORIES))
 async def test_the_promises_hold(spine: Spine, daemons: Database, banks: tuple[Bank, Bank], seed: int) -> None:
     story = Story(spine, daemons, banks, seed)

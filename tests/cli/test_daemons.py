@@ -43,6 +43,8 @@ async def alive(desk: Desk, kind: str) -> bool:
     return bool(await desk.spine.all("SELECT 1 FROM idem.daemons WHERE kind = %(k)s AND ended_at IS NULL", k=kind))
 
 
+@pytest.mark.quick
+@pytest.mark.process
 async def test_a_worker_works_and_ends_with_0_on_sigterm(desk: Desk) -> None:
     intent = await desk.pending("k")
 
@@ -62,6 +64,7 @@ async def test_a_worker_works_and_ends_with_0_on_sigterm(desk: Desk) -> None:
     assert ended["ended_how"] == "clean"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["sweeper", "reconciler"])
 async def test_the_other_daemons_end_with_0_on_sigterm(desk: Desk, kind: str) -> None:
     async with process(desk, kind, "run") as daemon:
@@ -71,6 +74,7 @@ async def test_the_other_daemons_end_with_0_on_sigterm(desk: Desk, kind: str) ->
     assert (daemon.returncode, "Traceback" in err.decode()) == (0, False)
 
 
+@pytest.mark.process
 async def test_metrics_are_served_where_they_are_wanted(desk: Desk, unused_tcp_port: int) -> None:
     async with process(desk, "worker", "run", "--metrics-port", str(unused_tcp_port)) as worker:
         await until(lambda: alive(desk, "worker"))
@@ -103,6 +107,7 @@ async def test_reconcile_settles_what_is_due_and_shows_what_is_left(desk: Desk) 
     assert str(waiting) in text.out
 
 
+@pytest.mark.process
 async def test_the_bank_says_where_it_is_and_ends_with_0_on_sigterm(desk: Desk) -> None:
     async with process(desk, "bank", "run", "--account", "main:token", "--fault-rate", "0") as bank:
         assert bank.stdout is not None

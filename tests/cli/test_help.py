@@ -53,6 +53,7 @@ def test_exit_codes_are_in_the_help() -> None:
     assert all(f"  {code}  " in text for code in (0, 1, 2, 3))
 
 
+@pytest.mark.process
 def test_help_loads_nothing_heavy() -> None:
     heavy = ("psycopg", "sqlalchemy", "alembic", "pydantic", "httpx", "rich", "prometheus_client", "structlog")
     code = (
@@ -106,6 +107,7 @@ def complete(shell: str, **words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete_commands_and_options(shell: str) -> None:
     def asked(line: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import layers
 import pytest
 import typer.main
 from fix_desk import Desk
@@ -144,10 +145,13 @@ def ways(place: int, how_many: int) -> list[dict[str, str]]:
     return [WAYS[(place * how_many + number) % len(WAYS)] for number in range(how_many)]
 
 
+@pytest.mark.fuzz
+@pytest.mark.quick
+@pytest.mark.process
 def test_every_command_gives_its_help_whatever_its_streams_are(idem: Program) -> None:
     """IB-193 too: replacements where an encoding lacks a letter, and the usual exit code."""
     assert len(ALL) > 40
-    for place, path in enumerate(ALL):
+    for place, path in list(enumerate(ALL))[:: 1 if layers.thorough() else 16]:
         for way in ways(place, 2):
             assert idem.code(*path, "--help", **way) == 0, (path, way, idem.said)
             assert idem.code(*path, "--no-such-option", **way) == 2, (path, way, idem.said)
@@ -155,6 +159,7 @@ def test_every_command_gives_its_help_whatever_its_streams_are(idem: Program) ->
         assert b"could not be written" in idem.said
 
 
+@pytest.mark.process
 async def test_every_command_that_looks_keeps_its_exit_code(desk: Desk, idem: Program) -> None:
     await desk.held("k1")
     await desk.unknown("k2")
@@ -167,6 +172,7 @@ async def test_every_command_that_looks_keeps_its_exit_code(desk: Desk, idem: Pr
                 assert idem.code(*path, *more, **way) == usual, (path, more, way, idem.said)
 
 
+@pytest.mark.process
 async def test_a_question_that_nobody_can_answer_changes_nothing(desk: Desk, idem: Program) -> None:
     letter = await desk.letter(await desk.held("k1"), "rejected")
     assert idem.code("dlq", "redrive", str(letter), "--reason", "x", _0="closed") == 1, idem.said
@@ -176,6 +182,7 @@ async def test_a_question_that_nobody_can_answer_changes_nothing(desk: Desk, ide
 ACTING = "a\x9b2J\x9b31mRED\x9d0;title\x07\u202eevil\u2066\u2028\x1b[2J\x7f\r\u200f\x85é漢"
 
 
+@pytest.mark.process
 async def test_nothing_that_a_client_sent_acts_on_the_terminal(desk: Desk, idem: Program) -> None:
     """S11 of the review: by hand and in --json, where it is escaped and nothing is lost."""
     intent = await desk.pending("k1")
@@ -248,7 +255,7 @@ def on_a_terminal(arguments: tuple[str, ...], environment: dict[str, str]) -> by
     return bytes(written)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_no_color_is_obeyed(desk: Desk) -> None:
     await desk.held("k1")
     assert re.search(rb"\x1b\[[0-9;]*3[0-9]", on_a_terminal(("doctor",), desk.environment)), "it has colours otherwise"

@@ -114,6 +114,7 @@ async def busy(desk: Desk) -> tuple[UUID, UUID]:
     return intent, letter
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("width", [70, *WIDTHS])
 async def test_every_command_that_prints_a_table_fits(desk: Desk, width: int) -> None:
     intent, letter = await busy(desk)
@@ -129,6 +130,7 @@ async def test_every_command_that_prints_a_table_fits(desk: Desk, width: int) ->
             assert len(line) <= width, (arguments, line)
 
 
+@pytest.mark.process
 async def test_a_timeline_says_who_saw_what_before_it_says_the_details(desk: Desk) -> None:
     intent = await desk.unknown("k")
     for width in WIDTHS:
@@ -157,6 +159,7 @@ async def test_a_width_that_the_environment_says_counts_where_there_is_no_termin
         assert str(intent) in (await desk.cli("intents", "list")).out, "whole where no width is known"
 
 
+@pytest.mark.process
 async def test_what_is_shown_can_be_typed_into_every_command(desk: Desk) -> None:
     _, letter = await busy(desk)
     shown = await screen(desk, 80, "dlq", "list")

@@ -22,6 +22,7 @@ def said(line: str, path: str, cwd: Path) -> str:
     return ran.stdout.strip()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["bin", "a folder with 'quotes'"])
 def test_what_is_printed_is_the_program_that_runs(tmp_path: Path, name: str) -> None:
     place = tmp_path / name
@@ -36,6 +37,7 @@ def test_what_is_printed_is_the_program_that_runs(tmp_path: Path, name: str) -> 
     assert said(f"{printed} again", away, tmp_path) == f"{printed} again"
 
 
+@pytest.mark.process
 def test_another_idem_on_path_is_not_named(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()
@@ -44,6 +46,7 @@ def test_another_idem_on_path_is_not_named(tmp_path: Path) -> None:
     assert said("ours/idem", f"{tmp_path / 'theirs'}:/usr/bin:/bin", tmp_path) == f"{tmp_path}/ours/idem"
 
 
+@pytest.mark.process
 def test_a_module_is_named_with_its_interpreter(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(SCRIPT.format(python=sys.executable))
     printed = said(f"{sys.executable} main.py", "/usr/bin:/bin", tmp_path)

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.config import explain, load
@@ -323,7 +323,6 @@ WRONG = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(places(EXAMPLE)[1:]), WRONG)
 def test_no_value_anywhere_is_a_traceback(write: Path, path: tuple[str | int, ...], wrong: object) -> None:
     text = "\n".join(

@@ -148,6 +148,7 @@ async def kit(*arguments: str) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.process
 async def test_the_command_shows_what_failed_and_ends_with_1(tmp_path: Path) -> None:
     async with careless() as target:
         code, out, _ = await kit("--url", target.url, "--token", "t", "--case", "keys/m*")
@@ -166,6 +167,7 @@ async def test_the_command_shows_what_failed_and_ends_with_1(tmp_path: Path) -> 
         assert (code, out) == (0, "ok    mine/all-is-made\n1 passed, 0 partly, 0 failed, 0 skipped\n")
 
 
+@pytest.mark.process
 async def test_mistakes_are_said_without_a_traceback(tmp_path: Path) -> None:
     wrong = tmp_path / "target.json"
     wrong.write_text('{"adress": "x"}')
@@ -190,6 +192,7 @@ async def test_what_could_not_be_counted_is_not_passed(tmp_path: Path) -> None:
     assert (result.outcome, result.reasons) == ("partly", ("effects were not counted",))
 
 
+@pytest.mark.process
 async def test_a_server_that_is_not_there_fails_every_case_that_it_could_have_passed() -> None:
     code, out, _ = await kit("--url", "http://127.0.0.1:1", "--case", "process/healthz")
     assert code == 1

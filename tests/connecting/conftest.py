@@ -9,7 +9,6 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from doctor.conftest import doctor  # noqa: F401
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
 
 from idem.migrations import grants
 

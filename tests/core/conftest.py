@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from connecting.conftest import acting_as, run, tables
 from fix_database import ENVIRONMENT, clone, on
-from fix_desk import configuration, desk, environment, variables  # noqa: F401
 
 from idem.migrations import grants, runner
 

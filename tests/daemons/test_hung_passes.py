@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import psycopg
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_processes import eventually, started
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,7 +28,7 @@ def edit(file: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [("reconciler", "take"), ("worker", "claim")])
 async def test_ib_166_a_lane_that_hangs_is_named_beside_one_that_works(
-    desk: Desk, configuration: Path, unused_tcp_port: int, kind: str, name: str  # noqa: F811
+    desk: Desk, configuration: Path, unused_tcp_port: int, kind: str, name: str
 ) -> None:  # fmt: skip
     """IB-166: a process that answers, has its database and makes other passes is no proof that each lane is served."""
     edit(configuration)

@@ -18,7 +18,7 @@ import pytest
 
 from idem.cli.demo import DemoSettings, Sabotage, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 SMALL = DemoSettings(payments=40, kills=4, seed=1, json=True)
 CALM = replace(SMALL, payments=24, kills=1, workers=1, faults=0.0, seconds=2.0)

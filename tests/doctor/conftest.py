@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 
 Found: TypeAlias = list[dict[str, str]]
 Doctor: TypeAlias = Callable[..., Awaitable[Found]]
@@ -18,13 +18,13 @@ SELECT k || '-1', k, 'here', 1, now(), now() FROM unnest(ARRAY['worker', 'sweepe
 """
 
 
-def edit(configuration: Path, change: Callable[[str], str]) -> None:  # noqa: F811
+def edit(configuration: Path, change: Callable[[str], str]) -> None:
     """Write another idem.toml."""
     configuration.write_text(change(configuration.read_text()))
 
 
 @pytest.fixture
-async def doctor(desk: Desk) -> Doctor:  # noqa: F811
+async def doctor(desk: Desk) -> Doctor:
     """Examines this test's installation, on which all daemons live, and gives what he found about one thing.
 
     Whatever he finds says what to do, unless it is in order.

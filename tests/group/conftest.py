@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_desk import configuration, desk, environment, variables  # noqa: F401
 
 
 async def eventually(check: Callable[[], Awaitable[bool]] | Callable[[], bool], seconds: float = 40) -> None:

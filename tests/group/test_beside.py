@@ -95,7 +95,6 @@ async def test_a_lock_that_nobody_holds_is_no_running_installation(here: Path, d
         assert (await called("status")).code == 2
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(170)
 async def test_beside_a_real_one(linux: None, request: pytest.FixtureRequest) -> None:
     # A folder that every account can enter: pytest's own is shut to the account that the server of root runs as.

@@ -192,7 +192,7 @@ def test_a_fresh_clone_has_every_file_that_compose_binds() -> None:
         assert str(file.relative_to(ROOT)) in tracked.stdout.split()
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_the_roles_of_compose_pay_at_its_bank(
     db_url: str, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:

@@ -22,7 +22,7 @@ from group.conftest import Command, command, eventually, left_of, processes
 from idem.cli.group.metrics_folder import metrics_folder
 from idem.outbox.tenants import tokens
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.timeout(150)
 
 DAEMONS = {"worker-1", "sweeper", "reconciler", "api"}
 
@@ -163,6 +163,7 @@ async def test_ib_168_169_sigterm_finishes_what_runs_and_begins_nothing(
     assert len(desk.spine.bank.log.sends()) == states.count(("completed", None))
 
 
+@pytest.mark.quick
 async def test_ib_172_a_second_signal_changes_nothing(desk: Desk, unused_tcp_port: int, linux: None) -> None:
     """And the end of a terminal is no signal to who was started with nohup."""
     take_their_time(desk)
@@ -201,6 +202,7 @@ async def test_the_daemons_do_not_outlive_a_supervisor_that_is_killed(
     assert {row["ended_how"] for row in ended} == {"clean"}
 
 
+@pytest.mark.quick
 async def test_ib_162_164_counters_outlive_their_processes(desk: Desk, unused_tcp_port: int, linux: None) -> None:
     """`/metrics` of the API has all processes; one that is killed takes no count with it and leaves no series."""
     async with running(desk, unused_tcp_port) as group:

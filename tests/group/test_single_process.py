@@ -18,7 +18,7 @@ from group.conftest import Command, command, eventually
 
 from idem.cli.single import until_the_end
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.timeout(150)
 
 SINGLE = "--single-process"
 KINDS = {"worker", "sweeper", "reconciler", "api"}

@@ -17,7 +17,7 @@ import pytest
 from fix_desk import Desk
 from group.conftest import Command, command, eventually, left_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(170)]
+pytestmark = pytest.mark.timeout(170)
 
 END = "Ctrl-C ends everything; the data stays."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from sqlalchemy.orm import Session
 
 from idem.outbox.domain.outcomes import Succeeded
@@ -14,7 +14,7 @@ from idem.outbox.handlers import HandlerRunner, Settled, handler
 WHY = ("--reason", "mended in release 41", "--yes")
 
 
-async def stopped(desk: Desk, mended: list[bool], *keys: str) -> tuple[HandlerRunner, list[UUID]]:  # noqa: F811
+async def stopped(desk: Desk, mended: list[bool], *keys: str) -> tuple[HandlerRunner, list[UUID]]:
     """Intents that have settled, and a handler that failed at each."""
 
     def book(db: Session, settled: Settled[Any]) -> None:
@@ -29,12 +29,12 @@ async def stopped(desk: Desk, mended: list[bool], *keys: str) -> tuple[HandlerRu
     return runner, intents
 
 
-async def letters(desk: Desk) -> list[dict[str, Any]]:  # noqa: F811
+async def letters(desk: Desk) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = (await desk.cli("dlq", "list", "--json")).data["dead_letters"]
     return found
 
 
-async def test_it_is_shown_with_what_can_be_done_and_redriven(desk: Desk) -> None:  # noqa: F811
+async def test_it_is_shown_with_what_can_be_done_and_redriven(desk: Desk) -> None:
     mended: list[bool] = []
     runner, (intent,) = await stopped(desk, mended, "k1")
     (letter,) = await letters(desk)
@@ -55,7 +55,7 @@ async def test_it_is_shown_with_what_can_be_done_and_redriven(desk: Desk) -> Non
     assert again.code == 1 and "Traceback" not in again.err
 
 
-async def test_closing_it_skips_the_event(desk: Desk) -> None:  # noqa: F811
+async def test_closing_it_skips_the_event(desk: Desk) -> None:
     mended: list[bool] = []
     runner, (intent,) = await stopped(desk, mended, "k1")
     (letter,) = await letters(desk)
@@ -68,7 +68,7 @@ async def test_closing_it_skips_the_event(desk: Desk) -> None:  # noqa: F811
     assert ("operator", "handler_skipped", None) in await desk.spine.evidence(intent)
 
 
-async def test_many_are_redriven_at_once_where_the_number_is_expected(desk: Desk) -> None:  # noqa: F811
+async def test_many_are_redriven_at_once_where_the_number_is_expected(desk: Desk) -> None:
     mended: list[bool] = []
     runner, _ = await stopped(desk, mended, "k1", "k2", "k3")
     many = ("dlq", "redrive", "--reason-code", "handler_failed", "--expect")

@@ -62,7 +62,7 @@ async def test_a_process_that_dies_in_a_turn_has_done_all_of_it_or_nothing(
     assert house.waiting() == [] and house.letters() == []
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_two_processes_killed_again_and_again_count_every_event_once(house: House) -> None:
     await registered(house)
     dice = random.Random(int(os.environ.get("IDEM_SEED", "7")))

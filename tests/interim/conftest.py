@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from fix_api import client
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_spine import Spine
 from fix_webhooks import Hooks, serving
 from interim.shop import Shop, acting, use
 
 
 @pytest.fixture
-async def shop(spine: Spine, desk: Desk) -> AsyncIterator[Shop]:  # noqa: F811
+async def shop(spine: Spine, desk: Desk) -> AsyncIterator[Shop]:
     use(spine, acting(spine.catalogue))
     async with (
         client(spine) as api,

@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.values.canonical import MAX_INTEGER, canonical, check, parse
@@ -182,7 +182,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_what_check_lets_through_comes_back_the_same(value: object) -> None:
     check(value)
@@ -191,7 +190,6 @@ def test_what_check_lets_through_comes_back_the_same(value: object) -> None:
     assert canonical(parse(written)) == written
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_parse_raises_nothing_else(body: bytes) -> None:
     try:

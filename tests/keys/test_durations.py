@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.values import durations
@@ -42,7 +42,6 @@ def test_the_shortest_spelling(seconds: float, text: str) -> None:
     assert durations.text(seconds) == text
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000) | st.floats(1e-4, 1e9))
 def test_what_is_written_reads_back(seconds: float) -> None:
     assert durations.parse(durations.text(seconds)) == seconds

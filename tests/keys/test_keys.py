@@ -4,7 +4,7 @@ import hashlib
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.domain.keys import fingerprint, parse_key, provider_key, raw_fingerprint
@@ -71,7 +71,6 @@ def test_strict_demands_the_string_of_rfc_9651() -> None:
         parse_key("abc", strict=True)
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(max_codepoint=300), max_size=270))
 def test_parse_key_gives_a_usable_key_or_says_why(text: str) -> None:
     try:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.values import storable
@@ -87,7 +87,6 @@ def test_nesting_and_size_are_cut() -> None:
     assert any("left out" in note for note in notes)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(st.characters()) | st.integers(), NASTY, max_size=5))
 def test_everything_becomes_json_that_jsonb_takes(mapping: dict[object, object]) -> None:
     stored = storable.fields(mapping)

@@ -1,7 +1,7 @@
 """A worker is killed from outside at five points of a call, against both kinds of bank: one effect each (P1, P2).
 
 IB-021, IB-027. The bank kills it when it has acted; proxies in front of the bank and of PostgreSQL kill it when
-certain bytes have passed. `IDEM_KILL_RUNS=20` is the full form.
+certain bytes have passed. `IDEM_KILL_RUNS=20` makes twenty runs of each.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from urllib.parse import parse_qs, urlsplit
 
 import kill_worker
+import layers
 import pytest
 from fix_spine import Spine, catalogue
 
@@ -23,7 +24,7 @@ from idem.outbox.domain.decisions import Replay
 from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, Verdict
 
-RUNS = int(os.environ.get("IDEM_KILL_RUNS", "2"))
+RUNS = int(os.environ.get("IDEM_KILL_RUNS", "6" if layers.thorough() else "2"))
 POINTS = ("claimed", "left", "acted", "answered", "settling")
 
 processes = multiprocessing.get_context("forkserver")
@@ -81,6 +82,8 @@ async def proxies(spine: Spine, killer: Killer, point: str, run: int) -> AsyncIt
         yield database, bank
 
 
+@pytest.mark.fuzz
+@pytest.mark.quick
 @pytest.mark.timeout(60 + 30 * RUNS)
 @pytest.mark.parametrize("kind", ["keyed", "keyless"])
 @pytest.mark.parametrize("point", POINTS)

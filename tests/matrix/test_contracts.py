@@ -12,7 +12,7 @@ from matrix.columns import TIMEOUT, hold
 from matrix.conftest import Runs
 from matrix.variants import CANCEL_FIRST, LATE, MUTE, PLAIN, RETENTION, cancelling
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
+pytestmark = pytest.mark.timeout(TIMEOUT)
 
 TO_THE_END = (7, 100, 300, 600, 1200, 1000, 230, 80, 60, 300, 400, 400, 700, 700)
 """Seconds of steps: three of them lie within the margin before the end of the retention."""

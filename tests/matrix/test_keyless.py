@@ -7,7 +7,7 @@ from matrix.cells import Cell, plain
 from matrix.columns import TIMEOUT, cells, hold, sent_again_when_absent
 from matrix.conftest import Runs
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
+pytestmark = pytest.mark.timeout(TIMEOUT)
 
 
 @pytest.mark.parametrize(("cell", "webhooks", "turn"), cells("none"))

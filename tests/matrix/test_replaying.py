@@ -10,7 +10,7 @@ from matrix.variants import REPLAYS, Replay
 
 from idem.testing.bank import FaultName
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
+pytestmark = pytest.mark.timeout(TIMEOUT)
 
 
 @pytest.mark.parametrize(("cell", "webhooks", "turn"), cells("stored", "current"))

@@ -15,7 +15,7 @@ from matrix.variants import PLAIN
 from idem.outbox.domain.contract import Contract
 from idem.reconciler import verdict
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT)]
+pytestmark = pytest.mark.timeout(TIMEOUT)
 
 
 def test_a_reconciler_that_replays_where_a_replay_could_execute(

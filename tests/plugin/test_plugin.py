@@ -33,7 +33,7 @@ def test_their_endpoint_of_fastapi(project: Project):
     assert run.count("passed") == 2, run.output
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("workers", [0, 2])
 def test_their_tests_pass_and_leave_no_database(project: Project, server: str, workers: int):
     project.write(test_timeout=TIMEOUT, test_payments=(THEIRS / "payments.py").read_text())
@@ -138,7 +138,7 @@ def test_without_a_server_they_are_told_what_to_install(project: Project, monkey
     assert "Traceback" not in run.output
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_embedded_server_is_started_below_their_root(project: Project, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("IDEM_TEST_DATABASE_URL")
     project.write(test_one="def test_one(order): pass\ndef test_two(order): pass\n")

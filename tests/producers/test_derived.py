@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from idem.outbox.domain import keys
@@ -60,7 +60,6 @@ SELECT idem.fingerprint(%s, CASE WHEN cardinality(%s::text[]) > 0
 """
 
 
-@settings(max_examples=300, deadline=None)
 @given(operation=words, params=values, left_out=pointers)
 @example("pay", None, [])
 @example("pay", {}, [])
@@ -75,7 +74,6 @@ def test_hazard_70_the_fingerprint_is_python_s(
     assert found == keys.fingerprint(operation, without(params, tuple(left_out)))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     secret=st.binary(min_size=1, max_size=100), tenant=words, operation=words, key=words,
     step=st.integers(1, 30000), generation=st.integers(1, 30000),
@@ -89,7 +87,6 @@ def test_hazard_59_the_provider_key_is_python_s(
     assert found == keys.provider_key(secret, tenant, operation, key, step, generation)
 
 
-@settings(max_examples=300, deadline=None)
 @given(key=st.binary(max_size=200), message=st.binary(max_size=200))
 @example(b"k" * 63, b"m")
 @example(b"k" * 64, b"m")
@@ -98,7 +95,6 @@ def test_hmac_is_that_of_the_standard(connection: Connection, key: bytes, messag
     assert one(connection, "SELECT idem.hmac_sha256(%s, %s)", key, message) == hmac.digest(key, message, "sha256")
 
 
-@settings(max_examples=400, deadline=None)
 @given(text=st.one_of(
     st.text(st.characters(min_codepoint=0x20, max_codepoint=0x80), max_size=6),
     st.text('"\\,; \t\nab', max_size=6),
@@ -138,7 +134,6 @@ suspects = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
 @given(params=suspects)
 @example({"cvc": ""})
 @example({"cvc": {"cvc": "1"}})

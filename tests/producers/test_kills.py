@@ -9,13 +9,14 @@ import signal
 from urllib.parse import parse_qs, urlsplit
 
 import kill_worker
+import layers
 import pytest
 from fix_spine import Spine, catalogue
 from producers.application import Application, synced
 
 from idem.testing.proxy import Direction, Proxy, Verdict
 
-RUNS = int(os.environ.get("IDEM_KILL_RUNS", "2"))
+RUNS = int(os.environ.get("IDEM_KILL_RUNS", "6" if layers.thorough() else "2"))
 FREEZE = b"decode(i.body, 'base64')"
 
 processes = multiprocessing.get_context("forkserver")

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from fix_desk import configuration, desk, environment, variables  # noqa: F401
 from fix_spine import Spine
 
 from idem.outbox.operator import pause as pausing

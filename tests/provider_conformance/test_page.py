@@ -30,7 +30,7 @@ def run(place: Path, contract: str, *options: str, **account: Any) -> str:
         return subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, timeout=170).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_page_passes_and_says_what_it_did_not_check(tmp_path: Path) -> None:
     told = run(tmp_path, EXAMPLE)
     passed, skipped = re.search(r"= (\d+) passed, (\d+) skipped in", told).groups()  # type: ignore[union-attr]

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 import respx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from providers.fix_bank import LOOKUPS, answered, bank, error
 
@@ -224,7 +224,6 @@ ANY_LOOKUPS = st.lists(
 ).map(tuple)
 
 
-@settings(deadline=None)
 @given(
     ANY_LOOKUPS | st.just(LOOKUPS),
     st.integers(100, 599) | st.integers(),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from providers.fix_bank import ERRORS, PLACES, RULES, answered, bank, error, said
 
@@ -204,7 +204,6 @@ PROVIDERS = st.builds(
 STATUSES = st.integers(100, 599) | st.integers()
 
 
-@settings(deadline=None)
 @given(PROVIDERS, STATUSES, HEADERS, BODIES)
 def test_an_incomplete_response_is_ambiguous_whatever_it_begins_with(
     provider: Any, status: int, headers: dict[str, str], body: bytes
@@ -212,7 +211,6 @@ def test_an_incomplete_response_is_ambiguous_whatever_it_begins_with(
     assert provider.classify(Response(status, headers, body, complete=False))[0] == Ambiguous()
 
 
-@settings(deadline=None)
 @given(PROVIDERS, STATUSES, HEADERS, BODIES)
 def test_classify_never_raises(provider: Any, status: int, headers: dict[str, str], body: bytes) -> None:
     outcome, seen = provider.classify(Response(status, headers, body))
@@ -220,7 +218,6 @@ def test_classify_never_raises(provider: Any, status: int, headers: dict[str, st
     assert seen.http_status == status
 
 
-@settings(deadline=None)
 @given(STATUSES, HEADERS, BODIES)
 def test_only_what_the_table_lists_is_excused(status: int, headers: dict[str, str], body: bytes) -> None:
     outcome, _ = BANK.classify(Response(status, headers, body))

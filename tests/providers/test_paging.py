@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.domain.contract import FrozenRequest
@@ -156,7 +156,6 @@ def test_a_parameter_takes_the_place_of_what_it_was_and_nothing_else_changes() -
     assert with_parameter("/p?a%5Bb%5D=0", "a[b]", "é") == "/p?a%5Bb%5D=%C3%A9"
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from([AFTER, CURSOR, LINK, NEXT, OFFSET, Paging("cursor", "c", ("cursor",), ("has_more",))]),
     st.recursive(

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from providers.fix_bank import answered, bank, error
 
@@ -47,7 +47,6 @@ def test_a_date_is_compared_with_the_answers_own_clock() -> None:
     assert retry_after(headers, 3600, NOW + 1e6) == 10.0
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40) | st.from_regex(r"\A[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\Z"))
 def test_nothing_parks_a_row_or_raises(text: str) -> None:
     seconds = retry_after({"retry-after": text, "date": text}, 3600)

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.providers.template import (
@@ -169,7 +169,6 @@ def test_what_is_no_path_is_refused(template: str, params: dict[str, Any]) -> No
         path(template, **params)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=10))
 def test_an_encoded_value_stays_in_its_place(value: str) -> None:
     try:

@@ -192,7 +192,6 @@ class Story:
             assert row["letter"] or rests or row["status"] == "awaiting", f"P5: {row}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("told", [True, False], ids=["recovered", "remembered"])
 @pytest.mark.parametrize("kind", ["both", "burning", "cancelling", "blind"])
 @pytest.mark.parametrize("seed", range(STORIES))

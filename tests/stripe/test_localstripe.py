@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from fix_database import ENVIRONMENT
 from fix_localstripe import SETTINGS, WEBHOOK, Line, accept, environment, localstripe, one, pay_through_a_bad_line
 from fix_stripe import until
@@ -18,7 +17,6 @@ from idem.outbox.worker.worker import Worker
 from idem.testing.proxy import Proxy
 
 
-@pytest.mark.slow
 async def test_a_bad_line_and_a_killed_worker_make_no_second_payment(db_url: str, tmp_path: Path) -> None:
     """It takes every request as a new one: what was sent twice would stand there twice."""
     figures = await pay_through_a_bad_line(db_url, tmp_path, intents=24, kills=1, share=0.3, patience=120)

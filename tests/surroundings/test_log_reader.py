@@ -87,7 +87,7 @@ def test_ib_185_a_reader_that_has_gone_costs_lines() -> None:
     assert sum(lost) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("daemon", ["worker", "sweeper", "reconciler", "api", "webhooks", "run"])
 async def test_ib_185_a_daemon_works_and_ends_without_a_reader(
@@ -223,7 +223,7 @@ def test_ib_185_an_application_goes_on() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("daemon", ["worker", "sweeper", "reconciler", "api", "webhooks", "bank"])
-@pytest.mark.slow
+@pytest.mark.process
 async def test_a_signal_ends_each_daemon_in_order(
     desk: Desk, daemon: str, number: signal.Signals, unused_tcp_port: int
 ) -> None:

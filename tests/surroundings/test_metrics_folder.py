@@ -175,7 +175,7 @@ def test_the_library_keeps_its_values_in_our_files(folder: Path, monkeypatch: py
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("how", ["full", "gone", "a file"])
 async def test_ib_183_a_group_lives_without_its_folder(
     desk: Desk, tmp_path: Path, unused_tcp_port: int, how: str

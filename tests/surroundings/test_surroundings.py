@@ -97,7 +97,7 @@ async def ended(process: asyncio.subprocess.Process, tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("daemon", DAEMONS)
 async def test_the_wall_clock_steps(
     desk: Desk, stepped: Clock, daemon: str, unused_tcp_port: int, tmp_path: Path
@@ -127,7 +127,7 @@ def none_left(pid: int) -> Iterator[None]:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("daemon", DAEMONS)
 async def test_descriptors_run_out(desk: Desk, daemon: str, unused_tcp_port: int, tmp_path: Path) -> None:
     """What needs a new one waits for it: nothing is lost or made twice. SIGTERM needs none."""
@@ -145,7 +145,7 @@ async def test_descriptors_run_out(desk: Desk, daemon: str, unused_tcp_port: int
         assert desk.spine.effects() == 2
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_a_supervisor_without_descriptors_starts_again_what_dies(
     desk: Desk, unused_tcp_port: int, tmp_path: Path
 ) -> None:

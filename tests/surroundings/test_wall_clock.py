@@ -62,7 +62,8 @@ def test_every_place_that_reads_a_wall_clock_is_known() -> None:
     assert found == set(READS)
 
 
-@pytest.mark.slow
+@pytest.mark.quick
+@pytest.mark.process
 @pytest.mark.parametrize("daemon", ["sweeper", "reconciler"])
 @pytest.mark.parametrize("steps", [(-120.0, -10 * YEAR), (3 * YEAR, 0.0)], ids=["back", "forward and back"])
 async def test_ib_180_passes_go_on_over_a_step(

@@ -96,7 +96,7 @@ UPDATE idem.idempotency_keys SET state = 'completed', response_status = 201, res
 """
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 async def test_no_statement_reads_a_table_whole(rows: Any, db_url: str) -> None:
     """perf.md, trap 2: generic plans, without statistics, with fresh ones, and with those of an idle queue."""
     assert len(STATEMENTS) >= 12 and set(PICKS) <= set(STATEMENTS)

@@ -32,7 +32,7 @@ def target(url: str) -> tuple[str, int] | str:
     return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("daemon", ["worker", "sweeper"])
 async def test_ib_142_an_outage_is_a_line_a_minute_and_metrics_answer(
     desk: Desk, unused_tcp_port: int, daemon: str

@@ -72,7 +72,7 @@ PENDING = ("idem_unsettled", (*LANE, ("what", "pending")))
 WAITERS = ("idem_waiters", ())
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_ib_162_fifty_restarts_add_no_series_and_no_files(group: Mapping[str, str], tmp_path: Path) -> None:
     first = start(group, "7", "stay")
     before = scraped()
@@ -95,7 +95,7 @@ def test_ib_162_fifty_restarts_add_no_series_and_no_files(group: Mapping[str, st
     assert WAITERS not in scraped()
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_ib_164_counters_never_decrease_when_processes_stop(group: Mapping[str, str], number: signal.Signals) -> None:
     seen = scraped()

@@ -9,7 +9,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_desk import configuration, desk, environment, variables  # noqa: F401
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import Database, Timeouts

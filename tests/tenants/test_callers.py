@@ -8,7 +8,7 @@ import secrets
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.database.pool import AWAY, Database
@@ -200,7 +200,6 @@ HEADERS = st.lists(
 
 
 @given(authorization=HEADERS)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_bytes_make_a_caller_or_an_error(db_url: str, authorization: list[str]) -> None:
     async def ask() -> Any:
         database = Database(db_url, name="idem-test-hostile", size=1)

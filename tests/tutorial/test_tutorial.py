@@ -48,7 +48,6 @@ def reader(tmp_path: Path, new_database: str, server: str) -> Iterator[Reader]:
     made.leave()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the reader has curl")
 def test_the_page_is_followed_word_by_word(reader: Reader, new_database: str) -> None:
     output, seen, terminal, asked = "", 0, "", None

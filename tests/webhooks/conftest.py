@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from fix_desk import Desk, configuration, desk, environment, variables  # noqa: F401
+from fix_desk import Desk
 from fix_webhooks import Hooks, hooking
 
 
 @pytest.fixture
-async def hooks(desk: Desk) -> AsyncIterator[Hooks]:  # noqa: F811
+async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
     """Signed events, sent to a real port."""
     async with hooking(desk) as found:
         yield found

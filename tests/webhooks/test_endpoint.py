@@ -16,7 +16,7 @@ import pytest
 from fix_desk import Desk
 from fix_settings import with_constants
 from fix_webhooks import FIRST, KEYS, OTHERS, SECOND, Hooks, event, hooking, secret, serving, signed, with_events
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from idem.outbox.config.endpoint_settings import EndpointSettings
@@ -257,7 +257,6 @@ async def test_a_lock_that_nobody_lets_go_is_503_and_the_event_comes_again(desk:
         assert await hooks.verdict(event(None)) == "unmatched"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     path=st.text(st.characters(codec="ascii", categories=("L", "N", "P")), max_size=20).filter(lambda p: "?" not in p),
     headers=st.dictionaries(

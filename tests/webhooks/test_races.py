@@ -8,7 +8,6 @@ from collections import Counter
 from uuid import UUID
 
 import httpx
-import pytest
 from fix_desk import Desk
 from fix_webhooks import KEYS, Hooks, event, serving, with_events
 
@@ -55,7 +54,6 @@ async def test_different_events_of_one_call_at_once(hooks: Hooks) -> None:
     assert await hooks.spine.letters(intent) == []
 
 
-@pytest.mark.slow
 async def test_ib_095_ib_114_a_look_and_an_event_at_once_200_times(desk: Desk) -> None:
     """One transition each, no 5xx, nothing missing, and nobody calls the provider's create endpoint again."""
     spine = desk.spine

@@ -1,0 +1,17 @@
+"""Budgets of hypothesis: a few examples for every property in `make test`, many in `make prove`.
+
+`layers` imports this before a module that uses hypothesis, so no test names a budget of its own.
+`IDEM_TEST_EXAMPLES=20000` is any other number of examples.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A fixture of a function is one for all examples of its test: each such test resets what it must.
+QUIET = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
+
+for name, examples in (("quick", 25), ("prove", 400)):
+    chosen = int(os.environ.get("IDEM_TEST_EXAMPLES", examples))
+    settings.register_profile(name, max_examples=chosen, deadline=None, suppress_health_check=QUIET)
+settings.load_profile(os.environ.get("IDEM_TEST_PROFILE", "quick"))

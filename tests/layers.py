@@ -1,0 +1,172 @@
+"""The layer of each test, and which run holds it.
+
+A test belongs to one layer. The rule finds it: a mark on the test or its file, else the folder or file (`PLACES`), else
+the fixtures that it uses. `make test` runs `--suite quick`: all but the layers `process` and `campaign`, and of those
+the tests marked `quick`. `make prove` runs `--suite prove`: the rest, and every test that has a larger budget there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parent
+LAYERS = {
+    "unit": "pure: no database, no socket, no process",
+    "wire": "sockets between a client and a server of the test, no database",
+    "database": "a database of the test's own",
+    "races": "sessions or daemons that meet at one row",
+    "process": "starts programs: a daemon, a command, pip, a server",
+    "campaign": "a whole matrix, a fuzzer's full budget, a measurement, 100,000 rows",
+}
+LONG = ("process", "campaign")
+QUICK = "a test of the layers process or campaign that `make test` runs too"
+FUZZ = "draws examples: a few in `make test`, many in `make prove` (set by the rule on tests of hypothesis)"
+
+# Longest path first. What is not here: by the fixtures of each test.
+PLACES = {
+    "bank/": "wire",
+    "calls/": "wire",
+    "changing/": "campaign",
+    "conformance/test_cases.py": "process",
+    "demo/test_demo.py": "process",
+    "embedded/": "process",
+    "examples/": "process",
+    "group/test_beside.py": "process",
+    "group/test_run.py": "process",
+    "group/test_single_process.py": "process",
+    "group/test_stopping.py": "process",
+    "group/test_up.py": "process",
+    "install/": "process",
+    "kills/": "process",
+    "matrix/": "campaign",
+    "plugin/": "process",
+    "stripe/test_localstripe.py": "campaign",
+    "tutorial/": "process",
+}
+FORBIDDEN = {"socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn"}
+
+_pure: str | None = None
+
+
+def _guard(event: str, arguments: tuple[Any, ...]) -> None:
+    if _pure is not None and event in FORBIDDEN:
+        raise RuntimeError(
+            f"{_pure} is a unit test, and {event} leaves the process: mark it or move it (tests/layers.py)"
+        )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("suite", "which part of the suite runs")
+    group.addoption("--suite", choices=("quick", "prove", "all"), default="all", help="make test, make prove or both")
+    group.addoption("--slice", metavar="K/N", help="of the chosen tests the K-th of N parts, drawn by --seed")
+    group.addoption("--seed", default="0", help="draws the parts of --slice; any text, e.g. the hash of a commit")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, what in (*LAYERS.items(), ("quick", QUICK), ("fuzz", FUZZ)):
+        config.addinivalue_line("markers", f"{name}: {what}")
+    if config.getoption("--suite") == "prove":
+        os.environ.setdefault("IDEM_TEST_PROFILE", "prove")
+    sys.addaudithook(_guard)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    part = config.getoption("--slice")
+    return f"suite: {config.getoption('--suite')}" + (
+        f", slice {part} of seed {config.getoption('--seed')}" if part else ""
+    )
+
+
+def thorough() -> bool:
+    """Whether this run has the full budgets: for a loop that tries a part in `make test` and all in `make prove`."""
+    return os.environ.get("IDEM_TEST_PROFILE") == "prove"
+
+
+def place(path: Path) -> str | None:
+    """The layer of this file as `PLACES` has it."""
+    relative = path.relative_to(TESTS).as_posix()
+    found = [prefix for prefix in PLACES if relative.startswith(prefix)]
+    return PLACES[max(found, key=len)] if found else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` does not even import a file in which all is long."""
+    if (
+        config.getoption("--suite") != "quick"
+        or collection_path.suffix != ".py"
+        or TESTS not in collection_path.parents
+    ):
+        return None
+    return True if place(collection_path) in LONG and "mark.quick" not in collection_path.read_text() else None
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """The budget of hypothesis stands before a module that uses it is imported."""
+    if b"hypothesis" in module_path.read_bytes():
+        importlib.import_module("fix_fuzz")
+
+
+def layer(item: pytest.Item) -> str:
+    """The one layer of this test."""
+    for mark in item.iter_markers():
+        if mark.name in LAYERS:
+            return mark.name
+    if found := place(item.path):
+        return found
+    if "server" in getattr(item, "fixturenames", ()):
+        return "races" if "races" in item.path.relative_to(TESTS).as_posix() else "database"
+    return "unit"
+
+
+def _wanted(item: pytest.Item, suite: str) -> bool:
+    long = any(item.get_closest_marker(name) for name in LONG) and not item.get_closest_marker("quick")
+    return (
+        suite == "all"
+        or long == (suite == "prove")
+        or (suite == "prove" and item.get_closest_marker("fuzz") is not None)
+    )
+
+
+def _drawn(item: pytest.Item, part: str | None, seed: str) -> bool:
+    if part is None:
+        return True
+    number, _, parts = part.partition("/")
+    digest = hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % int(parts) == int(number) - 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its layer, choose, and begin with the files that take long."""
+    suite, part, seed = (config.getoption(name) for name in ("--suite", "--slice", "--seed"))
+    order = list(LAYERS)
+    latest: dict[Path, int] = {}
+    for item in items:
+        name = layer(item)
+        if item.get_closest_marker(name) is None:
+            item.add_marker(name)
+        if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+            item.add_marker("fuzz")
+        latest[item.path] = max(latest.get(item.path, 0), order.index(name))
+    chosen = [item for item in items if _wanted(item, suite) and _drawn(item, part, seed)]
+    if left := [item for item in items if item not in set(chosen)]:
+        config.hook.pytest_deselected(items=left)
+    items[:] = sorted(chosen, key=lambda item: -latest[item.path])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A unit test that leaves the process fails."""
+    global _pure
+    _pure = item.nodeid if item.get_closest_marker("unit") else None
+    try:
+        return (yield)
+    finally:
+        _pure = None

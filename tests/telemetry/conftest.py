@@ -1,1 +1,0 @@
-from fix_desk import configuration, desk, environment, variables  # noqa: F401

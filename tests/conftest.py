@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fix_restore import Restorable
     from fix_spine import Spine
 
-    from idem.outbox.database import Database
+    from idem.outbox.database.pool import Database
 
 # A suite that was started in the background, or by nohup, ignores Ctrl-C or the end of its terminal, and so would every
 # program that it starts and interrupts.

@@ -32,10 +32,12 @@ FUZZ = "draws examples: a few in `make test`, many in `make prove` (set by the r
 
 # Longest path first. What is not here: by the fixtures of each test.
 PLACES = {
+    "accept/test_table_of_locks.py": "process",
     "bank/": "wire",
     "calls/": "wire",
     "changing/": "campaign",
     "conformance/test_cases.py": "process",
+    "conformance/test_kit.py": "wire",
     "demo/test_demo.py": "process",
     "embedded/": "process",
     "examples/": "process",
@@ -46,9 +48,15 @@ PLACES = {
     "group/test_up.py": "process",
     "install/": "process",
     "kills/": "process",
+    "lines/test_start.py": "wire",
     "matrix/": "campaign",
-    "plugin/": "process",
+    "plugin/test_plugin.py": "process",
+    "producers/test_kills.py": "process",
+    "provider_conformance/": "wire",
+    "recovery/test_really_restored.py": "process",
+    "serving/": "wire",
     "stripe/test_localstripe.py": "campaign",
+    "stripe/test_wire.py": "wire",
     "tutorial/": "process",
 }
 FORBIDDEN = {"socket.connect", "socket.bind", "subprocess.Popen", "os.fork", "os.posix_spawn"}

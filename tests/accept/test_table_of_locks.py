@@ -65,6 +65,7 @@ def test_a_bulk_accept_says_what_to_do_and_leaves_nothing_behind(own_server: str
     assert isinstance(shop.once("k0"), Accepted)
 
 
+@pytest.mark.quick
 async def test_the_http_api_answers_503_and_goes_on(own_server: str) -> None:
     database = Database(own_server, name="idem-test-locks", size=1, timeouts=Timeouts(5, 5, 30, 5))
     await database.open()

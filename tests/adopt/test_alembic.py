@@ -157,6 +157,7 @@ def project(tmp_path: Path, empty_database: str, style: tuple[str, str], begun: 
     return project
 
 
+@pytest.mark.quick
 @pytest.mark.process
 @STYLE
 def test_their_revision_brings_the_same_schema_as_our_command(project: Project, db_url: str) -> None:
@@ -387,6 +388,7 @@ def test_the_environment_must_be_named_once(connection: Connection, monkeypatch:
         driver.execute(script("7%"))
 
 
+@pytest.mark.quick
 @pytest.mark.process
 def test_offline_too_the_environment_must_be_named(project: Project) -> None:
     project.edit("migrations/versions/a1_orders.py", ('upgrade_in(op, environment="test")', "upgrade_in(op)"))

@@ -90,6 +90,7 @@ print("ended")
 """
 
 
+@pytest.mark.quick
 @pytest.mark.process
 async def test_a_process_ends_although_such_code_hangs_in_it() -> None:
     """SIGTERM finishes what runs; code that never returns is not among what can be finished."""

@@ -14,7 +14,7 @@ from fix_desk import Desk
 from group.conftest import command, eventually, left_of
 from schema.conftest import empty_database  # noqa: F401
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(150)]
 
 
 @pytest.mark.process

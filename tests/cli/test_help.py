@@ -53,6 +53,7 @@ def test_exit_codes_are_in_the_help() -> None:
     assert all(f"  {code}  " in text for code in (0, 1, 2, 3))
 
 
+@pytest.mark.quick
 @pytest.mark.process
 def test_help_loads_nothing_heavy() -> None:
     heavy = ("psycopg", "sqlalchemy", "alembic", "pydantic", "httpx", "rich", "prometheus_client", "structlog")

@@ -22,6 +22,7 @@ def said(line: str, path: str, cwd: Path) -> str:
     return ran.stdout.strip()
 
 
+@pytest.mark.quick
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["bin", "a folder with 'quotes'"])
 def test_what_is_printed_is_the_program_that_runs(tmp_path: Path, name: str) -> None:
@@ -37,6 +38,7 @@ def test_what_is_printed_is_the_program_that_runs(tmp_path: Path, name: str) -> 
     assert said(f"{printed} again", away, tmp_path) == f"{printed} again"
 
 
+@pytest.mark.quick
 @pytest.mark.process
 def test_another_idem_on_path_is_not_named(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
@@ -46,6 +48,7 @@ def test_another_idem_on_path_is_not_named(tmp_path: Path) -> None:
     assert said("ours/idem", f"{tmp_path / 'theirs'}:/usr/bin:/bin", tmp_path) == f"{tmp_path}/ours/idem"
 
 
+@pytest.mark.quick
 @pytest.mark.process
 def test_a_module_is_named_with_its_interpreter(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(SCRIPT.format(python=sys.executable))

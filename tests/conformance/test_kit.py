@@ -148,6 +148,7 @@ async def kit(*arguments: str) -> tuple[int | None, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.quick
 @pytest.mark.process
 async def test_the_command_shows_what_failed_and_ends_with_1(tmp_path: Path) -> None:
     async with careless() as target:
@@ -192,6 +193,7 @@ async def test_what_could_not_be_counted_is_not_passed(tmp_path: Path) -> None:
     assert (result.outcome, result.reasons) == ("partly", ("effects were not counted",))
 
 
+@pytest.mark.quick
 @pytest.mark.process
 async def test_a_server_that_is_not_there_fails_every_case_that_it_could_have_passed() -> None:
     code, out, _ = await kit("--url", "http://127.0.0.1:1", "--case", "process/healthz")

@@ -56,6 +56,7 @@ class Watch:
         return "cut"
 
 
+@pytest.mark.quick
 @pytest.mark.timeout(60 + 30 * RUNS)
 @pytest.mark.parametrize("point", ["rendered", "frozen", "committing", "committed"])
 async def test_a_killed_worker_leaves_it_to_be_rendered_or_to_be_sent(spine: Spine, point: str) -> None:

@@ -129,6 +129,8 @@ def test_why_such_a_key_is_refused() -> None:
     assert taken
 
 
+@pytest.mark.quick
+@pytest.mark.process
 def test_cryptography_is_loaded_where_a_public_key_is_used_and_only_there() -> None:
     code = (
         "import sys, idem.reconciler.webhooks, idem.outbox.config\n"

@@ -131,6 +131,8 @@ def test_accept_and_a_retry_commit_durably(shop_url: str, alter: Alter) -> None:
         assert commits(shop_url) == {"on"}, name
 
 
+@pytest.mark.quick
+@pytest.mark.process
 @pytest.mark.parametrize("how", ["library", "sql"])
 def test_an_accept_that_was_acknowledged_survives_the_server(tmp_path: Path, how: str) -> None:
     """The server is killed right after COMMIT was answered; nothing but the commit itself would write its log out."""

@@ -205,6 +205,8 @@ print(asyncio.run(main()), flush=True)
 """
 
 
+@pytest.mark.quick
+@pytest.mark.process
 def test_ib_185_an_application_goes_on() -> None:
     """Its loop comes to its end while its own handler waits. The process waits for that handler, as for any line."""
     with (

@@ -56,6 +56,8 @@ def counted(name: str) -> float:
     return sum(s.value for f in text_string_to_metric_families(text) for s in f.samples if s.name == name)
 
 
+@pytest.mark.quick
+@pytest.mark.process
 def test_ib_183_what_cannot_be_written_is_written_later(folder: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", COUNT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -70,6 +72,8 @@ def test_ib_183_what_cannot_be_written_is_written_later(folder: Path) -> None:
     assert child.returncode == 0
 
 
+@pytest.mark.quick
+@pytest.mark.process
 @pytest.mark.parametrize("spoiled", [lambda place: place.rmdir(), lambda place: place.chmod(0o500)])
 def test_ib_183_a_process_counts_without_its_folder(folder: Path, spoiled: Callable[[Path], None]) -> None:
     """It is not there, or nothing may be written in it (root may, all the same)."""

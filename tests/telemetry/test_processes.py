@@ -114,6 +114,8 @@ def test_ib_164_counters_never_decrease_when_processes_stop(group: Mapping[str, 
     assert scraped()["idem_claimed_total", LANE] == 20
 
 
+@pytest.mark.quick
+@pytest.mark.process
 def test_a_process_of_a_group_shows_the_whole_group(group: Mapping[str, str]) -> None:
     other = start(group, "1", "stay")
     one = start(group, "1", "exposition")
@@ -125,6 +127,7 @@ def test_a_process_of_a_group_shows_the_whole_group(group: Mapping[str, str]) ->
     end(other, signal.SIGTERM)
 
 
+@pytest.mark.process
 async def test_real_daemons_of_a_group_add_up(desk: Desk, group: Mapping[str, str]) -> None:
     """IB-164, with daemons: each sweep is a process of its own, and all that they swept is told."""
     for number in range(3):

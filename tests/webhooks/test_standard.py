@@ -173,6 +173,8 @@ def test_a_secret_of_every_length_that_the_specification_allows(length: int) -> 
         assert check(BODY, signed(BODY, "evt_1", key=written, at=NOW), written) == "evt_1"
 
 
+@pytest.mark.quick
+@pytest.mark.process
 def test_the_library_is_not_loaded_by_the_endpoint() -> None:
     """It is the oracle of these tests, and no dependency."""
     import subprocess

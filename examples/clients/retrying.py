@@ -106,7 +106,7 @@ class _Tries:
         return self._wait(None)
 
     def _wait(self, said: float | None) -> float:
-        # Nobody comes sooner than the server asks, and not all come at once.
+        # Waits at least as long as the server asks, with jitter, so that clients do not retry all at once.
         pause = self.next * random.uniform(0.5, 1.0) if said is None else said * random.uniform(1.0, 1.1)
         self.next = min(self.next * 2, LONGEST)
         if time.monotonic() + pause > self.until:

@@ -27,7 +27,7 @@ engine = create_async_engine(idem.database_url.replace("postgresql://", "postgre
 sessions = async_sessionmaker(engine, expire_on_commit=False)
 
 
-# It gives the session and does not begin: the endpoint does, so that it commits before its answer leaves.
+# It gives the session and does not begin a transaction: the endpoint does, so that it commits before its answer leaves.
 async def session() -> AsyncIterator[AsyncSession]:
     async with sessions() as db:
         yield db

@@ -5,5 +5,5 @@ from payments import idem
 
 
 def test_every_post_has_a_contract() -> None:
-    # The mount is the bank's: its events have ids of their own.
+    # The mount is for the bank's events: they have their own ids.
     assert not idem.audit(app)

@@ -185,6 +185,8 @@ def bound() -> Iterator[tuple[str, Path]]:
             yield volume["target"], ROOT / source
 
 
+@pytest.mark.quick
+@pytest.mark.process
 def test_a_fresh_clone_has_every_file_that_compose_binds() -> None:
     tracked = subprocess.run(["git", "ls-files", "deploy"], cwd=ROOT, capture_output=True, text=True, check=True)
     for _, file in bound():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, text
@@ -15,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from idem.migrations import ownership
 from idem.migrations.runner import MINIMUM_SERVER, REGISTER, VERSIONS, MigrationError
-from idem.migrations.statements import Revision, revisions
+from idem.migrations.statements import SCRIPTS, Revision, revisions
 from idem.migrations.taking_turns import UPGRADE_LOCK, block, holders
 
 LOCK_TIMEOUTS = ("55P03", "40P01")
@@ -41,13 +42,13 @@ def upgrade_in(op_or_connection: Any, environment: str | None = None, *, lock_ti
     """
     named = environment or os.environ.get("IDEM_ENVIRONMENT") or None
     if isinstance(op_or_connection, Connection):
-        _upgrade(op_or_connection, named, lock_timeout)
+        apply(op_or_connection, named, lock_timeout)
     elif hasattr(op_or_connection, "get_context"):
         context = op_or_connection.get_context()
         if context.as_sql:
             context.impl.static_output(script(named or _nameless(), lock_timeout))
         else:
-            _upgrade(context.connection, named, lock_timeout)
+            apply(context.connection, named, lock_timeout)
     else:
         raise TypeError(
             "upgrade_in takes Alembic's op or a SQLAlchemy Connection, not "
@@ -70,7 +71,8 @@ IDEM_FIRST = (
 )
 
 
-def _upgrade(connection: Connection, environment: str | None, lock_timeout: float) -> None:
+def apply(connection: Connection, environment: str | None, lock_timeout: float = 5.0, scripts: Path = SCRIPTS) -> None:
+    """What `upgrade_in` does on a connection, with the revisions of a folder of scripts. Raises MigrationError."""
     try:
         with _patience(connection, lock_timeout):
             _take_turn(connection, lock_timeout)
@@ -86,7 +88,7 @@ def _upgrade(connection: Connection, environment: str | None, lock_timeout: floa
             ownership.refuse_others(connection)
             if not found.has_versions:
                 connection.execute(text(VERSIONS))
-            known = revisions()
+            known = revisions(scripts)
             at = connection.scalar(REVISION)
             names = [revision.name for revision in known]
             if at is not None and at not in names:
@@ -157,7 +159,7 @@ def _milliseconds(seconds: float) -> str:
     return f"{max(1, int(seconds * 1000))}ms"
 
 
-def script(environment: str, lock_timeout: float = 5.0) -> str:
+def script(environment: str, lock_timeout: float = 5.0, scripts: Path = SCRIPTS) -> str:
     """What `upgrade_in` does, as text: each revision looks whether it is the next one, so it may be run at any time."""
     name = environment.replace("'", "''")
     wrong = _wrong_database("%", environment.replace("%", "%%")).replace("'", "''")
@@ -180,7 +182,7 @@ def script(environment: str, lock_timeout: float = 5.0) -> str:
     END IF;
 END $idem$;
 SELECT pg_catalog.set_config('search_path', '{OURS}', true);""",
-        *map(_if_next, revisions()),
+        *map(_if_next, revisions(scripts)),
         REGISTER.strip().replace(":environment", f"'{name}'") + ";",
         ownership.script(),
         f"""DO $idem$ DECLARE there text := (SELECT environment FROM idem.installation); BEGIN

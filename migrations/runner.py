@@ -27,6 +27,7 @@ from idem.migrations.sessions import SETTINGS as SETTINGS
 from idem.migrations.sessions import TURN
 from idem.migrations.sessions import MigrationError as MigrationError
 from idem.migrations.sessions import engine as engine
+from idem.migrations.statements import SCRIPTS
 from idem.migrations.taking_turns import UPGRADE_LOCK, holders
 
 MINIMUM_SERVER = 140000
@@ -47,32 +48,32 @@ class Schema:
 ENCODING: Final = "UTF8"
 
 
-def _config(connection: Connection | None = None, output: io.StringIO | None = None) -> Config:
+def _config(scripts: Path, connection: Connection | None = None, output: io.StringIO | None = None) -> Config:
     config = Config(output_buffer=output) if output else Config()
-    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.set_main_option("script_location", str(scripts))
     config.attributes["connection"] = connection
     return config
 
 
-def head() -> str:
-    """The newest revision that this code knows."""
-    found = ScriptDirectory.from_config(_config()).get_current_head()
+def head(scripts: Path = SCRIPTS) -> str:
+    """The newest revision that this code knows; `scripts` is the folder with Alembic's env.py and the revisions."""
+    found = ScriptDirectory.from_config(_config(scripts)).get_current_head()
     assert found is not None
     return found
 
 
-def schema(connection: Connection) -> Schema:
+def schema(connection: Connection, scripts: Path = SCRIPTS) -> Schema:
     """Which revision the database is at, and which it should be at."""
     context = MigrationContext.configure(
         connection, opts={"version_table": "alembic_version", "version_table_schema": "idem"}
     )
-    return Schema(context.get_current_revision(), head())
+    return Schema(context.get_current_revision(), head(scripts))
 
 
-def offline_sql(environment: str = "development") -> str:
+def offline_sql(environment: str = "development", scripts: Path = SCRIPTS) -> str:
     """All statements of an upgrade from nothing, to be read or run by hand; `environment` names the installation."""
     output = io.StringIO()
-    command.upgrade(_config(output=output), "head", sql=True)
+    command.upgrade(_config(scripts, output=output), "head", sql=True)
     named = environment.replace("'", "''")
     register = REGISTER.strip().replace(":environment", f"'{named}'")
     # What other roles may create in `public` is found by no statement of it.
@@ -90,18 +91,20 @@ def upgrade(
     lock_timeout: float = 5.0,
     attempts: int = 5,
     turn: float = TURN,
+    scripts: Path = SCRIPTS,
 ) -> Schema:
     """Bring the schema to the head. Several starters may call this at once: one works, the others wait for it.
 
     `environment` names the installation if it is new. `evidence_retention` (seconds; None leaves it) is what the
     database's guards hold. `lock_timeout` in seconds is for each lock of an attempt, `turn` is how many seconds it
-    waits for the upgrade of another starter. Raises MigrationError.
+    waits for the upgrade of another starter. `scripts` is the folder with Alembic's env.py and the revisions. Raises
+    MigrationError.
     """
     database = engine(url)
     for attempt in range(1, attempts + 1):
         try:
             with database.connect() as connection:
-                return _upgrade(connection, environment, evidence_retention, lock_timeout, turn)
+                return _upgrade(connection, scripts, environment, evidence_retention, lock_timeout, turn)
         except OperationalError as error:
             if not _is_lock_timeout(error):
                 raise MigrationError(
@@ -124,7 +127,12 @@ def upgrade(
 
 
 def _upgrade(
-    connection: Connection, environment: str, evidence_retention: float | None, lock_timeout: float, turn: float
+    connection: Connection,
+    scripts: Path,
+    environment: str,
+    evidence_retention: float | None,
+    lock_timeout: float,
+    turn: float,
 ) -> Schema:
     version = int(str(connection.scalar(text("SHOW server_version_num"))))
     if version < MINIMUM_SERVER:
@@ -146,11 +154,11 @@ def _upgrade(
         # Made here, because Alembic takes one that is there by then, and another role may have made it meanwhile.
         if connection.scalar(text("SELECT to_regclass('idem.alembic_version')")) is None:
             connection.execute(text(VERSIONS))
-        command.upgrade(_config(connection), "head")
+        command.upgrade(_config(scripts, connection), "head")
         _register(connection, environment, evidence_retention)
         refuse_others(connection)
         connection.commit()
-        return schema(connection)
+        return schema(connection, scripts)
     finally:
         connection.rollback()
         connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": UPGRADE_LOCK})

@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
+
+SCRIPTS: Final = Path(__file__).parent
+"""The folder with Alembic's env.py and idem's revisions."""
 
 # What may hold a semicolon that ends nothing, and the one that does. A function's body is a string between dollars.
 TOKEN = re.compile(
@@ -41,9 +45,9 @@ class Revision:
     statements: tuple[str, ...]
 
 
-def revisions() -> list[Revision]:
-    """All revisions, oldest first."""
-    found = ScriptDirectory(str(Path(__file__).parent)).walk_revisions()
+def revisions(scripts: Path = SCRIPTS) -> list[Revision]:
+    """All revisions of a folder, oldest first."""
+    found = ScriptDirectory(str(scripts)).walk_revisions()
     return [Revision(each.revision, each.down_revision, _statements(each)) for each in reversed(list(found))]  # type: ignore[arg-type]
 
 

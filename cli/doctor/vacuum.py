@@ -60,7 +60,7 @@ def _vacuum(tables: list[Record], counts: str) -> Iterator[Finding]:
             yield warning(
                 "vacuum",
                 f"idem.{each['name']} has lost its own {', '.join(lost)}: on a busy server its vacuum comes too late",
-                f"Give it back what migrations/versions/0001_tables.sql says, with ALTER TABLE idem.{each['name']} SET",
+                f"Give it back what migrations/versions/0001_*.sql say, with ALTER TABLE idem.{each['name']} SET",
             )
         if each["dead"] > DEAD + each["live"]:
             yield warning(

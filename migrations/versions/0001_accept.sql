@@ -1,104 +1,16 @@
--- The decision of accept, for every language alike: one call, one round trip, in the caller's transaction.
---
--- It never waits for another transaction (IB-126): a key that somebody else is inserting now is `in_progress`. It
--- writes no row that has a live claim or is unknown. Under REPEATABLE READ and SERIALIZABLE a concurrent winner
--- raises 40001, which is the caller's to repeat.
+-- Accept: whole, or in two halves around the caller's own writes. Nothing here waits for another transaction. Under
+-- REPEATABLE READ and SERIALIZABLE a concurrent winner raises 40001, which is the caller's to repeat.
 
-CREATE TYPE idem.decision AS (
-    decision          text,         -- accepted, retrying, replay, in_progress, unknown, needs_operator, mismatch, expired
-    intent_id         uuid,
-    response_status   smallint,
-    response_headers  jsonb,
-    response_body     bytea,
-    completed_at      timestamptz,
-    expires_at        timestamptz,
-    step              text,         -- the status of the open outbox row
-    due_in            double precision,
-    reasons           text[]
-);
-
--- What the committed row says. Reads only.
-CREATE FUNCTION idem.decide(k idem.idempotency_keys, p_fingerprint text) RETURNS idem.decision
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    d  idem.decision;
-    o  idem.outbox;
-BEGIN
-    d.intent_id := k.intent_id;
-    d.expires_at := k.expires_at;
-    d.completed_at := k.completed_at;
-    IF k.fingerprint <> p_fingerprint THEN
-        d.decision := 'mismatch';
-        RETURN d;
-    END IF;
-    IF k.state = 'completed' THEN
-        d.decision := 'replay';
-        d.response_status := k.response_status;
-        d.response_headers := k.response_headers;
-        d.response_body := k.response_body;
-        RETURN d;
-    ELSIF k.state = 'expired' THEN
-        d.decision := 'expired';
-        RETURN d;
-    END IF;
-    SELECT * INTO o FROM idem.outbox WHERE intent_id = k.intent_id;
-    d.step := o.status;
-    d.due_in := extract(epoch FROM greatest(coalesce(o.redrive_at, o.available_at), o.claimed_until)
-                                   - statement_timestamp());
-    SELECT array_agg(l.reason ORDER BY l.reason) INTO d.reasons FROM idem.dead_letters l
-     WHERE l.intent_id = k.intent_id AND l.resolved_at IS NULL
-       AND l.reason IN ('rejected', 'crashes_worker', 'reconcile_exhausted', 'not_settleable', 'partial');
-    d.decision := CASE
-        WHEN k.state = 'in_progress' AND o.status = 'claimed' AND o.claimed_until <= statement_timestamp()
-            THEN 'unknown'
-        WHEN k.state = 'in_progress' THEN 'in_progress'
-        WHEN d.reasons IS NOT NULL   THEN 'needs_operator'
-        WHEN k.state = 'unknown'     THEN 'unknown'
-        ELSE 'failed_retryable' END;
-    RETURN d;
-END $$;
-
--- The client's own retry of a key at rest: its frozen request goes back to work, one winner. NULL: somebody else
--- has the row (a redrive, a proof, another retry), so nothing was written.
-CREATE FUNCTION idem.take_up_again(k idem.idempotency_keys, p_patience interval) RETURNS uuid
-LANGUAGE plpgsql AS $$
-DECLARE
-    row_id uuid;
-BEGIN
-    SELECT o.id INTO row_id FROM idem.outbox o
-     WHERE o.intent_id = k.intent_id AND o.status = 'held'
-       AND NOT EXISTS (SELECT FROM idem.proofs p WHERE p.outbox_id = o.id)
-       FOR UPDATE SKIP LOCKED;
-    IF row_id IS NULL THEN
-        RETURN NULL;
-    END IF;
-    UPDATE idem.idempotency_keys SET state = 'in_progress', last_error_code = NULL, last_error_message = NULL
-     WHERE tenant_id = k.tenant_id AND operation = k.operation AND idempotency_key = k.idempotency_key
-       AND intent_id = k.intent_id AND state = 'failed_retryable';
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    UPDATE idem.outbox SET status = 'pending', status_since = statement_timestamp(), redrive_at = NULL,
-           available_at = statement_timestamp(), start_before = statement_timestamp() + p_patience
-     WHERE id = row_id;
-    UPDATE idem.intents SET state = 'in_progress', version = version + 1, wanted_at = statement_timestamp()
-     WHERE id = k.intent_id;
-    UPDATE idem.dead_letters SET resolved_at = statement_timestamp(), resolution = 'client_retry',
-           resolved_by = current_user, note = 'the client sent its request again'
-     WHERE intent_id = k.intent_id AND resolved_at IS NULL AND reason IN ('too_late', 'unrenderable');
-    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind,
-                               from_state, to_state, from_status, to_status)
-    SELECT o.intent_id, o.id, o.step, o.attempt, 'accept', 'retried',
-           'failed_retryable', 'in_progress', 'held', 'pending' FROM idem.outbox o WHERE o.id = row_id;
-    RETURN row_id;
-END $$;
-
-CREATE FUNCTION idem.accept(
-    p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
-    p_provider text, p_account text, p_origin text, p_provider_key uuid,
-    p_method text, p_path text, p_headers jsonb, p_body bytea,
-    p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text
-) RETURNS idem.decision LANGUAGE plpgsql AS $$
+-- What every accept begins with: the decision about a key. A new key is written, and p_new is the decision: `reserved`
+-- writes the key alone, `accepted` (a worker makes its call) and `begun` (its caller does) write its intent too, in the
+-- same statement, so that no foreign key is open at the end of it.
+-- `failed_retryable`: the key is at rest, and no worker makes its call where the operation goes now. Nothing was written.
+CREATE FUNCTION idem.accept_key(
+    p_new text, p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
+    p_provider text, p_account text, p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean,
+    p_may_create boolean
+) RETURNS idem.decision
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     k        idem.idempotency_keys;
     d        idem.decision;
@@ -112,68 +24,247 @@ BEGIN
          WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;
         IF FOUND THEN
             d := idem.decide(k, p_fingerprint);
-            IF d.decision <> 'failed_retryable' THEN
+            IF d.decision <> 'failed_retryable'
+               OR NOT idem.is_served(k.intent_id, CASE WHEN p_new <> 'begun' THEN p_provider END, p_account) THEN
                 RETURN d;
             END IF;
-            d.decision := CASE WHEN idem.take_up_again(k, p_patience) IS NULL THEN 'in_progress' ELSE 'retrying' END;
-            d.step := 'pending';
-            d.due_in := 0;
+            row_id := idem.client_retry(k, p_patience);
+            d.decision := CASE WHEN row_id IS NULL THEN 'in_progress' ELSE 'retrying' END;
+            IF row_id IS NOT NULL THEN
+                SELECT o.status, 0 INTO d.step, d.due_in FROM idem.outbox o WHERE o.id = row_id;
+            END IF;
+            RETURN d;
+        END IF;
+        IF NOT p_may_create THEN
+            d.decision := 'limited';
             RETURN d;
         END IF;
         IF NOT ours THEN
             -- A committed winner is read above; this lock keeps us from waiting for one that has not committed.
-            ours := pg_try_advisory_xact_lock(
-                hashtextextended(p_tenant || chr(31) || p_operation || chr(31) || p_key, 0));
+            ours := pg_try_advisory_xact_lock(idem.key_lock(p_tenant, p_operation, p_key))
+                 OR NOT idem.key_is_being_made(p_tenant, p_operation, p_key);
             IF NOT ours THEN
                 SELECT * INTO k FROM idem.idempotency_keys
                  WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;
                 IF FOUND THEN
                     d := idem.decide(k, p_fingerprint);
-                    IF d.decision = 'failed_retryable' THEN
-                        d.decision := 'in_progress';
-                    END IF;
-                    RETURN d;
                 END IF;
-                d.decision := 'in_progress';
+                IF coalesce(d.decision, 'failed_retryable') = 'failed_retryable' THEN
+                    d.decision := 'in_progress';
+                END IF;
                 RETURN d;
             END IF;
         END IF;
+        PERFORM idem.refuse_far_time('p_key_ttl', p_key_ttl), idem.refuse_far_time('p_patience', p_patience);
         intent := idem.uuid7();
-        row_id := idem.uuid7();
         WITH key AS (
             INSERT INTO idem.idempotency_keys AS i
-                   (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at)
-            VALUES (p_tenant, p_operation, p_key, p_fingerprint, intent, statement_timestamp() + p_key_ttl)
+                   (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at, refuse_after_expiry,
+                    reserved)
+            VALUES (p_tenant, p_operation, p_key, p_fingerprint, intent, statement_timestamp() + p_key_ttl,
+                    p_refuse_after_expiry, p_new = 'reserved')
             ON CONFLICT DO NOTHING RETURNING i.expires_at
         ), wanted AS (
             INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params,
                                       wanted_at)
             SELECT intent, p_tenant, p_operation, p_key, p_provider, p_account, p_label, p_params,
-                   statement_timestamp() FROM key
-        ), queued AS (
-            INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation,
-                                     provider, account, origin, provider_key, replay_window, marks_start, traceparent)
-            SELECT row_id, intent, 'pending', statement_timestamp(), statement_timestamp(),
-                   statement_timestamp() + p_patience, p_operation, p_provider, p_account, p_origin, p_provider_key,
-                   p_replay_window, p_marks_start, p_traceparent FROM key
-        ), frozen AS (
-            INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers,
-                                       body)
-            SELECT row_id, intent, p_provider_key, p_provider, p_account, p_method, p_path, p_headers, p_body FROM key
-        ), seen AS (
-            INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, to_state, to_status)
-            SELECT intent, row_id, 1, 0, 'accept', 'accepted', 'in_progress', 'pending' FROM key
+                   statement_timestamp() FROM key WHERE p_new <> 'reserved'
         )
         SELECT key.expires_at INTO d.expires_at FROM key;
         IF FOUND THEN
-            d.decision := 'accepted';
+            d.decision := p_new;
             d.intent_id := intent;
-            d.step := 'pending';
-            d.due_in := 0;
             RETURN d;
         END IF;
     END LOOP;
     RAISE EXCEPTION USING ERRCODE = 'lock_not_available',
         MESSAGE = 'idem could not read its own key three times in a row; nothing was written',
         HINT = 'Send the same request with the same key again.';
+END $$;
+
+-- What every accept of a provider's call ends with: outbox row, frozen request and evidence of a new intent. Without a
+-- method there is no request yet: a worker renders it.
+CREATE FUNCTION idem.queue_call(
+    p_intent uuid, p_operation text, p_provider text, p_account text, p_origin text, p_provider_key uuid,
+    p_method text, p_path text, p_headers jsonb, p_body bytea,
+    p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text
+) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    row_id  uuid := idem.uuid7();
+    begins  text := CASE WHEN p_method IS NULL THEN 'unfrozen' ELSE 'pending' END;
+BEGIN
+    WITH queued AS (
+        INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation,
+                                 provider, account, origin, provider_key, replay_window, marks_start, traceparent)
+        VALUES (row_id, p_intent, begins, statement_timestamp(), statement_timestamp(),
+                statement_timestamp() + p_patience, p_operation, p_provider, p_account, p_origin, p_provider_key,
+                p_replay_window, p_marks_start, p_traceparent)
+    ), frozen AS (
+        INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers, body)
+        SELECT row_id, p_intent, p_provider_key, p_provider, p_account, p_method, p_path, p_headers, p_body
+         WHERE p_method IS NOT NULL
+    )
+    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, to_state, to_status)
+    VALUES (p_intent, row_id, 1, 0, 'accept', 'accepted', 'in_progress', begins);
+END $$;
+
+-- Two intents under one provider key would be settled by one payment. The key of a new call is derived from its own
+-- scope, so nobody can name the key of another one's call.
+CREATE FUNCTION idem.refuse_other_key(p_tenant text, p_operation text, p_key text, p_provider_key uuid) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_provider_key IS DISTINCT FROM (SELECT idem.provider_key(i.secret, p_tenant, p_operation, p_key, 1, 1)
+                                          FROM idem.installation i) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'outbox', CONSTRAINT = 'provider_key_is_derived',
+            MESSAGE = format('idem: %s is not the provider key of key %L of operation %L', p_provider_key, p_key,
+                             p_operation),
+            DETAIL  = 'Nothing was written.',
+            HINT    = 'Derive it from the secret of this installation, the tenant, the operation and the key. A call '
+                      'that another system has sent under a key of its own is taken over with `idem import`.';
+    END IF;
+END $$;
+
+-- The first half of accept around the caller's own writes: it writes the key alone, and submit (or complete) the rest, in
+-- one transaction. `reserved`: `intent_id` is what submit or complete is called with. Every other decision is final for
+-- the caller: nothing is to be submitted.
+CREATE FUNCTION idem.reserve(
+    p_tenant text, p_operation text, p_key text, p_fingerprint text,
+    p_key_ttl interval, p_patience interval, p_refuse_after_expiry boolean, p_may_create boolean DEFAULT true,
+    p_provider text DEFAULT NULL, p_account text DEFAULT NULL, p_count boolean DEFAULT true
+) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    d  idem.decision := idem.accept_key(
+           'reserved', p_tenant, p_operation, p_key, p_fingerprint, NULL, NULL, p_provider, p_account, p_key_ttl,
+           p_patience, p_refuse_after_expiry, p_may_create);
+BEGIN
+    IF p_count THEN
+        PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
+    END IF;
+    RETURN d;
+END $$;
+
+-- Raised by submit and complete. An open reservation is visible to nobody but its own transaction, so "not found" needs
+-- no wait to be true.
+CREATE FUNCTION idem.refuse_unreserved(p_operation text, p_key text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'idempotency_keys',
+        CONSTRAINT = 'submitted_key_is_reserved',
+        MESSAGE = format('idem: this transaction holds no reservation of key %L of operation %L', p_key, p_operation),
+        DETAIL  = 'Nothing was written.',
+        HINT    = 'submit, complete and refuse follow a reserve that returned True, once, in the same transaction. A '
+                  'SAVEPOINT that was rolled back has taken its reservation with it.';
+END $$;
+
+-- The second half: intent, outbox row, frozen request and evidence of the key that this transaction reserved.
+CREATE FUNCTION idem.submit(
+    p_intent uuid, p_tenant text, p_operation text, p_key text, p_params jsonb, p_label text,
+    p_provider text, p_account text, p_origin text, p_provider_key uuid,
+    p_method text, p_path text, p_headers jsonb, p_body bytea,
+    p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE idem.idempotency_keys SET reserved = false
+     WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key
+       AND intent_id = p_intent AND reserved;
+    IF NOT FOUND THEN
+        PERFORM idem.refuse_unreserved(p_operation, p_key);
+    END IF;
+    PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
+    PERFORM idem.refuse_far_time('p_patience', p_patience);
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, wanted_at)
+    VALUES (p_intent, p_tenant, p_operation, p_key, p_provider, p_account, p_label, p_params, statement_timestamp());
+    PERFORM idem.queue_call(p_intent, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method, p_path,
+                            p_headers, p_body, p_patience, p_replay_window, p_marks_start, p_traceparent);
+END $$;
+
+-- The end of a key that this transaction reserved, without any call: a local operation, whose effect is what the caller
+-- wrote beside it, or the caller's own refusal. The answer is stored with it and is the same for ever after.
+CREATE FUNCTION idem.complete(
+    p_intent uuid, p_tenant text, p_operation text, p_key text, p_params jsonb, p_label text,
+    p_outcome text, p_status smallint, p_headers jsonb, p_body bytea, p_answer_ttl interval
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF p_outcome IS NULL OR p_outcome NOT IN ('local', 'refused') THEN
+        RAISE EXCEPTION USING ERRCODE = 'check_violation',
+            MESSAGE = format('idem: a key is completed by its caller as local or refused, not as %L', p_outcome);
+    END IF;
+    PERFORM idem.refuse_far_time('p_answer_ttl', p_answer_ttl);
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, label, params, wanted_at,
+                              settled_at)
+    SELECT p_intent, p_tenant, p_operation, p_key, 'completed', p_outcome, p_label, p_params, statement_timestamp(),
+           statement_timestamp()
+      FROM idem.idempotency_keys
+     WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key
+       AND intent_id = p_intent AND reserved;
+    IF NOT FOUND THEN
+        PERFORM idem.refuse_unreserved(p_operation, p_key);
+    END IF;
+    UPDATE idem.idempotency_keys
+       SET state = 'completed', reserved = false, response_status = p_status, response_headers = p_headers,
+           response_body = p_body, completed_at = statement_timestamp(),
+           response_schema_version = CASE
+               WHEN p_headers ->> 'Idempotent-Answer-Version' ~ '^[1-9][0-9]{0,8}$'
+                   THEN (p_headers ->> 'Idempotent-Answer-Version')::integer
+               ELSE 1 END,
+           expires_at = greatest(expires_at, statement_timestamp() + p_answer_ttl)
+     WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key AND intent_id = p_intent;
+    INSERT INTO idem.evidence (intent_id, step, attempt, source, kind, outcome, from_state, to_state)
+    VALUES (p_intent, 1, 0, 'accept', 'completed', p_outcome, 'in_progress', 'completed');
+    INSERT INTO idem.events (aggregateid, number, type, payload)
+    VALUES (p_intent, 1, 'completed',
+            jsonb_build_object('intent', p_intent, 'number', 1, 'tenant', p_tenant, 'operation', p_operation,
+                               'label', p_label, 'state', 'completed', 'outcome', p_outcome,
+                               'provider_reference', NULL, 'status', NULL));
+END $$;
+
+-- Both halves at once, under the provider key that the caller names: what the system before has sent a call under. It is
+-- for the import, which only a daemon's role may do. For everybody else the key is the derived one.
+-- As the owner, like every function that writes a key, an intent or a row of the outbox: no role of a program may insert
+-- into these tables, so none can write what no accept has decided.
+CREATE FUNCTION idem.accept_under_key(
+    p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
+    p_provider text, p_account text, p_origin text, p_provider_key uuid,
+    p_method text, p_path text, p_headers jsonb, p_body bytea,
+    p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text,
+    p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false
+) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    d  idem.decision := idem.accept_key(
+           'accepted', p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account,
+           p_key_ttl, p_patience, p_refuse_after_expiry, p_may_create);
+BEGIN
+    IF d.decision = 'accepted' THEN
+        PERFORM idem.queue_call(d.intent_id, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method,
+                                p_path, p_headers, p_body, p_patience, p_replay_window, p_marks_start, p_traceparent);
+        d.step := 'pending';
+        d.due_in := 0;
+    END IF;
+    RETURN d;
+END $$;
+
+-- Accept in one call, one round trip, in the caller's transaction.
+CREATE FUNCTION idem.accept(
+    p_tenant text, p_operation text, p_key text, p_fingerprint text, p_params jsonb, p_label text,
+    p_provider text, p_account text, p_origin text, p_provider_key uuid,
+    p_method text, p_path text, p_headers jsonb, p_body bytea,
+    p_key_ttl interval, p_patience interval, p_replay_window integer, p_marks_start boolean, p_traceparent text,
+    p_may_create boolean DEFAULT true, p_refuse_after_expiry boolean DEFAULT false, p_count boolean DEFAULT true
+) RETURNS idem.decision LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    d  idem.decision := idem.accept_under_key(
+           p_tenant, p_operation, p_key, p_fingerprint, p_params, p_label, p_provider, p_account, p_origin,
+           p_provider_key, p_method, p_path, p_headers, p_body, p_key_ttl, p_patience, p_replay_window, p_marks_start,
+           p_traceparent, p_may_create, p_refuse_after_expiry);
+BEGIN
+    IF d.decision = 'accepted' THEN
+        PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
+    END IF;
+    IF p_count THEN
+        PERFORM idem.count_decision(p_tenant, p_operation, p_fingerprint, d);
+    END IF;
+    RETURN d;
 END $$;

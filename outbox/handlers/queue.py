@@ -1,4 +1,4 @@
-"""What handlers have yet to hear: who they are, and whose turn it is. How it hangs together: 0003_events.sql."""
+"""What handlers have yet to hear: who they are, and whose turn it is. How it hangs together: 0001_handlers.sql."""
 
 from __future__ import annotations
 

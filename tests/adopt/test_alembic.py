@@ -19,13 +19,13 @@ import psycopg
 import pytest
 from schema.catalog import dump
 from schema.databases import as_role, new_database
+from schema.revisions import with_another
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from idem.migrations import MigrationError, include_name, runner, upgrade_in
-from idem.migrations.inside import script
-from idem.migrations.statements import revisions
+from idem.migrations.inside import apply, script
 
 MODELS = """
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -322,32 +322,28 @@ def test_a_function_that_fits_better_than_the_server_s_own_is_not_called(empty_d
         assert owner.execute("SELECT environment FROM idem.installation").fetchone() == ("test",)
 
 
-def at_revision(url: str, name: str) -> None:
-    """A database as an older version of idem has left it."""
-    with create_engine(driven(url, "psycopg"), poolclass=NullPool).begin() as connection:
-        connection.exec_driver_sql("CREATE SCHEMA idem; CREATE TABLE idem.alembic_version (version_num VARCHAR(32)"
-                                   " NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))")  # fmt: skip
-        for revision in revisions():
-            for statement in revision.statements:
-                connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
-            if revision.name == name:
-                break
-        connection.exec_driver_sql(f"INSERT INTO idem.alembic_version VALUES ('{name}')")
-        connection.execute(text(runner.REGISTER), {"environment": "test"})
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """The product's revisions and one more."""
+    return with_another(tmp_path / "scripts", "next")
 
 
 @pytest.mark.parametrize("offline", [False, True])
-@pytest.mark.parametrize("at", [revision.name for revision in revisions()])
-def test_what_is_there_already_is_not_done_again(empty_database: str, db_url: str, at: str, offline: bool) -> None:
-    at_revision(empty_database, at)
-    for _ in range(2):
-        if offline:
-            with psycopg.connect(empty_database) as connection:
-                connection.execute(script("test"))  # type: ignore[call-overload]
-        else:
-            with create_engine(driven(empty_database, "psycopg"), poolclass=NullPool).begin() as connection:
-                upgrade_in(connection)
-        assert dump(empty_database) == dump(db_url)
+def test_what_is_there_already_is_not_done_again(
+    empty_database: str, server: str, template: str, scripts: Path, offline: bool
+) -> None:
+    """From the product's schema to the next revision, and again."""
+    runner.upgrade(empty_database, environment="test")
+    with new_database(server, template=template) as command:
+        runner.upgrade(command, environment="test", scripts=scripts)
+        for _ in range(2):
+            if offline:
+                with psycopg.connect(empty_database) as connection:
+                    connection.execute(script("test", scripts=scripts))  # type: ignore[call-overload]
+            else:
+                with create_engine(driven(empty_database, "psycopg"), poolclass=NullPool).begin() as connection:
+                    apply(connection, None, scripts=scripts)
+            assert dump(empty_database) == dump(command)
 
 
 def test_over_an_async_connection(empty_database: str, db_url: str) -> None:
@@ -409,16 +405,16 @@ def test_a_newer_schema_is_left_alone(connection: Connection) -> None:
 
 
 def test_it_waits_for_no_reader_and_leaves_their_patience_as_it_was(
-    empty_database: str, connection: Connection
+    empty_database: str, connection: Connection, scripts: Path
 ) -> None:
-    at_revision(empty_database, "0002")
+    runner.upgrade(empty_database, environment="test")
     with psycopg.connect(empty_database) as reader:
         reader.execute("SELECT count(*) FROM idem.idempotency_keys")
         with pytest.raises(MigrationError, match="pg_stat_activity"):
-            upgrade_in(connection, lock_timeout=0.05)
+            apply(connection, None, 0.05, scripts)
         connection.rollback()
     connection.execute(text("SET LOCAL lock_timeout = '77s'"))
-    upgrade_in(connection, lock_timeout=0.05)
+    apply(connection, None, 0.05, scripts)
     assert connection.scalar(text("SHOW lock_timeout")) == "77s"
 
 

@@ -1,24 +1,21 @@
-"""Attacks on what a fleet shares: the one place of a lane of one, and a row that an older daemon still sees."""
+"""Attacks on what a fleet shares: the one place of a lane of one, and a row whose cancel was lost."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psycopg
 import pytest
 from fix_spine import KEYED, Spine
 from protection.test_concurrency import backlog, claim, limited, take
-from psycopg.errors import CheckViolation
 from schema import test_plans
 from settling.shop import cancelling, cancels, row_of, sends
 
 from idem.outbox.daemon.daemon import Life, end_daemon
 from idem.outbox.domain.contract import Limits
-from idem.outbox.domain.lane_names import lane_names
-from idem.reconciler import due
 
 ONE = Limits(concurrency=1)
 
@@ -120,29 +117,11 @@ async def cancel_was_lost(spine: Spine) -> UUID:
     return intent
 
 
-async def test_a_reconciler_from_before_the_upgrade_replays_no_burned_key(
-    spine: Spine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its take knows no burned keys; it is told what is wrong, and sends nothing. This version's goes on."""
+async def test_a_cancel_whose_answer_was_lost_is_repeated_and_the_key_not_sent_again(spine: Spine) -> None:
     intent = await cancel_was_lost(spine)
     before = await row_of(spine, intent)
     assert (before["status"], before["key_burned"], before["attempt"]) == ("unknown", True, 2)
-    older = due.TAKE
-    for burned in (" AND NOT c.key_burned", " AND NOT o.key_burned"):
-        assert burned in older
-        older = older.replace(burned, "")
-    with monkeypatch.context() as patched:
-        patched.setattr(due, "TAKE", older)
-        contract = spine.catalogue.providers["keyed"].contract
-        async with spine.database.connection() as connection:
-            with pytest.raises(CheckViolation, match="an older daemon is running, old-1") as refused:
-                await due.take(
-                    connection, lane_names(spine.catalogue)["keyed", "keyed"][0], contract,
-                    token=uuid4(), holder="old-1", lease=30, limit=10, now=0.0, senders=[before["sent_as"] >> 31],
-                )  # fmt: skip
-    assert refused.value.diag.message_hint and "Stop it" in refused.value.diag.message_hint
-    assert await row_of(spine, intent) == before
-    # The cancel is repeated: a new attempt under the burned key, and refused to nobody of this version.
+    # A new attempt under the burned key.
     assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
     assert (cancels(spine), len(sends(spine))) == (2, 1)
 

@@ -119,7 +119,7 @@ async def test_old_transactions_of_others_are_hidden_without_pg_monitor(
 @pytest.mark.parametrize(
     ("statements", "what", "do"),
     [
-        (["UPDATE idem.alembic_version SET version_num = '0001'"], "is at 0001", "idem db upgrade"),
+        (["UPDATE idem.alembic_version SET version_num = '0000'"], "is at 0000", "idem db upgrade"),
         (["UPDATE idem.alembic_version SET version_num = '9999'"], "does not know", "newer"),
         (["DROP SCHEMA idem CASCADE"], "has no idem schema", "do not upgrade it"),
     ],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
-from schema import backlog
+from schema import backlog, revisions
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
 from idem.migrations import runner
@@ -22,6 +23,12 @@ def empty_database(server: str) -> Iterator[str]:
     """A database with nothing in it."""
     with new_database(server) as url:
         yield url
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """The product's revisions and the next one, `tests/schema/next`, for an upgrade to be pointed at."""
+    return revisions.with_another(tmp_path / "scripts", "next")
 
 
 @pytest.fixture(scope="session")

@@ -42,8 +42,8 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     },
     "outbox": {
         "id": ROW, "intent_id": INTENT, "available_at": NOW, "start_before": SOON, "status_since": NOW,
-        "provider_key": ROW, "status": "pending", "operation": "pay", "provider": "p", "account": "a", "origin": "o",
-        "ordering_key": "order 1",
+        "provider_key": ROW, "status": "pending", "tenant_id": "t", "operation": "pay", "provider": "p", "account": "a",
+        "origin": "o", "ordering_key": "order 1",
     },
     "requests": {
         "outbox_id": ROW, "intent_id": INTENT, "provider_key": ROW, "provider": "p", "account": "a", "method": "POST",

@@ -183,7 +183,7 @@ def test_a_role_of_sql_accepts_for_its_tenants_and_sees_nothing(
         for statement in (
             *MORE,
             *(f"SELECT FROM idem.{name}" for name in names),
-            "SELECT idem.take_up_again(NULL, '1 h')",
+            "SELECT idem.client_retry(NULL, '1 h')",
             "SELECT idem.reserve('acme', 'pay.keyed', 'k2', 'v1:x', '1 h', '1 h', false)",
             "SELECT idem.submit(idem.uuid7(), 'acme', 'pay.keyed', 'k2', '{}', NULL, 'keyed', 'keyed', 'o',"
             " idem.uuid7(), 'POST', '/', '{}', '', '1 h', 0, false, NULL)",
@@ -341,7 +341,7 @@ def test_the_command_explains_mistakes(installed: Installed, seller: str) -> Non
         assert code == 1 and all(word in said for word in words) and "Traceback" not in said, said
     assert idem(seller, "--as", "everything", url=owner)[0] == 2
     with psycopg.connect(installed.superuser_url) as look:
-        look.execute("UPDATE idem.alembic_version SET version_num = '0002'")
+        look.execute("UPDATE idem.alembic_version SET version_num = '0000'")
         look.commit()
     code, _, said = idem(seller, "--as", "daemon", url=owner)
     assert code == 1 and "run `idem db upgrade` first" in said

@@ -63,7 +63,7 @@ FORGED = {
     "a request": "INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path,"
     " headers, body) SELECT id, id, id, 'p', 'a', 'POST', '/', '{}', '' FROM idem.intents",
     "a mark taken off": "UPDATE idem.idempotency_keys SET reserved = false",
-    "a retry": "SELECT idem.take_up_again(k, '1 h') FROM idem.idempotency_keys k",
+    "a retry": "SELECT idem.client_retry(k, '1 h') FROM idem.idempotency_keys k",
     "a token": "INSERT INTO idem.api_tokens (token_sha256, tenant_id, label) VALUES (sha256('x'), 't', 'x')",
 }
 
@@ -146,9 +146,7 @@ def test_what_needs_a_person_is_not_taken_up_by_calling_the_function(
     shapes.plant(rolled_back, "intents", "idempotency_keys", "outbox", "requests", "dead_letters",
                  intents=intent_columns("failed_retryable"), idempotency_keys=key_columns("failed_retryable"),
                  outbox={"status": "held", "inline": inline}, dead_letters={"reason": reason})  # fmt: skip
-    call = (
-        "idem.take_up_inline(k, '1 h', gen_random_uuid(), 'me', '1 min')" if inline else "idem.take_up_again(k, '1 h')"
-    )
+    call = "idem.client_retry(k, '1 h', gen_random_uuid(), 'me', '1 min')" if inline else "idem.client_retry(k, '1 h')"
     asked = f"SELECT {call} FROM idem.idempotency_keys k"
     assert rolled_back.execute(asked).fetchone() == (None,)
     rolled_back.execute("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'")

@@ -26,7 +26,7 @@ LANGUAGE sql IMMUTABLE
                       FROM jsonb_each(p_headers) AS e) AS h)
         END;
 
-CREATE FUNCTION idem.refuse_answer(p_why text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION idem.refuse_answer(p_why text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING
         ERRCODE = 'check_violation', SCHEMA = 'idem',
@@ -36,27 +36,23 @@ BEGIN
                   'bytes of them, and a body, which may be empty. Where your own code failed, raise: the transaction '
                   'is rolled back, the key is free, and the client may send the same request again.';
 END $$;
-CREATE FUNCTION idem.check_stored_answer() RETURNS trigger LANGUAGE plpgsql AS $$
+
+CREATE FUNCTION idem.check_answer() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    why  text := idem.why_not_an_answer(NEW.response_status, NEW.response_headers, NEW.response_body);
+    why  text;
 BEGIN
+    IF TG_RELID = 'idem.proofs'::regclass THEN
+        why := idem.why_not_an_answer(NEW.answer_status, NEW.answer_headers, NEW.answer_body);
+    ELSE
+        why := idem.why_not_an_answer(NEW.response_status, NEW.response_headers, NEW.response_body);
+    END IF;
     IF why IS NOT NULL THEN
         PERFORM idem.refuse_answer(why);
     END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER stored_answer_can_be_sent BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
-    WHEN (OLD.state <> 'completed' AND NEW.state = 'completed') EXECUTE FUNCTION idem.check_stored_answer();
-
-CREATE FUNCTION idem.check_proofs_answer() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    why  text := idem.why_not_an_answer(NEW.answer_status, NEW.answer_headers, NEW.answer_body);
-BEGIN
-    IF why IS NOT NULL THEN
-        PERFORM idem.refuse_answer(why);
-    END IF;
-    RETURN NEW;
-END $$;
+    WHEN (OLD.state <> 'completed' AND NEW.state = 'completed') EXECUTE FUNCTION idem.check_answer();
 CREATE TRIGGER proofs_answer_can_be_sent BEFORE INSERT OR UPDATE ON idem.proofs FOR EACH ROW
     WHEN (num_nonnulls(NEW.answer_status, NEW.answer_headers, NEW.answer_body) > 0)
-    EXECUTE FUNCTION idem.check_proofs_answer();
+    EXECUTE FUNCTION idem.check_answer();

@@ -1,12 +1,18 @@
+-- Lanes: what is paused of one, who paused it, and how much of one is free.
+
 -- What is paused of a lane: its calls with replays and cancels (`paused`), its look-ups, its accept. An empty account
 -- stands for all accounts of the provider.
-ALTER TABLE idem.lanes
-    ADD COLUMN looks_paused   boolean NOT NULL DEFAULT false,
-    ADD COLUMN accept_paused  boolean NOT NULL DEFAULT false,
-    -- Limits are the contract's, so that they change with it.
-    DROP COLUMN concurrency;
--- A pause held up both until now.
-UPDATE idem.lanes SET looks_paused = paused;
+CREATE TABLE idem.lanes (
+    provider       text        COLLATE "C" NOT NULL,
+    account        text        COLLATE "C" NOT NULL,
+    paused         boolean     NOT NULL DEFAULT false,
+    looks_paused   boolean     NOT NULL DEFAULT false,
+    accept_paused  boolean     NOT NULL DEFAULT false,
+    paused_by      text,
+    reason         text,
+    changed_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
+    PRIMARY KEY (provider, account)
+);
 
 -- Who paused and resumed what, and why: one row for each thing that changed, kept as long as evidence.
 CREATE TABLE idem.lane_changes (
@@ -23,6 +29,9 @@ CREATE TABLE idem.lane_changes (
     CONSTRAINT a_change_says_why CHECK (changed_by <> '' AND reason <> '')
 );
 CREATE INDEX lane_changes_by_lane ON idem.lane_changes (provider, account, what, id);
+CREATE TRIGGER lane_change_is_of_now BEFORE INSERT ON idem.lane_changes FOR EACH ROW
+    WHEN (NEW.changed_at <> statement_timestamp())
+    EXECUTE FUNCTION idem.refuse_role('a change of a lane has the time of the statement that writes it');
 CREATE TRIGGER lane_changes_are_never_changed BEFORE UPDATE ON idem.lane_changes FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('who paused a lane, and why, is append-only');
 CREATE TRIGGER lane_changes_are_kept BEFORE DELETE ON idem.lane_changes FOR EACH ROW
@@ -71,7 +80,8 @@ CREATE TRIGGER inline_calls_may_be_paused BEFORE UPDATE ON idem.outbox FOR EACH 
 -- operation being gone: sends and questions take turns of ten seconds then, so that neither ever stops.
 CREATE FUNCTION idem.lane_room(
     p_provider text, p_account text, p_concurrency integer, p_asking integer, p_asks boolean, p_wanted integer
-) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+) RETURNS integer
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     held   integer;
     asks   integer;
@@ -120,7 +130,8 @@ END $$;
 -- after the wait is what the last holder of the lock has claimed.
 CREATE FUNCTION idem.lane_turn(
     p_provider text, p_account text, p_concurrency integer, p_asking integer, p_asks boolean, p_wanted integer
-) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     room integer;
 BEGIN

@@ -26,9 +26,8 @@ DECLARE
          WHERE o.name <> 'inventory' AND o.relation <> 'alembic_version'
     );
 BEGIN
-    DROP FUNCTION IF EXISTS idem.inventory();
     EXECUTE format(
-        'CREATE FUNCTION idem.inventory() RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN %L::jsonb',
+        'CREATE OR REPLACE FUNCTION idem.inventory() RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN %L::jsonb',
         made);
 END
 $make$;

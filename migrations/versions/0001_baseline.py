@@ -1,0 +1,31 @@
+"""The whole schema. Until the first release a change is made in these files; afterwards it is a revision of its own.
+
+Revision ID: 0001
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+HERE = Path(__file__).parent
+TABLES = ("values", "installation", "intents", "outbox", "history", "webhooks", "tenants", "handlers")
+GUARDS = ("guards", "outbox_guards", "history_guards", "lanes", "answers")
+ACCEPT = ("keys", "accept", "inline", "json", "producers")
+LAST = ("durable", "inventory", "rights")
+"""Of all that stands before them."""
+
+
+def upgrade() -> None:
+    for part in (*TABLES, *GUARDS, *ACCEPT, *LAST):
+        op.execute(HERE.joinpath(f"0001_{part}.sql").read_text())
+
+
+def downgrade() -> None:
+    raise NotImplementedError("idem's tables hold money's history: drop the schema by hand, after a backup")

@@ -1,0 +1,100 @@
+-- The intents, and the keys of the clients that asked for them. Every time of a key, an intent and a row has a year that
+-- a client's library can read: one that has not would make every list that shows it fail, for good.
+
+-- The ledger. `state` is never `expired`: the intent outlives its key. `outcome` says what `completed` means.
+CREATE TABLE idem.intents (
+    id                  uuid        PRIMARY KEY,
+    tenant_id           text        COLLATE "C" NOT NULL,
+    operation           text        COLLATE "C" NOT NULL,
+    idempotency_key     text        COLLATE "C" NOT NULL,
+    state               text        COLLATE "C" NOT NULL DEFAULT 'in_progress',
+    outcome             text        COLLATE "C",
+    step                smallint    NOT NULL DEFAULT 1,
+    version             integer     NOT NULL DEFAULT 1,
+    provider            text        COLLATE "C",
+    account             text        COLLATE "C",
+    provider_reference  text        COLLATE "C",
+    label               text,
+    params              jsonb       NOT NULL,
+    result              jsonb,
+    -- What a client gets of an `awaiting` row, before the end of the object; gone when the row is.
+    interim             jsonb,
+    -- NULL where the completion was the end of the object; else what is known of it since: still `open`, or its end.
+    object_end          text        COLLATE "C",
+    wanted_at           timestamptz NOT NULL,
+    created_at          timestamptz NOT NULL DEFAULT now(),
+    settled_at          timestamptz,
+    -- As whom the call was sent that completed it (outbox.sent_as): what is found of it now shows that the same account
+    -- answers.
+    sent_as             bigint,
+    CONSTRAINT intent_state_is_known CHECK (state IN ('in_progress', 'completed', 'failed_retryable', 'unknown')),
+    CONSTRAINT intent_outcome_is_known CHECK (outcome IN ('succeeded', 'refused', 'cancelled', 'local')),
+    CONSTRAINT completed_intent_says_how CHECK ((state = 'completed') = (outcome IS NOT NULL)),
+    CONSTRAINT completed_intent_has_time CHECK ((state = 'completed') = (settled_at IS NOT NULL)),
+    CONSTRAINT object_end_is_known CHECK (object_end IN ('open', 'succeeded', 'refused')),
+    CONSTRAINT only_what_exists_may_end_later CHECK (object_end IS NULL OR outcome IS NOT DISTINCT FROM 'succeeded'),
+    CONSTRAINT intent_times_have_years_that_are_read CHECK (
+        greatest(wanted_at, created_at, settled_at) < timestamptz '10000-01-01 00:00+00'
+        AND least(wanted_at, created_at, settled_at) >= timestamptz '0001-01-02 00:00+00')
+);
+CREATE INDEX intents_by_reference ON idem.intents (provider, account, provider_reference)
+    WHERE provider_reference IS NOT NULL;
+CREATE INDEX intents_to_ask_about ON idem.intents (provider, account, id)
+    WHERE state = 'completed' AND outcome = 'succeeded' AND provider_reference IS NOT NULL;
+CREATE INDEX intents_by_tenant ON idem.intents (tenant_id, id);
+
+-- One for each filter of a tenant's list: a page reads what it shows, whatever others, other states or other operations
+-- have. Each begins with another column, so that no statistics make the planner take one for another.
+CREATE INDEX intents_by_state ON idem.intents (state, tenant_id, id);
+CREATE INDEX intents_by_operation ON idem.intents (operation, tenant_id, state, id);
+
+-- The ledger check: what succeeded in a time must be on the provider's own list of that time.
+CREATE INDEX intents_succeeded ON idem.intents (provider, account, settled_at, id)
+    WHERE state = 'completed' AND outcome = 'succeeded';
+
+-- `idem find`, and the same over HTTP for one tenant: by label (its beginning, because an index row has a limit), by the
+-- client's key, by the provider's reference, by a provider key of any generation.
+CREATE INDEX intents_by_label ON idem.intents (left(label, 200), tenant_id, id) WHERE label IS NOT NULL;
+CREATE INDEX intents_by_key ON idem.intents (idempotency_key, id);
+CREATE INDEX intents_by_any_reference ON idem.intents (provider_reference, tenant_id, id)
+    WHERE provider_reference IS NOT NULL;
+
+-- A key names its intent before there is one (idem.reserve), so that foreign key is checked at COMMIT.
+CREATE TABLE idem.idempotency_keys (
+    tenant_id                text        COLLATE "C" NOT NULL,
+    operation                text        COLLATE "C" NOT NULL,
+    idempotency_key          text        COLLATE "C" NOT NULL,
+    fingerprint              text        COLLATE "C" NOT NULL,
+    state                    text        COLLATE "C" NOT NULL DEFAULT 'in_progress',
+    intent_id                uuid        NOT NULL REFERENCES idem.intents (id) DEFERRABLE INITIALLY DEFERRED,
+    response_status          smallint,
+    response_headers         jsonb,
+    response_body            bytea,
+    response_schema_version  integer,
+    last_error_code          text,
+    last_error_message       text,
+    recovery_point           smallint    NOT NULL DEFAULT 0,
+    -- An expired key of this kind stays, and is refused for good.
+    refuse_after_expiry      boolean     NOT NULL DEFAULT false,
+    -- True between reserve and submit only, so only in the transaction that reserved: a trigger refuses to commit it.
+    reserved                 boolean     NOT NULL DEFAULT false,
+    created_at               timestamptz NOT NULL DEFAULT now(),
+    completed_at             timestamptz,
+    expires_at               timestamptz NOT NULL,
+    PRIMARY KEY (tenant_id, operation, idempotency_key),
+    CONSTRAINT key_length CHECK (length(idempotency_key) BETWEEN 1 AND 255),
+    CONSTRAINT tenant_length CHECK (octet_length(tenant_id) <= 255),
+    CONSTRAINT key_state_is_known
+        CHECK (state IN ('in_progress', 'completed', 'failed_retryable', 'unknown', 'expired')),
+    CONSTRAINT final_key_has_time CHECK ((state IN ('completed', 'expired')) = (completed_at IS NOT NULL)),
+    CONSTRAINT completed_key_has_answer
+        CHECK ((state = 'completed') = (response_status IS NOT NULL)
+           AND (state = 'completed') = (response_headers IS NOT NULL)
+           AND (state = 'completed') = (response_body IS NOT NULL)),
+    CONSTRAINT key_times_have_years_that_are_read CHECK (
+        greatest(created_at, completed_at, expires_at) < timestamptz '10000-01-01 00:00+00'
+        AND least(created_at, completed_at, expires_at) >= timestamptz '0001-01-02 00:00+00')
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
+CREATE INDEX keys_to_expire ON idem.idempotency_keys (expires_at, intent_id)
+    WHERE state IN ('completed', 'failed_retryable', 'expired');
+CREATE INDEX keys_by_intent ON idem.idempotency_keys (intent_id);

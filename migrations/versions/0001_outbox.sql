@@ -1,0 +1,182 @@
+-- The calls that are to be made, the bytes of their requests, and what is known of them but not applied yet. No foreign key
+-- points at an outbox row: evidence and requests outlive it.
+
+-- One provider call that is to be made. Small, narrow and hot: the request's bytes are in idem.requests.
+CREATE TABLE idem.outbox (
+    id                  uuid        PRIMARY KEY,
+    intent_id           uuid        NOT NULL REFERENCES idem.intents (id),
+    available_at        timestamptz NOT NULL,
+    start_before        timestamptz NOT NULL,
+    status_since        timestamptz NOT NULL,
+    claimed_at          timestamptz,
+    claimed_until       timestamptz,
+    started_at          timestamptz,
+    first_sent_at       timestamptz,
+    -- When the system before has sent it first, of a call in flight that was imported. Never cleared: what the provider
+    -- remembers of it counts from there, also where first_sent_at is not known any more.
+    imported_sent_at    timestamptz,
+    -- Of a call that was taken over without its request: what is known of it is the key, or the reference alone. What is
+    -- frozen for it was rendered here, and shows nothing of what was sent.
+    imported_as         text        COLLATE "C" CHECK (imported_as IN ('key', 'reference')),
+    quiet_after         timestamptz,
+    redrive_at          timestamptz,
+    doubted_since       timestamptz,
+    -- The first send under this key of which only an operator's word says that it did not happen; until a verdict proves
+    -- it, or a new key takes its place. What the provider remembers of it counts from there (docs/decisions/0028).
+    word_since          timestamptz,
+    -- When the schedule's next look is due, while a look that somebody ordered comes before it.
+    scheduled_at        timestamptz,
+    -- As whom the call was sent first, and how it could be found then: a digest of the credentials, or of the confirmed
+    -- account, and one of the rules of the look-ups (docs/decisions/0040). NULL: not sent, or by code that is not idem's;
+    -- the first look then stands for it.
+    sent_as             bigint,
+    claim_token         uuid,
+    provider_key        uuid        NOT NULL,
+    attempt             integer     NOT NULL DEFAULT 0,
+    replay_window       integer     NOT NULL DEFAULT 0,
+    looks               integer     NOT NULL DEFAULT 0,
+    absents             integer     NOT NULL DEFAULT 0,
+    misses              integer     NOT NULL DEFAULT 0,
+    step                smallint    NOT NULL DEFAULT 1,
+    generation          smallint    NOT NULL DEFAULT 1,
+    format_version      smallint    NOT NULL DEFAULT 1,
+    redrives            smallint    NOT NULL DEFAULT 0,
+    sweeps              smallint    NOT NULL DEFAULT 0,
+    inline              boolean     NOT NULL DEFAULT false,
+    marks_start         boolean     NOT NULL DEFAULT false,
+    -- What is sent under the row's key gets the same failure again, or it was cancelled: no send under it any more, the
+    -- next one is made under a new key.
+    key_burned          boolean     NOT NULL DEFAULT false,
+    -- A cancel may have left for the row's key, so that only its answer says what is there.
+    cancel_sent         boolean     NOT NULL DEFAULT false,
+    -- An attempt ended with a 5xx of the provider, which may still carry it out.
+    server_error        boolean     NOT NULL DEFAULT false,
+    status              text        COLLATE "C" NOT NULL,
+    -- So that a claim gives every tenant its turn; a trigger writes it.
+    tenant_id           text        COLLATE "C" NOT NULL,
+    operation           text        COLLATE "C" NOT NULL,
+    provider            text        COLLATE "C" NOT NULL,
+    account             text        COLLATE "C" NOT NULL,
+    origin              text        COLLATE "C" NOT NULL,
+    claimed_by          text        COLLATE "C",
+    provider_reference  text        COLLATE "C",
+    ordering_key        text        COLLATE "C",
+    traceparent         text,
+    CONSTRAINT outbox_status_is_known
+        CHECK (status IN ('unfrozen', 'waiting', 'pending', 'claimed', 'unknown', 'awaiting', 'held')),
+    CONSTRAINT claimed_row_has_claim CHECK (status <> 'claimed' OR claim_token IS NOT NULL),
+    CONSTRAINT claim_is_whole
+        CHECK ((claim_token IS NULL) = (claimed_by IS NULL)
+           AND (claim_token IS NULL) = (claimed_at IS NULL)
+           AND (claim_token IS NULL) = (claimed_until IS NULL)),
+    CONSTRAINT claim_only_where_it_may_be CHECK (claim_token IS NULL OR status IN ('claimed', 'unknown', 'awaiting')),
+    CONSTRAINT inline_rows_are_not_queued CHECK (NOT inline OR status NOT IN ('pending', 'waiting', 'unfrozen')),
+    CONSTRAINT queued_row_was_never_sent
+        CHECK (first_sent_at IS NULL OR status IN ('claimed', 'unknown', 'awaiting')),
+    CONSTRAINT redrive_waits_in_held CHECK (redrive_at IS NULL OR status = 'held'),
+    CONSTRAINT waiting_row_has_order CHECK (status <> 'waiting' OR ordering_key IS NOT NULL),
+    CONSTRAINT counters_do_not_go_below_zero
+        CHECK (least(attempt, looks, absents, misses, redrives, sweeps, replay_window) >= 0),
+    CONSTRAINT burned_key_is_not_queued
+        CHECK (NOT key_burned OR status IN ('unfrozen', 'unknown', 'awaiting', 'held')),
+    CONSTRAINT cancelled_key_is_burned CHECK (key_burned OR NOT cancel_sent),
+    CONSTRAINT row_times_have_years_that_are_read CHECK (
+        greatest(available_at, start_before, status_since, claimed_at, claimed_until, started_at, first_sent_at,
+                 imported_sent_at, quiet_after, redrive_at, doubted_since, word_since, scheduled_at)
+            < timestamptz '10000-01-01 00:00+00'
+        AND least(available_at, start_before, status_since, claimed_at, claimed_until, started_at, first_sent_at,
+                  imported_sent_at, quiet_after, redrive_at, doubted_since, word_since, scheduled_at)
+            >= timestamptz '0001-01-02 00:00+00')
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+        autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE UNIQUE INDEX one_open_row_an_intent ON idem.outbox (intent_id);
+CREATE INDEX outbox_due ON idem.outbox (provider, account, available_at, id) WHERE status = 'pending';
+CREATE INDEX outbox_leases ON idem.outbox (claimed_until, id) WHERE status = 'claimed';
+CREATE INDEX outbox_to_settle ON idem.outbox (provider, account, available_at, id)
+    WHERE status IN ('unknown', 'awaiting');
+CREATE INDEX outbox_not_asked ON idem.outbox (provider, account) WHERE misses > 0 AND status IN ('unknown', 'awaiting');
+CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
+CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('pending', 'waiting', 'unfrozen');
+CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS NOT NULL;
+CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
+    WHERE doubted_since IS NOT NULL AND status IN ('pending', 'waiting', 'unfrozen', 'held');
+
+-- The newest moment that a provider's memory counts from, without those that are marked as not known: one that lies
+-- ahead of the clock is at the end of it (outbox/recovery/ahead.py).
+CREATE INDEX outbox_sent_ahead ON idem.outbox ((greatest(
+        nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
+        nullif(word_since, timestamptz '9999-01-01 00:00+00'))), id)
+    WHERE greatest(
+        nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
+        nullif(word_since, timestamptz '9999-01-01 00:00+00')) IS NOT NULL;
+CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key IS NOT NULL;
+CREATE INDEX outbox_at_rest ON idem.outbox (status_since, id) WHERE status = 'held';
+CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
+
+-- The claim in turns of tenants. Its condition is one that no plan can take for that of outbox_due: with a queue's
+-- statistics both look alike, and either read for the other costs a pass over all that waits.
+CREATE INDEX outbox_shares ON idem.outbox (provider, account, tenant_id, available_at, id)
+    WHERE status || '' = 'pending';
+
+-- The same for rows that wait to be rendered, of which a worker takes a few at a time.
+CREATE INDEX outbox_unfrozen_shares ON idem.outbox (tenant_id, available_at, id) WHERE status || '' = 'unfrozen';
+
+-- Rows that the database may have forgotten a send of, and that recovery has still to doubt: nobody claims, takes, settles
+-- or takes up a row that is listed here. No foreign key, because to list a row must lock none.
+CREATE TABLE idem.doubts (
+    outbox_id  uuid        PRIMARY KEY,
+    listed_at  timestamptz NOT NULL DEFAULT statement_timestamp(),
+    details    jsonb       NOT NULL
+);
+
+-- The frozen bytes, written once; a new generation of the provider key is a new row. Outlives the outbox row, so
+-- that a late proof still finds its intent and step.
+CREATE TABLE idem.requests (
+    outbox_id     uuid        NOT NULL,
+    generation    smallint    NOT NULL DEFAULT 1,
+    step          smallint    NOT NULL DEFAULT 1,
+    intent_id     uuid        NOT NULL,
+    provider_key  uuid        NOT NULL,
+    provider      text        COLLATE "C" NOT NULL,
+    account       text        COLLATE "C" NOT NULL,
+    method        text        NOT NULL,
+    path          text        NOT NULL,
+    headers       jsonb       NOT NULL,
+    body          bytea       NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (outbox_id, generation)
+);
+CREATE INDEX requests_by_key ON idem.requests (provider, account, provider_key);
+CREATE INDEX requests_by_intent ON idem.requests (intent_id);
+CREATE INDEX requests_by_provider_key ON idem.requests (provider_key);
+
+-- What is known but could not be applied yet (live claim, locked row): storing needs no lock on the outbox row.
+-- A row leaves when it is folded or applied; what it said stays in evidence.
+-- A proof is stored as it was seen; whether it completes the key is decided when it is applied. So one that is open may
+-- come with an answer, or with an interim answer. A hint stands beside its row like a proof: no claim, retry, redrive or
+-- cancel passes it (hazard 53). It proves nothing, so no fold reads it; it goes when the provider has been asked.
+CREATE TABLE idem.proofs (
+    id              uuid        PRIMARY KEY DEFAULT idem.uuid7(),
+    outbox_id       uuid        NOT NULL,
+    intent_id       uuid        NOT NULL REFERENCES idem.intents (id),
+    step            smallint    NOT NULL DEFAULT 1,
+    source          text        COLLATE "C" NOT NULL,
+    attempt         integer,
+    outcome         text        COLLATE "C" NOT NULL,
+    reference       text        COLLATE "C",
+    status          text        COLLATE "C",
+    fields          jsonb       NOT NULL DEFAULT '{}',
+    http_status     smallint,
+    answer_status   smallint,
+    answer_headers  jsonb,
+    answer_body     bytea,
+    interim         jsonb,
+    stored_at       timestamptz NOT NULL DEFAULT statement_timestamp(),
+    CONSTRAINT proofs_outcome_check CHECK (outcome IN ('succeeded', 'interim', 'refused', 'pending', 'hint')),
+    CONSTRAINT final_proof_has_answer
+        CHECK (outcome IN ('pending', 'interim', 'hint')
+               OR num_nulls(answer_status, answer_headers, answer_body) = 0)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+CREATE INDEX proofs_by_row ON idem.proofs (outbox_id);
+CREATE INDEX proofs_by_age ON idem.proofs (stored_at);
+CREATE INDEX proofs_by_intent ON idem.proofs (intent_id);

@@ -1,0 +1,163 @@
+-- What the database refuses of an outbox row and of a frozen request.
+
+CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH ROW
+    WHEN (NEW.status NOT IN ('pending', 'waiting', 'unfrozen', 'claimed')
+          OR (NEW.status = 'claimed') <> NEW.inline)
+    EXECUTE FUNCTION idem.refuse('an outbox row begins pending, waiting or unfrozen, or claimed if it is inline');
+CREATE TRIGGER outbox_row_begins_without_a_past BEFORE INSERT ON idem.outbox FOR EACH ROW
+    WHEN (NEW.generation <> 1 OR NEW.attempt <> CASE WHEN NEW.inline THEN 1 ELSE 0 END
+          OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent)
+    EXECUTE FUNCTION idem.refuse('an outbox row begins with nothing sent');
+CREATE TRIGGER nobody_sends_nothing BEFORE INSERT ON idem.outbox FOR EACH ROW
+    WHEN (NEW.provider = 'nobody' AND NOT NEW.inline)
+    EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
+
+-- Whose row a new one is, and that its intent is open: no second call is queued for what has its end.
+-- By the key first: accept writes intent and row in one statement, the row before the intent; both after the key.
+CREATE FUNCTION idem.name_the_tenant() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    state  text;
+BEGIN
+    SELECT k.tenant_id, k.state INTO NEW.tenant_id, state
+      FROM idem.idempotency_keys k WHERE k.intent_id = NEW.intent_id LIMIT 1;
+    IF NOT FOUND THEN
+        SELECT i.tenant_id, i.state INTO NEW.tenant_id, state FROM idem.intents i WHERE i.id = NEW.intent_id;
+    END IF;
+    -- Where there is no intent, the foreign key refuses the row.
+    NEW.tenant_id := coalesce(NEW.tenant_id, '');
+    IF state <> 'in_progress' THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation', SCHEMA = 'idem', TABLE = 'outbox',
+            MESSAGE = format('idem refuses this INSERT of outbox: intent %s is %s', NEW.intent_id, state),
+            DETAIL  = 'A call is queued for an intent that is in progress alone.',
+            HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER outbox_row_is_of_an_open_intent BEFORE INSERT ON idem.outbox FOR EACH ROW
+    EXECUTE FUNCTION idem.name_the_tenant();
+
+-- A row at rest that was never rendered goes back to be rendered; an inline row is taken up again by its caller alone.
+CREATE TRIGGER outbox_transition_is_listed BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (OLD.status <> NEW.status AND ((OLD.status, NEW.status) NOT IN (
+        ('unfrozen', 'pending'), ('unfrozen', 'waiting'), ('unfrozen', 'held'), ('unfrozen', 'unknown'),
+        ('waiting', 'pending'), ('waiting', 'held'), ('waiting', 'awaiting'), ('waiting', 'unknown'),
+        ('pending', 'claimed'), ('pending', 'held'), ('pending', 'awaiting'), ('pending', 'unknown'),
+        ('claimed', 'pending'), ('claimed', 'held'), ('claimed', 'unknown'), ('claimed', 'awaiting'),
+        ('unknown', 'awaiting'), ('unknown', 'held'),
+        ('held', 'pending'), ('held', 'unfrozen'), ('held', 'claimed'), ('held', 'awaiting'), ('held', 'unknown'))
+        OR (OLD.status = 'held' AND NEW.status = 'claimed' AND NOT NEW.inline)))
+    EXECUTE FUNCTION idem.refuse('this change of status is not listed');
+CREATE TRIGGER outbox_row_keeps_its_identity BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (NEW.attempt < OLD.attempt OR NEW.generation < OLD.generation
+          OR (OLD.id, OLD.intent_id, OLD.step, OLD.provider, OLD.account, OLD.origin)
+             IS DISTINCT FROM (NEW.id, NEW.intent_id, NEW.step, NEW.provider, NEW.account, NEW.origin)
+          OR (OLD.generation = NEW.generation AND OLD.provider_key <> NEW.provider_key))
+    EXECUTE FUNCTION idem.refuse('attempt and generation only grow; row, account, origin and provider key stay');
+
+-- What is sent was decided once: for whom, by what operation, in which way, and for how long the provider remembers it.
+CREATE TRIGGER outbox_row_keeps_its_terms BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN ((OLD.operation, OLD.inline, OLD.marks_start, OLD.replay_window, OLD.format_version)
+          IS DISTINCT FROM (NEW.operation, NEW.inline, NEW.marks_start, NEW.replay_window, NEW.format_version)
+          OR OLD.tenant_id <> NEW.tenant_id
+          OR OLD.imported_as IS NOT NULL AND OLD.imported_as IS DISTINCT FROM NEW.imported_as
+          OR OLD.imported_sent_at IS NOT NULL AND OLD.imported_sent_at IS DISTINCT FROM NEW.imported_sent_at)
+    EXECUTE FUNCTION idem.refuse_role('an outbox row keeps its tenant, its operation and the terms of its call');
+CREATE TRIGGER quiet_time_is_never_lowered BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (OLD.quiet_after IS NOT NULL AND (NEW.quiet_after IS NULL OR NEW.quiet_after < OLD.quiet_after))
+    EXECUTE FUNCTION idem.refuse('quiet_after is only raised');
+
+-- The next generation is for a row at rest, or for one that is rendered anew because its key is burned, when nothing sent
+-- under the old key can act any more; and its key is the derived one (outbox/generations.py).
+CREATE FUNCTION idem.refuse_other_generation() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER')
+       OR NEW.generation = OLD.generation + 1 AND NEW.status = OLD.status
+          AND (OLD.status = 'held' OR OLD.status = 'unfrozen' AND OLD.key_burned)
+          AND coalesce(OLD.quiet_after <= statement_timestamp(), true)
+          AND NEW.provider_key = (
+              SELECT idem.provider_key(s.secret, n.tenant_id, n.operation, n.idempotency_key, NEW.step, NEW.generation)
+                FROM idem.intents n CROSS JOIN idem.installation s WHERE n.id = NEW.intent_id)
+    THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation',
+        MESSAGE = format('idem refuses this UPDATE of outbox row %s: it gets no provider key of generation %s', NEW.id,
+                         NEW.generation),
+        DETAIL  = 'The next provider key is the derived one, for a row at rest or a row whose key is burned, after '
+                  'quiet_after.',
+        HINT    = 'An operator uses: idem dlq redrive --new-provider-key.';
+END $$;
+CREATE TRIGGER next_generation_is_in_order BEFORE UPDATE ON idem.outbox FOR EACH ROW
+    WHEN (OLD.generation <> NEW.generation)
+    EXECUTE FUNCTION idem.refuse_other_generation();
+
+CREATE FUNCTION idem.row_left_for_good() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'completed')
+       AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = OLD.intent_id AND o.step > OLD.step)
+       -- Or its intent rests for good: nobody can take it up again, because its key has expired.
+       AND NOT (OLD.status = 'held' AND OLD.redrive_at IS NULL AND OLD.doubted_since IS NULL
+                AND EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'failed_retryable')
+                AND NOT EXISTS (SELECT FROM idem.idempotency_keys k
+                                 WHERE k.intent_id = OLD.intent_id AND k.state <> 'expired')) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation',
+            MESSAGE = format('idem refuses this DELETE of outbox row %s', OLD.id),
+            DETAIL  = 'An outbox row leaves only when its step is completed or cancelled, or when it rests and its key '
+                      'has expired.';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER outbox_row_leaves_when_done AFTER DELETE ON idem.outbox
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION idem.row_left_for_good();
+CREATE TRIGGER outbox_is_never_truncated BEFORE TRUNCATE ON idem.outbox
+    EXECUTE FUNCTION idem.refuse('an outbox row leaves only when its step is done');
+CREATE TRIGGER requests_are_written_once BEFORE UPDATE ON idem.requests FOR EACH ROW
+    EXECUTE FUNCTION idem.refuse('a frozen request is written once');
+
+-- A role writes the request of a row that is rendered now, or the next one of a row at rest. The primary key keeps what
+-- is frozen already.
+CREATE FUNCTION idem.refuse_other_request() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER')
+       OR EXISTS (
+           SELECT FROM idem.outbox o
+            WHERE o.id = NEW.outbox_id
+              AND (o.intent_id, o.step, o.provider, o.account) = (NEW.intent_id, NEW.step, NEW.provider, NEW.account)
+              AND CASE
+                  WHEN NEW.generation = o.generation
+                      THEN o.status IN ('unfrozen', 'pending') AND NEW.provider_key = o.provider_key
+                  WHEN NEW.generation = o.generation + 1 AND o.status = 'held'
+                      THEN NEW.provider_key = (
+                          SELECT idem.provider_key(s.secret, n.tenant_id, n.operation, n.idempotency_key, o.step,
+                                                   NEW.generation)
+                            FROM idem.intents n CROSS JOIN idem.installation s WHERE n.id = o.intent_id)
+                  END)
+    THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION USING
+        ERRCODE = 'check_violation',
+        MESSAGE = format('idem refuses this INSERT of requests: generation %s of row %s', NEW.generation, NEW.outbox_id),
+        DETAIL  = 'A request is frozen for a row that is rendered now, or under the next provider key of a row at rest.',
+        HINT    = 'An operator uses: idem dlq redrive --new-provider-key.';
+END $$;
+CREATE TRIGGER request_is_in_order BEFORE INSERT ON idem.requests FOR EACH ROW
+    EXECUTE FUNCTION idem.refuse_other_request();
+
+CREATE FUNCTION idem.keep_what_may_be_sent() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM idem.outbox WHERE id = OLD.outbox_id) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'check_violation',
+            MESSAGE = format('idem refuses this DELETE of %s', TG_TABLE_NAME),
+            DETAIL  = 'A frozen request stays as long as its outbox row.';
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER requests_are_kept BEFORE DELETE ON idem.requests FOR EACH ROW
+    EXECUTE FUNCTION idem.keep_what_may_be_sent();
+CREATE TRIGGER requests_are_never_truncated BEFORE TRUNCATE ON idem.requests
+    EXECUTE FUNCTION idem.refuse('a frozen request stays as long as its outbox row');

@@ -1,0 +1,63 @@
+-- Events that wait: an unmatched one for its intent, a deferred one for another try. Also events that are fetched before
+-- they are believed, events of batches, later facts, and events that are nobody's here.
+--
+-- hint: matched, and what it says is asked of the provider first. early: a later fact, told once its call has ended.
+-- foreign: about nothing of ours, as far as anybody can tell; still tried when its reference is written. unconfirmed: a
+-- hint of which the provider has nothing.
+CREATE TABLE idem.webhook_events (
+    id           uuid        PRIMARY KEY DEFAULT idem.uuid7(),
+    provider     text        COLLATE "C" NOT NULL,
+    account      text        COLLATE "C" NOT NULL,
+    event_id     text        COLLATE "C" NOT NULL,
+    type         text,
+    verdict      text        COLLATE "C" NOT NULL,
+    intent_id    uuid,
+    outbox_id    uuid,
+    reference    text        COLLATE "C",
+    received_at  timestamptz NOT NULL DEFAULT statement_timestamp(),
+    -- When the reconciler looks at it again; NULL: not by time.
+    retry_at     timestamptz,
+    -- Failures to apply it, from which a dead letter comes.
+    tries        integer     NOT NULL DEFAULT 0,
+    -- Where in the kept body the event stands.
+    place        integer     NOT NULL DEFAULT 0,
+    -- Looks of a hint that found nothing.
+    absents      integer     NOT NULL DEFAULT 0,
+    -- It is signed, but its time stamp was not near the time at which it came, so what it says is never a proof, whenever
+    -- it is read; only the provider, or a delivery in time, can confirm it.
+    out_of_time  boolean     NOT NULL DEFAULT false,
+    CONSTRAINT one_row_an_event UNIQUE (provider, account, event_id),
+    CONSTRAINT webhook_verdict_is_known CHECK (verdict IN (
+        'applied', 'stored', 'agrees', 'later_fact', 'conflict', 'noted', 'ignored', 'unmatched', 'deferred', 'hint',
+        'early', 'foreign', 'unconfirmed')),
+    CONSTRAINT only_a_waiting_event_is_tried_again
+        CHECK (retry_at IS NULL OR verdict IN ('unmatched', 'deferred', 'hint', 'early', 'foreign'))
+);
+CREATE INDEX webhook_events_to_try ON idem.webhook_events (retry_at) WHERE retry_at IS NOT NULL AND verdict <> 'hint';
+CREATE INDEX webhook_events_to_fetch ON idem.webhook_events (provider, account, retry_at) WHERE verdict = 'hint';
+CREATE INDEX webhook_events_unmatched ON idem.webhook_events (received_at) WHERE verdict = 'unmatched';
+CREATE INDEX webhook_events_by_reference ON idem.webhook_events (provider, account, reference)
+    WHERE verdict IN ('unmatched', 'foreign') AND reference IS NOT NULL;
+
+CREATE TABLE idem.webhook_bodies (
+    webhook_event_id  uuid        PRIMARY KEY,
+    headers           jsonb       NOT NULL,
+    body              bytea       NOT NULL,
+    received_at       timestamptz NOT NULL DEFAULT statement_timestamp()
+);
+
+-- An event may come before we know the provider's reference: it is due at once when that is written, by whomever.
+-- Who holds an event is about to decide over it, and is not waited for.
+CREATE FUNCTION idem.wake_unmatched_events() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE idem.webhook_events w SET retry_at = statement_timestamp()
+     WHERE w.id = ANY (ARRAY(
+               SELECT e.id FROM idem.webhook_events e
+                WHERE e.verdict IN ('unmatched', 'foreign') AND e.provider = NEW.provider AND e.account = NEW.account
+                  AND e.reference = NEW.provider_reference
+                  FOR UPDATE SKIP LOCKED));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER reference_wakes_unmatched_events AFTER UPDATE OF provider_reference ON idem.intents FOR EACH ROW
+    WHEN (NEW.provider_reference IS NOT NULL AND NEW.provider_reference IS DISTINCT FROM OLD.provider_reference)
+    EXECUTE FUNCTION idem.wake_unmatched_events();

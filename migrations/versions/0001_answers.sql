@@ -1,5 +1,5 @@
 -- What is stored as an answer is what HTTP can carry, whoever stores it: it is told again for as long as its key lives.
--- What check_answer (outbox/operation.py) does in Python is done again here; a test holds both against each other.
+-- What check_answer (outbox/domain/operation.py) does in Python is done again here; a test holds both against each other.
 
 -- Why HTTP could not carry this answer, or NULL.
 CREATE FUNCTION idem.why_not_an_answer(p_status integer, p_headers jsonb, p_body bytea) RETURNS text

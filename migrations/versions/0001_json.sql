@@ -1,5 +1,5 @@
--- JSON in its canonical form (JCS, RFC 8785), by no extension. What outbox/canonical.py does in Python is done again here;
--- tests hold both against each other. Literals with a backslash are written E'': they mean the same whatever
+-- JSON in its canonical form (JCS, RFC 8785), by no extension. outbox/values/canonical.py does the same in Python, and tests
+-- compare both. Literals with a backslash are written E'': they mean the same whatever
 -- standard_conforming_strings is.
 
 CREATE FUNCTION idem.refuse_params(p_why text, p_at text, p_hint text DEFAULT NULL) RETURNS text

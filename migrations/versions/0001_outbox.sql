@@ -102,7 +102,7 @@ CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
     WHERE doubted_since IS NOT NULL AND status IN ('pending', 'waiting', 'unfrozen', 'held');
 
 -- The newest moment that a provider's memory counts from, without those that are marked as not known: one that lies
--- ahead of the clock is at the end of it (outbox/recovery/ahead.py).
+-- ahead of the clock is at the end of it (outbox/settle/clock_ahead.py).
 CREATE INDEX outbox_sent_ahead ON idem.outbox ((greatest(
         nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
         nullif(word_since, timestamptz '9999-01-01 00:00+00'))), id)

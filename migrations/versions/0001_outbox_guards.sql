@@ -68,7 +68,7 @@ CREATE TRIGGER quiet_time_is_never_lowered BEFORE UPDATE ON idem.outbox FOR EACH
     EXECUTE FUNCTION idem.refuse('quiet_after is only raised');
 
 -- The next generation is for a row at rest, or for one that is rendered anew because its key is burned, when nothing sent
--- under the old key can act any more; and its key is the derived one (outbox/generations.py).
+-- under the old key can act any more; and its key is the derived one (outbox/settle/key_rotation.py).
 CREATE FUNCTION idem.refuse_other_generation() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER')

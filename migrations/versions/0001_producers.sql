@@ -1,7 +1,7 @@
 -- Accept for every language: params as JSON text; canonical form, fingerprint and provider key are made here. What
--- outbox/keys.py does in Python is done again here; tests hold both against each other.
+-- outbox/domain/keys.py does in Python is done again here; tests hold both against each other.
 
--- What a stored fingerprint leaves out of the params (outbox/fingerprints.py); NULL: it is not composed of members.
+-- What a stored fingerprint leaves out of the params (outbox/domain/fingerprints.py); NULL: it is not composed of members.
 CREATE FUNCTION idem.left_out(p_fingerprint text) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -13,13 +13,14 @@ BEGIN
     RETURN ARRAY(SELECT json_array_elements_text(coalesce(found[1], '[]')::json));
 END $$;
 
--- The fingerprint of a client's request (outbox/keys.py) from the canonical form of its params.
+-- The fingerprint of a client's request (outbox/domain/keys.py) from the canonical form of its params.
 CREATE FUNCTION idem.fingerprint(p_operation text, p_canonical text) RETURNS text LANGUAGE sql IMMUTABLE
     RETURN 'v1:' || encode(sha256(convert_to(
                '{' || CASE WHEN p_canonical = 'null' THEN '' ELSE '"body":' || p_canonical || ',' END
                || '"operation":' || to_json(p_operation)::text || '}', 'UTF8')), 'hex');
 
--- The fingerprint of params without the members that the pointers name, which it says itself (outbox/fingerprints.py).
+-- The fingerprint of params without the members that the pointers name, which it says itself
+-- (outbox/domain/fingerprints.py).
 CREATE FUNCTION idem.composed(p_operation text, p_params jsonb, p_canonical text, p_left_out text[]) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
@@ -51,7 +52,7 @@ BEGIN
     RETURN sha256(outer_ || sha256(inner_ || p_message));
 END $$;
 
--- The key that is sent to the provider (outbox/keys.py): a UUID of version 8.
+-- The key that is sent to the provider (outbox/domain/keys.py): a UUID of version 8.
 CREATE FUNCTION idem.provider_key(
     p_secret bytea, p_tenant text, p_operation text, p_key text, p_step integer, p_generation integer
 ) RETURNS uuid LANGUAGE sql IMMUTABLE RETURN (
@@ -63,7 +64,7 @@ CREATE FUNCTION idem.provider_key(
                        || to_json(p_key)::text || ',' || p_step || ',' || p_generation || ']', 'UTF8')) AS mac (mac)
            ) AS made);
 
--- The key in its bare or its quoted spelling (outbox/keys.py, parse_key).
+-- The key in its bare or its quoted spelling (outbox/domain/keys.py, parse_key).
 CREATE FUNCTION idem.parse_key(p_key text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -87,7 +88,7 @@ BEGIN
     RETURN bare;
 END $$;
 
--- What looks like card data (outbox/card_data.py), or NULL. The values are never quoted.
+-- What looks like card data (outbox/values/card_data.py), or NULL. The values are never quoted.
 CREATE FUNCTION idem.card_data(p_params jsonb) RETURNS text LANGUAGE sql IMMUTABLE RETURN (
     SELECT found.what FROM (
         SELECT format('member %s has the name of a card number or a security code', m ->> 'key') AS what

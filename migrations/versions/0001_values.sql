@@ -37,7 +37,7 @@ CREATE FUNCTION idem.memory_age(sent timestamptz, doubted timestamptz) RETURNS f
 
 -- Seconds for which the provider is still sure to remember that: the smaller of what it promised when the row was
 -- accepted and of what the contract states now, from that moment. `stated` NULL: it is not known here. 0 or less: no more.
--- `idem.outbox.recovery.window` has the same rule for what Python must compute.
+-- `idem.outbox.settle.replay_window` has the same rule for what Python must compute.
 CREATE FUNCTION idem.memory_left(sent timestamptz, doubted timestamptz, promised integer, stated float8) RETURNS float8
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN least(promised::float8, stated) - idem.memory_age(sent, doubted);

@@ -4,8 +4,8 @@
     echo '{"id": "m-1", "type": "item.sold", "item": "tea", "count": 2}' | python consumer.py
     echo '{"id": "m-2", "type": "order.cancelled", "order": 7, "amount": 4200}' | python consumer.py
 
-Messages come as lines here, and `ack`, `later` and `park` are lines too, so that no broker is needed to try it. With
-one they are: receive_message, delete_message, nothing (SQS); consume, basic_ack, basic_nack (RabbitMQ). The key is the
+Here messages arrive as lines, and `ack`, `later` and `park` are lines too, so that you need no broker to try it. With
+a broker use: receive_message, delete_message, nothing (SQS); consume, basic_ack, basic_nack (RabbitMQ). The key is the
 id that the *sender* gave the message, which stays the same when it is delivered or sent again: SQS's
 MessageDeduplicationId and not its MessageId, a CloudEvent's source and id, the id of an outbox row.
 """
@@ -23,7 +23,7 @@ from idem.decisions import Accepted, InProgress, Mismatch
 idem = Idem()
 
 Verdict = Literal["ack", "later", "park"]
-"""ack: done, the broker may forget it. later: deliver it again. park: a person must look, as in a dead-letter queue."""
+"""ack: done, the broker may forget it. later: deliver it again. park: an operator must look (a dead-letter queue)."""
 
 
 class Sold(BaseModel):
@@ -50,24 +50,24 @@ refund = idem.operation(
 
 
 def sold(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
-    """Take what was sold out of the stock."""
+    """Reduce the stock by what was sold."""
     params = Sold.model_validate(message)
     call = sell.begin(key=id, body=params.model_dump())
     with engine.begin() as db:
         if call.reserve(db):
             db.execute(text("UPDATE stock SET count = count - :count WHERE item = :item"), params.model_dump())
             call.complete(db, Answer(200))
-    match call.answer().status:  # after the commit; of a message that was here before, the answer of then
+    match call.answer().status:  # after the commit; for a redelivery, the stored answer
         case 200:
             return "ack"
-        case 409:  # another consumer is at it in this moment; it may still roll back
+        case 409:  # another consumer is processing it; it may still roll back
             return "later"
-        case _:  # 422: the same id with other content. One of them is not what its sender thinks
+        case _:  # 422: the same id with different content. One of them is not what its sender thinks
             return "park"
 
 
 def cancelled(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
-    """Give the money of an order back."""
+    """Refund an order."""
     params = Refund.model_validate(message)
     with engine.begin() as db:
         decision = refund.accept(db, params, key=id)
@@ -81,7 +81,7 @@ def cancelled(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
             return "park"
         case InProgress(intent_id=None):  # another consumer has not committed yet
             return "later"
-        case _:  # it stands in the database: from here on it is idem's, whatever becomes of this process
+        case _:  # the database has it: idem takes care of it, even if this process dies
             return "ack"
 
 
@@ -91,7 +91,7 @@ HANDLERS = {"item.sold": sold, "order.cancelled": cancelled}
 def handle(engine: Engine, id: str, message: dict[str, Any]) -> Verdict:
     try:
         return HANDLERS[message["type"]](engine, id, message)
-    except (KeyError, ValidationError, KeyInvalid) as error:  # it will be no better the next time
+    except (KeyError, ValidationError, KeyInvalid) as error:  # a retry would not help
         print(f"{id}: {error!r}", file=sys.stderr)
         return "park"
 
@@ -106,7 +106,7 @@ def main() -> None:
             message = json.loads(line)
             id = message["id"]
         except (ValueError, KeyError, TypeError):
-            print(f"park: this is no message: {line}", file=sys.stderr)
+            print(f"park: this is not a message: {line}", file=sys.stderr)
             continue
         verdict = handle(engine, id, message)
         # A process that dies here gets the message again, and it is a retry.

@@ -2,8 +2,8 @@
 
     idem run --no-api --app inline_labels:idem      # the daemons; bank (a carrier here) and database: see idem.toml
 
-Take this where a worker cannot make the call: an SDK with a session, a device, code that exists. Run it twice: the
-second run prints the same label and calls nobody.
+Use this if a worker cannot make the call: an SDK with a session, a device, existing code. Run it twice: the second
+run prints the same label and makes no call.
 """
 
 import os
@@ -24,7 +24,7 @@ class Parcel(BaseModel):
     grams: int
 
 
-# With its provider named, idem can ask there how a lost call ended. It never makes this call itself.
+# The operation names its provider, so idem can ask how a lost call ended. idem never makes this call itself.
 buy = idem.operation(
     "labels.buy",
     Parcel,
@@ -36,16 +36,16 @@ buy = idem.operation(
 
 def label(carrier: httpx.Client, parcel: Parcel) -> Answer:
     with buy.inline(parcel, key=f"label-{parcel.id}") as run:
-        if run.mine:  # False: a retry, and run.answer() knows how it stands
+        if run.mine:  # False: a retry, and run.answer() has its answer
             try:
                 response = carrier.post(
                     "/payments",
                     json={"amount": parcel.grams, "currency": "eur"},
-                    headers={"Idempotency-Key": run.provider_key},  # by it the carrier can be asked
+                    headers={"Idempotency-Key": run.provider_key},  # look-ups find the call by it
                     timeout=min(5, run.remaining),
                 )
             except httpx.ConnectError as error:
-                run.not_executed(str(error))  # for certain: nothing has left. The next run makes the call
+                run.not_executed(str(error))  # certain: nothing has left. The next run makes the call
             else:
                 report(run, response)
             # Any other exception leaves the block: it may have happened, and idem finds out.
@@ -53,12 +53,12 @@ def label(carrier: httpx.Client, parcel: Parcel) -> Answer:
 
 
 def report(run: InlineCall, response: httpx.Response) -> None:
-    """Only what the carrier said in its own words is an end."""
+    """Only an answer from the carrier itself is final."""
     try:
         said = response.json()
         reference, status = said["id"], said["status"]
     except (ValueError, KeyError, TypeError):
-        run.ambiguous(f"no answer that could be read, status {response.status_code}")
+        run.ambiguous(f"unreadable answer, status {response.status_code}")
         return
     if status == "succeeded":
         run.complete(Succeeded(reference), http_status=response.status_code)
@@ -73,12 +73,12 @@ def main(id: str, grams: str) -> int:
     origin = os.environ.get("CARRIER_URL", "http://127.0.0.1:8600")
     with httpx.Client(base_url=origin, headers={"Authorization": f"Bearer {token}"}) as carrier:
         try:
-            told = label(carrier, Parcel(id=id, grams=int(grams)))
+            answer = label(carrier, Parcel(id=id, grams=int(grams)))
         except httpx.HTTPError as error:
-            print(f"nobody knows yet whether there is a label ({error!r}): run it again", file=sys.stderr)
+            print(f"it is not known yet whether there is a label ({error!r}): run it again", file=sys.stderr)
             return 75
-    print(told.status, told.body.decode())
-    return 0 if told.status == 201 else 1
+    print(answer.status, answer.body.decode())
+    return 0 if answer.status == 201 else 1
 
 
 if __name__ == "__main__":

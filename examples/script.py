@@ -1,11 +1,11 @@
-"""Nightly payouts out of a file: `python script.py payouts.csv`. To run it again is harmless, at any time.
+"""Nightly payouts from a file: `python script.py payouts.csv`. You can safely run it again at any time.
 
     id,iban,amount
     2026-11-28-1,DE89370400440532013000,125000
 
     idem run --no-api --app script:idem             # the daemons; bank and database: see idem.toml
 
-The key is the row's own id. Not its number in the file (a row that is added above moves it), and not a new UUID (the
+The key is the row's own id. Do not use its number in the file (a row added above changes it), or a new UUID (the
 second run would pay again).
 """
 
@@ -35,37 +35,37 @@ payout = idem.operation(
     request=lambda p: Request("POST", "/payments", json={"amount": p.amount, "currency": "eur", "iban": p.iban}),
     answer=lambda o: Answer(201 if o.succeeded else 402, {"payout": o.reference, "status": o.status}),
     label=lambda p: p.iban,
-    key_ttl="30d",  # for so long a file may be run again
+    key_ttl="30d",  # how long you may run a file again
 )
 
 
 def main(path: str) -> int:
-    """Wish every row's payout. The exit code is 1 if a row needs somebody's look."""
+    """Request every row's payout. The exit code is 1 if a row needs an operator."""
     engine = create_engine(idem.database_url.replace("postgresql://", "postgresql+psycopg://"))
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     wrong = 0
     with Path(path).open(newline="") as file:
         for row in csv.DictReader(file):
-            wish = Payout(iban=row["iban"], amount=int(row["amount"]))
-            # Each row is committed by itself: a run that dies in the middle has wished what it has wished.
+            wanted = Payout(iban=row["iban"], amount=int(row["amount"]))
+            # Each row commits separately: if a run dies in the middle, the rows before have been requested.
             with engine.begin() as db:
-                decision = payout.accept(db, wish, key=f"payout-{row['id']}")
+                decision = payout.accept(db, wanted, key=f"payout-{row['id']}")
             match decision:
                 case Accepted() | Retrying():
-                    told["accepted"] += 1
+                    counts["accepted"] += 1
                 case Replay(answer=answer) if answer.status == 201:
-                    told["paid"] += 1
+                    counts["paid"] += 1
                 case Replay(answer=answer):
                     wrong += 1
                     print(f"{row['id']}: refused: {answer.body.decode()}")
                 case Mismatch():
                     wrong += 1
-                    print(f"{row['id']}: the row has changed since it was wished; a correction needs an id of its own")
+                    print(f"{row['id']}: the row has changed since it was requested; give a correction its own id")
                 case InProgress():
-                    told["on its way"] += 1
-                case _:  # nobody knows yet, or a person decides: idem sees to it, the next run tells
-                    told["open"] += 1
-    print(", ".join(f"{number} {what}" for what, number in sorted(told.items())) or "nothing to do")
+                    counts["on its way"] += 1
+                case _:  # unknown, or an operator must decide: idem continues, and the next run shows the result
+                    counts["open"] += 1
+    print(", ".join(f"{number} {what}" for what, number in sorted(counts.items())) or "nothing to do")
     return 1 if wrong else 0
 
 

@@ -73,8 +73,8 @@ def pay(order_id: int) -> ResponseReturnValue:
         order.state = "paying"
         call.submit(session, Charge(order=order.id, amount=order.total))
     session.commit()
-    told = call.answer(wait=8)  # after the commit
-    return told.body, told.status, dict(told.headers)
+    answer = call.answer(wait=8)  # after the commit
+    return answer.body, answer.status, dict(answer.headers)
 
 
 @app.cli.command("tables")

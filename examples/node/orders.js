@@ -30,8 +30,8 @@ try {
   await pool.query(
     "CREATE TABLE IF NOT EXISTS orders (id text PRIMARY KEY, amount integer NOT NULL, intent uuid NOT NULL)",
   );
-  const told = await transaction(pool, placeOrder);
-  console.log(JSON.stringify({ ...told, body: told.body?.toString("utf8") }));
+  const decision = await transaction(pool, placeOrder);
+  console.log(JSON.stringify({ ...decision, body: decision.body?.toString("utf8") }));
 } catch (error) {
   // A refusal of idem.accept says what is wrong (message) and what to do (hint); the transaction is rolled back.
   console.error(`${error.code ?? "error"}: ${error.message}${error.hint ? `\n${error.hint}` : ""}`);

@@ -21,7 +21,7 @@ def pay(request: HttpRequest, order_id: int) -> HttpResponse:
                 order.state = "paying"
                 order.save()
                 call.submit(connection, Charge(order=order.id, amount=order.total))
-        told = call.answer(wait=8)  # after the commit
+        answer = call.answer(wait=8)  # after the commit
     except (RetryTransaction, StoreUnavailable):
         return HttpResponse("Send the same request again, with the same key.", status=503, headers={"Retry-After": "1"})
-    return HttpResponse(told.body, status=told.status, headers=dict(told.headers))
+    return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from layers import (  # noqa: F401
     pytest_addoption,
+    pytest_collection_finish,
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_ignore_collect,

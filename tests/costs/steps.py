@@ -18,8 +18,7 @@ def steps(work: Callable[[], Any]) -> int:
         taken += 1
         return trace
 
-    # What a collection of garbage runs by the way is no step of this work.
-    gc.collect()
+    # What a collection of garbage would run in between is no step of this work.
     gc.disable()
     before = sys.gettrace()
     sys.settrace(trace)

@@ -39,7 +39,7 @@ prove: $(STAMP) ## what is long: processes, whole matrices, full budgets; SLICE=
 LOWEST       := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_PIP   := $(LOWEST)/bin/python -m pip --disable-pip-version-check install --quiet
-CORE         := tests/core tests/attacks/test_service_a.py::test_the_query_is_read_whatever_the_host_says \
+CORE         := tests/core tests/api/test_silent_lines.py::test_the_query_is_read_whatever_the_host_says \
                 tests/cli/test_help.py::test_help_has_an_example_that_begins_with_the_command
 
 $(LOWEST_STAMP): requirements-lowest.txt pyproject.toml

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from calls.test_proof import ALLOWED, exception_classes, made
+from calls.exceptions import ALLOWED, exception_classes, made
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
-import inspect
-import socket
-import ssl
-from collections.abc import Iterator
 from typing import Any
 
-import h11
 import httpcore
 import httpx
 import pytest
 import respx
+from calls.exceptions import ALLOWED, exception_classes, made
 
 from idem.outbox.calls.http_call import Lost, NotSent, Recorder, proves_not_sent
 from idem.outbox.calls.http_client import is_stock, ssl_context, stock_client
@@ -22,7 +17,6 @@ from idem.outbox.domain.contract import Contract, Response
 
 CONTRACT = Contract("bank", connect_timeout=1.0, deadline=2.0)
 CONTEXT = ssl_context()
-ALLOWED = {httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol}
 MAPPED = {
     httpcore.ConnectError,
     httpcore.ConnectTimeout,
@@ -30,33 +24,10 @@ MAPPED = {
     httpcore.ProxyError,
     httpcore.UnsupportedProtocol,
 }
-PASSED_ON = (KeyboardInterrupt, SystemExit, GeneratorExit)
-
-
-def exception_classes() -> Iterator[type[BaseException]]:
-    found = {
-        thing
-        for module in (httpx, httpcore, h11, builtins, asyncio, socket, ssl)
-        for thing in vars(module).values()
-        if inspect.isclass(thing) and issubclass(thing, BaseException) and not issubclass(thing, PASSED_ON)
-    }
-    yield from sorted(found, key=lambda cls: (cls.__module__, cls.__name__))
 
 
 class OddConnectError(httpx.ConnectError):
     """A class that httpx does not raise itself."""
-
-
-def made(cls: type[BaseException]) -> BaseException:
-    attempts: list[tuple[Any, ...]] = [("told",), (), ("told", [ValueError()]), (b"", 1), ("utf-8", b"a", 0, 1, "told")]
-    for arguments in [*attempts, ("a", 0, 1, "told")]:
-        try:
-            return cls(*arguments)
-        except Exception:
-            continue
-    error = cls.__new__(cls)
-    BaseException.__init__(error)
-    return error
 
 
 @pytest.mark.parametrize(

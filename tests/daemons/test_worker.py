@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import AsyncIterator
 
+from fix_proxy import database_proxy, until
 from fix_spine import Spine
 
 from idem.outbox.config.settings import WorkerSettings
@@ -15,19 +14,7 @@ from idem.outbox.database.notify import Nudge
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.decisions import Replay
 from idem.outbox.worker.worker import Worker
-from idem.testing.proxy import Direction, Proxy, Verdict
-
-
-@contextlib.asynccontextmanager
-async def database_proxy(spine: Spine) -> AsyncIterator[tuple[Proxy, str]]:
-    """A proxy in front of this test's PostgreSQL, and the URL through it."""
-    parts = urlsplit(spine.url)
-    query = parse_qs(parts.query)
-    target: tuple[str, int] | str = (parts.hostname or "127.0.0.1", parts.port or 5432)
-    if "host" in query:
-        target = f"{query['host'][0]}/.s.PGSQL.{query.get('port', ['5432'])[0]}"
-    async with Proxy(target) as proxy:
-        yield proxy, f"postgresql://{parts.username}@127.0.0.1:{proxy.port}{parts.path}"
+from idem.testing.proxy import Direction, Verdict
 
 
 @contextlib.asynccontextmanager
@@ -47,14 +34,6 @@ async def running(
         stop.set()
         await asyncio.wait_for(task, 30)
         await database.close()
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
-    """Wait for something to become true."""
-    ends = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < ends, "it did not happen"
-        await asyncio.sleep(0.05)
 
 
 async def done(spine: Spine) -> bool:

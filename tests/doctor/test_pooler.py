@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from doctor.conftest import Doctor
+from doctor.pooled import through
 from doctor.transaction_pooler import TransactionPooler
 from fix_desk import Desk
 from fix_line import target
@@ -14,11 +14,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from idem.cli.doctor import examination
 from idem.testing.proxy import Proxy
-
-
-def through(url: str, port: int) -> str:
-    user = conninfo_to_dict(url).get("user", "")
-    return urlunsplit(urlsplit(url)._replace(netloc=f"{user}@127.0.0.1:{port}", query="sslmode=disable"))
 
 
 async def test_a_direct_connection_hears_its_notification(doctor: Doctor) -> None:

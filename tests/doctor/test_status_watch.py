@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from doctor.test_pooler import through
+from doctor.pooled import through
 from fix_desk import Desk
 from fix_line import target
 

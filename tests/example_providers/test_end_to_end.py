@@ -8,24 +8,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
-from uuid import UUID
 
 import pytest
 from example_providers.fix_examples import ENV, lay
+from example_providers.provided import Provided
 from fix_database import ENVIRONMENT
-from fix_spine import Spine
-from sqlalchemy import create_engine
-from sqlalchemy.pool import NullPool
 
 from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config import load
-from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.decisions import Accepted
 from idem.outbox.values import json_pointer
-from idem.reconciler.daemon import Pass, Reconciler
 from idem.testing.bank import Account, Bank, BankSettings, Look, Said, Shape
 
 HOUR, DAY = 3600.0, 86400.0
@@ -78,37 +71,6 @@ ORDER = {"amount": "12.50", "currency": "EUR", "order": "A-7", "vault": "v"}
 PAYMENT = {"amount": 6540, "currency": "EUR", "instrument": "src_1", "order": "A-7"}
 
 Make = Callable[..., Awaitable["Provided"]]
-
-
-class Provided(Spine):
-    """A spine over one of the examples."""
-
-    def paid(self, operation: str, params: dict[str, Any], key: str = "k1") -> UUID:
-        engine = create_engine(self.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
-        with engine.begin() as connection:
-            decision = self.acceptor.accept(connection, "t", operation, key, params)
-        assert isinstance(decision, Accepted), decision
-        return decision.intent_id
-
-    async def reconcile(self, **options: Any) -> Pass:
-        # A replay and a look-up fit into the lease, with the deadline of the examples.
-        one = Reconciler(self.database, self.catalogue, ReconcilerSettings(lease=120), slots=4, margin=1)
-        try:
-            return await one.run_once(**options)
-        finally:
-            await one.close()
-
-    @property
-    def sends(self) -> int:
-        return len(self.bank.log.sends())
-
-    @property
-    def looks(self) -> list[str]:
-        return [each.path for each in self.bank.log.requests if each.method == "GET"]
-
-    async def ends(self, intent: UUID) -> tuple[str, int | None]:
-        key = await self.key(intent)
-        return key["state"], key["response_status"]
 
 
 @pytest.fixture

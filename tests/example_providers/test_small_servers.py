@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from example_providers.fix_examples import ENV, lay, recorded
-from example_providers.test_end_to_end import Provided
+from example_providers.provided import Provided
 from fix_database import ENVIRONMENT
 from fix_spine import Spine
 

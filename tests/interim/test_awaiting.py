@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from attacks.test_contradictions import answered, take_one
+from fix_proofs import answered, take_one
 from interim.shop import KINDS, Shop, body, redirect
 from races_help import claim_one
 

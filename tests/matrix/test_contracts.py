@@ -10,13 +10,11 @@ from matrix.cells import Cell
 from matrix.checks import told_after_its_cancel
 from matrix.columns import TIMEOUT, hold
 from matrix.conftest import Runs
-from matrix.variants import CANCEL_FIRST, LATE, MUTE, PLAIN, RETENTION, cancelling
+from matrix.crossing import CROSSING, TO_THE_END
+from matrix.variants import CANCEL_FIRST, LATE, MUTE, RETENTION, cancelling
 
 pytestmark = pytest.mark.timeout(TIMEOUT)
 
-TO_THE_END = (7, 100, 300, 600, 1200, 1000, 230, 80, 60, 300, 400, 400, 700, 700)
-"""Seconds of steps: three of them lie within the margin before the end of the retention."""
-CROSSING = tuple(cell for replay in ("stored", "current") for cell in cells.crossing(PLAIN[replay]))
 LOST = ("act_then_drop", "drop_before_acting", "act_then_500", "500_cached", "stall_before_acting", "broken_body")
 CANCELLED = tuple(
     cell

@@ -9,7 +9,7 @@ import pytest
 from matrix import cells, world
 from matrix.checks import broken
 from matrix.columns import TIMEOUT
-from matrix.test_contracts import CROSSING, TO_THE_END
+from matrix.crossing import CROSSING, TO_THE_END
 from matrix.variants import PLAIN
 
 from idem.outbox.domain.contract import Contract

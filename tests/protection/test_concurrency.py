@@ -3,51 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from uuid import uuid4
 
-from fix_spine import KEYED, Spine
+from fix_spine import Spine
+from protection.limited import backlog, claim, limited, take
 
 from idem.outbox.domain.contract import Limits
-from idem.outbox.domain.lane_names import LaneName, lane_names
-from idem.outbox.values import clock
-from idem.outbox.worker import claim as claims
-from idem.outbox.worker.claim import Claimed
-from idem.reconciler import due
-from idem.reconciler.claim import Taken
-
-
-def limited(spine: Spine, limits: Limits) -> LaneName:
-    known = spine.catalogue.providers["keyed"]
-    other = replace(known, contract=replace(KEYED, limits=limits))  # type: ignore[type-var]
-    spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": other})
-    return lane_names(spine.catalogue)["keyed", "keyed"][0]
-
-
-async def claim(spine: Spine, lane: LaneName, limit: int = 100, lease: float = 30) -> list[Claimed]:
-    async with spine.database.connection() as connection:
-        return await claims.claim(
-            connection, lane, token=uuid4(), holder="w", lease=lease, limit=limit, now=clock.boottime()
-        )
-
-
-async def take(spine: Spine, lane: LaneName, limit: int = 100) -> list[Taken]:
-    contract = spine.catalogue.providers["keyed"].contract
-    async with spine.database.connection() as connection:
-        return await due.take(
-            connection, lane, contract, token=uuid4(), holder="r", lease=30, limit=limit, now=clock.boottime()
-        )
-
-
-async def backlog(spine: Spine, *, unknown: int, pending: int) -> None:
-    for n in range(unknown):
-        spine.accepted(f"u{n}")
-    if unknown:
-        spine.bank.script(None, ["drop_before_acting"] * unknown)
-        await spine.work()
-        await spine.advance(10)
-    for n in range(pending):
-        spine.accepted(f"p{n}")
 
 
 async def test_who_asks_has_its_share_and_no_more(spine: Spine) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from schema import backlog, explained, hot_statements, shapes
+from schema.buried import BURIED
 from schema.databases import Installed, new_database
 
 Connection = psycopg.Connection[Any]
@@ -96,14 +97,6 @@ def test_what_accept_does_inside_reads_by_its_keys(
     assert [(table, rows) for table, _, rows in found if rows > 7 * 50] == []
 
 
-BURIED = """
-INSERT INTO idem.outbox (id, intent_id, available_at, start_before, status_since, first_sent_at, provider_key, status,
-                         operation, provider, account, origin, tenant_id)
-SELECT gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 s', now() + interval '1 day', now(),
-       CASE WHEN n % 2 = 0 THEN now() END, gen_random_uuid(), CASE WHEN n % 2 = 0 THEN 'unknown' ELSE 'held' END,
-       'pay', 'p0', 'a0', 'https://bank.test', 't'
-  FROM generate_series(1, 100000) AS n
-"""
 DUE = BURIED.replace("CASE WHEN n % 2 = 0 THEN now() END", "NULL").replace(
     "CASE WHEN n % 2 = 0 THEN 'unknown' ELSE 'held' END", "'pending'"
 )

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import psycopg
 import pytest
-from daemons.test_worker import until
 from doctor.conftest import Doctor, doctor  # noqa: F401
 from fix_desk import Desk
+from fix_proxy import until
 from fix_spine import Spine
 from schema.conftest import installed, installed_once, roles  # noqa: F401
 from schema.databases import Installed

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
 from fix_spine import KEYED, Spine
+from settling.burned import burned
 from settling.shop import KEPT, row_of, sends, use
 
 from idem.outbox.domain.decisions import Replay, Retrying
@@ -16,20 +16,6 @@ from idem.outbox.operator import actions
 from idem.outbox.providers.outcome_rules import Rule, Says, statuses
 from idem.outbox.values.errors import Unrenderable
 from idem.sweeper.daemon import Sweeper
-
-
-async def burned(spine: Spine, key: str = "k1") -> UUID:
-    """Nothing was done, the key keeps a 500, and two absences have proven that: at rest under a burned key."""
-    intent = spine.accepted(key)
-    spine.bank.script(None, ["500_cached"])
-    await spine.work()
-    await spine.advance(10)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["key_burned"]
-    await spine.advance(200)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] == "held"
-    return intent
 
 
 async def test_a_cached_500_ends_the_replays_and_the_look_ups_settle(spine: Spine) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from attacks.test_contradictions import take_one
+from fix_proofs import take_one
 from fix_spine import KEYED, Spine
 from settling.shop import CANCEL, asked, cancelling, cancels, looks, row_of, sends, serve, standing
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 import httpx
-from attacks.test_contradictions import take_one
 from fix_desk import Desk
+from fix_proofs import take_one
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, serving, with_events
 from settling.shop import cancelling, row_of, sends, standing

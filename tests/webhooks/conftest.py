@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from fix_desk import Desk
 from fix_webhooks import Hooks, hooking
+from webhooks.unmatched import changed  # noqa: F401
 
 
 @pytest.fixture

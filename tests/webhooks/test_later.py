@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from typing import Any
-from uuid import UUID
 
 import httpx
 import pytest
-from fix_webhooks import Hooks, event, serving
+from fix_webhooks import Hooks, event
 from settling.shop import cancelling
+from webhooks.refunds import again, knowing_refunds, told
 
-from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.outcomes import NotExecuted
 from idem.outbox.operator import actions
-from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says
-from idem.outbox.values import json_pointer
 from idem.outbox.values.errors import Refusal
 from idem.reconciler.webhooks import waiting_events
-
-P = json_pointer.parse
-REFUNDED = Rule(
-    Says.LATER_FACT,
-    body=(Condition(P("/status"), ("refunded",)),),
-    places=Places(reference=P("/id"), status=P("/status"), fields={"refunded": P("/amount")}),
-)
 
 
 @pytest.fixture
@@ -36,33 +22,6 @@ async def refunds(hooks: Hooks) -> AsyncIterator[Hooks]:
     """An endpoint whose contract knows refunds; it asks before it believes an end."""
     async with knowing_refunds(hooks, fetch=True):
         yield hooks
-
-
-@contextlib.asynccontextmanager
-async def knowing_refunds(hooks: Hooks, *, fetch: bool) -> AsyncIterator[None]:
-    known = hooks.spine.catalogue
-    keyed = known.providers["keyed"]
-    assert isinstance(keyed, HttpProvider)
-    contract = replace(keyed.contract, event=EventRule(fetch=fetch))
-    keyed = replace(keyed, outcome=(REFUNDED, *keyed.outcome), contract=contract)
-    hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
-    async with serving(hooks.spine.url, hooks.spine.catalogue) as url:
-        hooks.http.base_url = url
-        yield
-
-
-async def again(hooks: Hooks) -> None:
-    """Whatever waits is tried now."""
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
-    await hooks.spine.reconcile()
-
-
-async def told(hooks: Hooks, intent: UUID) -> list[tuple[str, dict[str, Any]]]:
-    rows = await hooks.spine.all(
-        "SELECT type, payload FROM idem.events WHERE aggregateid = %(i)s ORDER BY number", i=intent
-    )
-    return [(row["type"], row["payload"]) for row in rows]
 
 
 async def test_hazard_17_a_refund_is_told_and_changes_nothing(refunds: Hooks) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-import pytest
-from fix_webhooks import Hooks, event, serving
+from fix_webhooks import Hooks, event
 from prometheus_client import REGISTRY
+from webhooks.unmatched import DAYS, Change, grow_old, letters, like_ours
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.contract import EventRule
@@ -20,54 +18,12 @@ from idem.outbox.providers.deployment_tag import Mark
 from idem.outbox.providers.http import HttpProvider
 from idem.sweeper.daemon import Sweeper
 
-DAYS = 86400.0
-USUAL = EventRule()
 MARK = Mark(("deployment",), "test", ("ours", "key"))
-
-Change = Callable[..., Any]
-
-
-@pytest.fixture
-async def changed(hooks: Hooks) -> AsyncIterator[Change]:
-    """The endpoint again, with another contract of `keyed`."""
-    opened: list[Any] = []
-
-    async def change(rule: EventRule = USUAL, *, exclusive: bool = False, mark: Mark | None = None) -> None:
-        known = hooks.spine.catalogue
-        keyed = known.providers["keyed"]
-        assert isinstance(keyed, HttpProvider)
-        contract = replace(keyed.contract, event=rule, exclusive=exclusive)
-        keyed = replace(keyed, contract=contract, mark=mark)
-        hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
-        opened.append(serving(hooks.spine.url, hooks.spine.catalogue))
-        hooks.http.base_url = await opened[-1].__aenter__()
-
-    yield change
-    for serves in opened:
-        await serves.__aexit__(None, None, None)
-
-
-async def grow_old(hooks: Hooks, days: float = 1.1) -> None:
-    """Let the events be so old, and due."""
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.webhook_events SET received_at = now() - make_interval(secs => %s)", (days * DAYS,)
-        )
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
-
-
-async def letters(hooks: Hooks) -> list[dict[str, Any]]:
-    return await hooks.spine.all("SELECT * FROM idem.dead_letters WHERE reason = 'unmatched_webhook' ORDER BY id")
 
 
 def foreign() -> float:
     value = REGISTRY.get_sample_value("idem_webhooks_foreign_total", {"provider": "keyed", "account": "keyed"})
     return value or 0.0
-
-
-def like_ours() -> UUID:
-    """A key of the form of ours that nobody has."""
-    return UUID(int=uuid4().int & ~(0xF << 76) | 8 << 76)
 
 
 async def test_one_with_a_key_like_ours_becomes_a_dead_letter_once(hooks: Hooks) -> None:

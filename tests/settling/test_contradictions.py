@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from fix_proofs import answered, take_one
 from fix_spine import Spine, catalogue
 from races_help import claim_one
 
 from idem.outbox.domain.contract import Response
-from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Ambiguous, Outcome, Pending, Proof, Refused, Seen, Succeeded
 from idem.outbox.domain.provider import Question
 from idem.outbox.domain.transition import Evidence, StoredProof
 from idem.outbox.settle import results
 from idem.outbox.settle.proofs import apply
-from idem.outbox.settle.rendering import Renderer
 from idem.outbox.settle.results import Report
-from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
-from idem.reconciler import due, lookups, settling
 
 
 def stored(proof: Proof) -> StoredProof:
@@ -48,29 +44,6 @@ async def row_id(spine: Spine, intent: UUID) -> UUID:
     row = await spine.row(intent)
     assert row is not None
     return UUID(str(row["id"]))
-
-
-async def take_one(spine: Spine, kind: str) -> due.Taken:
-    name, _ = lane_names(spine.catalogue)[kind, kind]
-    contract = spine.catalogue.providers[kind].contract
-    async with spine.database.connection() as connection:
-        (taken,) = await due.take(
-            connection, name, contract, token=uuid4(), holder="t", lease=30, limit=1, now=clock.boottime()
-        )
-    return taken
-
-
-async def answered(spine: Spine, taken: due.Taken, look: Any, seen: Seen | None = None) -> str:
-    """Settle a take as if the provider had said this."""
-    renderer = Renderer()
-    found = lookups.Answered("look", look, seen or Seen(200), sent=False)
-    try:
-        became, _ = await settling.settle(
-            spine.database, renderer, taken, found, spine.catalogue.require(taken.operation)
-        )
-    finally:
-        renderer.close()
-    return became
 
 
 async def test_proofs_that_disagree_are_never_overruled_by_not_found(spine: Spine) -> None:

@@ -10,8 +10,8 @@ from uuid import UUID
 import psycopg
 import pytest
 from fix_spine import KEYED, Spine
-from protection.test_concurrency import backlog, claim, limited, take
-from schema import test_plans
+from protection.limited import backlog, claim, limited, take
+from schema.buried import BURIED
 from settling.shop import cancelling, cancels, row_of, sends
 
 from idem.outbox.daemon.daemon import Life, end_daemon
@@ -126,7 +126,7 @@ async def test_a_cancel_whose_answer_was_lost_is_repeated_and_the_key_not_sent_a
     assert (cancels(spine), len(sends(spine))) == (2, 1)
 
 
-OVERDUE = test_plans.BURIED.replace("'p0', 'a0'", "'keyed', 'keyed'").replace("now() - n", "now() - interval '1 h' - n")
+OVERDUE = BURIED.replace("'p0', 'a0'", "'keyed', 'keyed'").replace("now() - n", "now() - interval '1 h' - n")
 TURN = "SELECT floor(extract(epoch FROM statement_timestamp()) / 10)::bigint % 2"
 ROOM = "SELECT idem.lane_room('keyed', 'keyed', 1, 1, false, 8)"
 READ = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = 'idem.outbox'::regclass"

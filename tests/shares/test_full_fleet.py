@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from fix_spine import Spine
 from psycopg import AsyncConnection
+from shares.gate import Gate
 from shares.queues import plant
-from shares.test_kept import Gate, gate
 
 from idem.outbox.calls.breaker import TRANSPORT_LIMIT
 from idem.outbox.config.settings import WorkerSettings
@@ -23,8 +23,6 @@ from idem.outbox.domain.outcomes import NotExecuted
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker
-
-__all__ = ["gate"]
 
 
 @asynccontextmanager

@@ -13,8 +13,8 @@ import pytest
 from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, hooking, serving
+from settling.burned import burned
 from settling.shop import cancelling, row_of, standing, use
-from settling.test_cached import burned
 
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Seen, Succeeded

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fix_desk import Desk
 from fix_webhooks import Hooks, event, hooking
-from webhooks.test_later import again, knowing_refunds, told
+from webhooks.refunds import again, knowing_refunds, told
 
 from idem.outbox.domain.outcomes import NotExecuted, Succeeded
 from idem.outbox.values.errors import Refusal

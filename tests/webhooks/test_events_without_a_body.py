@@ -13,7 +13,7 @@ from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, hooking, serving
 from settling.shop import cancelling, row_of, standing
-from webhooks.test_later import REFUNDED, told
+from webhooks.refunds import REFUNDED, told
 
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Proof, Refused, Seen, Succeeded

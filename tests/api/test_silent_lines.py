@@ -26,7 +26,7 @@ class Mute(Line):
 async def test_a_database_that_falls_silent_keeps_nobody_waiting(spine: Spine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiters, new tokens and the end of the process: all within a bound, and all as before when it speaks again."""
     monkeypatch.setattr("fix_line.Line", Mute)
-    async with through_a_line(spine, poll=0.05, token_cache=0) as (api, line):
+    async with through_a_line(spine, token_cache=0) as (api, line):
         assert isinstance(line, Mute)
         waiting = asyncio.create_task(api.ask(key="waits", wait=2))
         while not api.api.waiting:

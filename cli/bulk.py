@@ -17,7 +17,7 @@ from idem.cli.options import confirm
 from idem.cli.output import as_json, say, table
 from idem.outbox.domain.states import Reason
 from idem.outbox.operator import guards
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -82,9 +82,11 @@ async def redrive(
         for why, count in Counter(each.why_not for each in candidates if each.why_not).most_common(10):
             say(f"  {count} x {why}")
         if expect is None:
-            raise Refusal(f"nothing was changed: say how many you expect, as in --expect {len(candidates)}")
+            raise OperatorRefused(f"nothing was changed: say how many you expect, as in --expect {len(candidates)}")
         if expect != len(candidates):
-            raise Refusal(f"nothing was changed: {len(candidates)} {what} match, and you expect {expect}: look again")
+            raise OperatorRefused(
+                f"nothing was changed: {len(candidates)} {what} match, and you expect {expect}: look again"
+            )
         confirm(f"Redrive {len(ready)} {what}?", yes=yes)
         done: list[dict[str, Any]] = []
         skipped = [each.named | {"why": each.why_not} for each in candidates if each.why_not is not None]
@@ -100,7 +102,7 @@ async def redrive(
                         connection, catalogue, each.intent, by=by, reason=reason, version=each.version,
                         due_in=len(done) / rate,
                     )  # fmt: skip
-            except Refusal as refusal:
+            except OperatorRefused as refusal:
                 skipped.append(each.named | {"why": str(refusal)})
             else:
                 done.append(each.named)

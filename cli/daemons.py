@@ -206,7 +206,7 @@ async def connected(
 
 
 async def check_database(config: Path | None, name: str) -> None:
-    """Raises ConfigError where nothing of idem could work on this database, Refusal for another schema.
+    """Raises ConfigError where nothing of idem could work on this database, OperatorRefused for another schema.
 
     A line that others may read is a warning in the log.
     """

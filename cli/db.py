@@ -14,7 +14,7 @@ from idem.cli.application import App
 from idem.cli.failures import AFTER_A_RESTORE, FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, fields, say
-from idem.outbox.values.errors import ConfigError, Refusal
+from idem.outbox.values.errors import ConfigError, OperatorRefused
 
 if TYPE_CHECKING:
     from idem.outbox.database.address import Address
@@ -53,7 +53,7 @@ def upgrade(
         )
     say(f"environment {environment}, database {opening.named(address)}")
     if there["environment"] not in (None, environment):
-        raise Refusal(
+        raise OperatorRefused(
             f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
             "the wrong database, or the wrong idem.toml"
         )
@@ -121,7 +121,7 @@ def sync(
     there = _up_to_date(address)
     say(f"environment {there['environment']}, database {opening.named(address)}")
     if there["environment"] != environment:
-        raise Refusal(
+        raise OperatorRefused(
             f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
             "the wrong database, or the wrong idem.toml"
         )
@@ -185,14 +185,14 @@ def grant(
 
     tenants = tenant or []
     if kind is Kind.SQL and not tenants:
-        raise Refusal(
+        raise OperatorRefused(
             f"--tenant: role {role} would be allowed to accept for no tenant at all: name each one that it speaks for, "
             "as in --tenant acme, or --tenant '*' for every tenant"
         )
     try:
         wanted = grants.statements(role, kind.value, tenants)
     except ValueError as error:
-        raise Refusal(str(error)) from None
+        raise OperatorRefused(str(error)) from None
     if print_sql:
         typer.echo("\n".join(f"{statement};" for statement in wanted))
         return
@@ -241,14 +241,14 @@ def _found(address: Address, *, owner: bool = False) -> dict[str, Any]:
 
 
 def require_schema(config: Path | None) -> None:
-    """Raises Refusal unless the schema is the one that this program wants: for daemons, before they start."""
+    """Raises OperatorRefused unless the schema is the one that this program wants: for daemons, before they start."""
     _up_to_date(opening.address(config))
 
 
 def _up_to_date(address: Address, *, owner: bool = False) -> dict[str, Any]:
     found = _found(address, owner=owner)
     if not found["up_to_date"]:
-        raise Refusal(
+        raise OperatorRefused(
             f"the schema of this database is at {found['revision'] or 'nothing'}, this program wants {found['head']}: "
             f"run `idem db upgrade` first{_restored(found)}"
         )

@@ -16,7 +16,7 @@ from idem.cli import prospects as prospect
 from idem.cli.options import confirm
 from idem.cli.output import age, as_json, say, text
 from idem.cli.prospects import Prospect, prospects
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -67,13 +67,15 @@ class Case:
 async def read(
     connection: AsyncConnection[Any], letter_id: Prefix | UUID, *, params: bool = False, unmask: str | None = None
 ) -> Case:
-    """Everything about a dead letter; `unmask`: who is shown what is masked. Raises Refusal where there is none."""
+    """Everything about a dead letter; `unmask`: who is shown what is masked. Raises OperatorRefused: there is none."""
     from idem.outbox.operator import actions, id_prefixes, listing, unmasking
 
     letter_id = await id_prefixes.letter(connection, letter_id)
     letter = await listing.letter(connection, letter_id)
     if letter is None:
-        raise Refusal(f"there is no dead letter {letter_id} in this database: `idem dlq list` shows the open ones")
+        raise OperatorRefused(
+            f"there is no dead letter {letter_id} in this database: `idem dlq list` shows the open ones"
+        )
     about = letter["webhook_event_id"]
     event = None if about is None else await listing.event(connection, about)
     if letter["intent_id"] is None:
@@ -93,7 +95,7 @@ def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False)
 
 
 async def resolve(config: Path | None, letter: Prefix | UUID, wish: Wish, *, yes: bool, as_data: bool) -> None:
-    """Show what the wish would do, ask, and do it. Raises Refusal."""
+    """Show what the wish would do, ask, and do it. Raises OperatorRefused."""
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
     async with opening.deciding(config, configuration) as connection:
@@ -114,7 +116,7 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
     letter, intent = case.letter, case.intent
     if letter["resolved_at"] is not None and wish.act != "redrive":
         how = f"{letter['resolution']}, by {letter['resolved_by']}"
-        raise Refusal(f"dead letter {letter['id']} is resolved already: {how}")
+        raise OperatorRefused(f"dead letter {letter['id']} is resolved already: {how}")
     times = "once" if letter["seen"] == 1 else f"{letter['seen']} times"
     say(f"dead letter {letter['id']}: {letter['reason']}, {age(letter['age'])} old, seen {times}")
     if intent is not None:
@@ -130,7 +132,7 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
         why = chosen.text if chosen is not None else f"that is not for a dead letter `{letter['reason']}`" + (
             f" of a {intent['state']} intent" if intent is not None else " without an intent"
         )  # fmt: skip
-        raise Refusal(f"{why}. Possible now: {possible or 'nothing'}")
+        raise OperatorRefused(f"{why}. Possible now: {possible or 'nothing'}")
     say(f"{chosen.command}: {chosen.text}")
     if wish.answer is not None:
         say(f"the stored answer will be {wish.answer.status}, {len(wish.answer.body)} bytes")
@@ -143,7 +145,7 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
 
 
 async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> Wish:
-    """Ask the provider, and show what it says; the wish with the end that it confirms. Raises Refusal."""
+    """Ask the provider, and show what it says; the wish with the end that it confirms. Raises OperatorRefused."""
     from idem.outbox.domain.outcomes import name
     from idem.outbox.operator import confirmation
 

@@ -37,7 +37,7 @@ from idem.cli.options import (
     who,
 )
 from idem.cli.output import age, as_json, say, table
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -149,9 +149,9 @@ async def _show(config: Path | None, prefix: Any, params: bool, unmask: str | No
 
 
 def known(found: dict[str, Any] | None, intent: UUID) -> dict[str, Any]:
-    """The intent that was found. Raises Refusal where there is none."""
+    """The intent that was found. Raises OperatorRefused where there is none."""
     if found is None:
-        raise Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+        raise OperatorRefused(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
     return found
 
 

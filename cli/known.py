@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from idem.cli import opening
 from idem.cli.output import say
-from idem.outbox.values.errors import ConfigError, Refusal
+from idem.outbox.values.errors import ConfigError, OperatorRefused
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -26,16 +26,16 @@ async def providers(connection: AsyncConnection[Any], catalogue: Catalogue | Non
 
 
 async def require(config: Path | None, connection: AsyncConnection[Any], provider: str, account: str | None) -> None:
-    """Raises Refusal for a provider or account that nobody has configured or used."""
+    """Raises OperatorRefused for a provider or account that nobody has configured or used."""
     from idem.outbox.values.suggestions import nearest
 
     catalogue = opening.catalogue_to_look(config)
     known = await providers(connection, catalogue)
     if provider not in known and (known or catalogue is not None):
-        raise Refusal(f"nothing was changed: there is no provider {provider!r}. {nearest(provider, known)}")
+        raise OperatorRefused(f"nothing was changed: there is no provider {provider!r}. {nearest(provider, known)}")
     accounts = known.get(provider, set())
     if account is not None and account not in accounts and catalogue is not None:
-        raise Refusal(
+        raise OperatorRefused(
             f"nothing was changed: provider {provider} has no account {account!r}. {nearest(account, accounts)}"
         )
 

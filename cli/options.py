@@ -138,7 +138,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask, unless `yes`. Where nobody can answer it is refused, not assumed."""
     if yes:
         return
-    from idem.outbox.values.errors import Refusal
+    from idem.outbox.values.errors import OperatorRefused
 
     # typer.confirm would write to standard output, where the JSON goes.
     typer.echo(f"{question} [y/N] ", nl=False, err=True)
@@ -147,6 +147,8 @@ def confirm(question: str, *, yes: bool) -> None:
         with contextlib.suppress(OSError, ValueError):
             answer = sys.stdin.readline()
     if not answer:
-        raise Refusal("nothing was changed: the question got no answer. Give --yes where no person can answer it")
+        raise OperatorRefused(
+            "nothing was changed: the question got no answer. Give --yes where no person can answer it"
+        )
     if answer.strip().lower() not in ("y", "yes"):
-        raise Refusal("nothing was changed")
+        raise OperatorRefused("nothing was changed")

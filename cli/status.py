@@ -17,7 +17,7 @@ from idem.cli.failures import explain
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import age, as_json, fields, labelled, table, terminal, text
 from idem.outbox.database.installation import NOT_INSTALLED
-from idem.outbox.values.errors import ConfigError, Refusal
+from idem.outbox.values.errors import ConfigError, OperatorRefused
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -75,7 +75,7 @@ async def _read(connection: AsyncConnection[Any]) -> dict[str, Any]:
 
     found = await ages(connection)
     if found["installation"] is None:
-        raise Refusal(NOT_INSTALLED)
+        raise OperatorRefused(NOT_INSTALLED)
     return found
 
 

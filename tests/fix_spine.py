@@ -25,7 +25,7 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
 from idem.outbox.domain.decisions import Accepted, Decision
-from idem.outbox.domain.operation import Answer, Final, Operation
+from idem.outbox.domain.operation import Answer, Final, OperationSpec
 from idem.outbox.providers.default_rules import ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import Lookup
@@ -69,7 +69,7 @@ def lookup(by: str) -> Lookup:
     return Lookup("key" if by == "key" else "reference", path, object=P("/data/0"), match=P(member), empty=P("/data"))
 
 
-def operation(name: str, provider: str, **changes: Any) -> Operation:
+def operation(name: str, provider: str, **changes: Any) -> OperationSpec:
     """A payment through one of the two accounts."""
 
     def request(params: Any) -> ProviderRequest:
@@ -82,7 +82,7 @@ def operation(name: str, provider: str, **changes: Any) -> Operation:
         body = {"intent": intent, "payment": outcome.reference, "status": outcome.status}
         return Answer(201 if outcome.succeeded else 402, json.dumps(body).encode())
 
-    base = Operation(name, provider, provider, lambda params: None, request, answer)
+    base = OperationSpec(name, provider, provider, lambda params: None, request, answer)
     return replace(base, **changes)
 
 

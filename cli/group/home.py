@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from idem.cli.group.beside import LOCK
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.testing.embedded import acquire, locks
 
 LINGER = 0.5
@@ -21,12 +21,12 @@ _DATABASE = "database"
 
 @contextlib.contextmanager
 def claimed(home: Path) -> Iterator[None]:
-    """This folder for us alone, however we end. Raises Refusal if another `idem up` has it, which it names."""
+    """This folder for us alone, however we end. Raises OperatorRefused if another `idem up` has it, which it names."""
     home.mkdir(parents=True, exist_ok=True)
     with locks.opened(home / LOCK) as lock:
         if not locks.try_lock(lock, locks.EXCLUSIVE):
             holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
-            raise Refusal(
+            raise OperatorRefused(
                 f"another `idem up` runs in {home}" + (f" (process {holder})" if holder else "") + ": use that one, "
                 "stop it, or name another folder with --home and another --port"
             )

@@ -15,15 +15,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
-from idem.application.connections import Line
-from idem.application.databases import Places
+from idem.application.connections import ConnectionAdapter
+from idem.application.databases import Databases
 from idem.application.definition import Answering, Building, Definition
-from idem.application.operation import Effect
+from idem.application.operation import Operation
 from idem.outbox import config
 from idem.outbox.config import Configuration
 from idem.outbox.database.address import Address
 from idem.outbox.domain.contract import LOCAL
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.local import Nobody
@@ -33,7 +33,7 @@ from idem.outbox.values.suggestions import nearest
 
 if TYPE_CHECKING:
     from idem.application.audit import Unprotected
-    from idem.application.background import Portal
+    from idem.application.background import Background
     from idem.outbox.config.endpoint_settings import EndpointSettings
     from idem.outbox.domain.catalogue import Catalogue
     from idem.outbox.handlers import Handler
@@ -66,9 +66,9 @@ class Idem:
         self._definitions: dict[str, Definition] = {}
         self._handlers: dict[str, Handler] = {}
         self._pointed: dict[str, str] = {}
-        self._built: tuple[Mapping[str, Provider], Mapping[str, Operation]] | None = None
-        self._places = Places()
-        self._portal: tuple[int, Portal] | None = None
+        self._built: tuple[Mapping[str, Provider], Mapping[str, OperationSpec]] | None = None
+        self._databases = Databases()
+        self._background: tuple[int, Background] | None = None
         self._lock = threading.RLock()
         self._found = self._load(accepting=True)
 
@@ -93,9 +93,9 @@ class Idem:
         self._built = None
 
     @overload
-    def operation(self, name: str, model: type[P], **said: Any) -> Effect[P]: ...
+    def operation(self, name: str, model: type[P], **said: Any) -> Operation[P]: ...
     @overload
-    def operation(self, name: str, model: None = None, **said: Any) -> Effect[Any]: ...
+    def operation(self, name: str, model: None = None, **said: Any) -> Operation[Any]: ...
 
     def operation(
         self,
@@ -109,7 +109,7 @@ class Idem:
         interim: Callable[[Any], Any] | None = None,
         label: Callable[[Any], str | None] | None = None,
         **settings: Any,
-    ) -> Effect[Any]:
+    ) -> Operation[Any]:
         """An operation: a named effect, and the scope of its keys. `model` is the type of its params (pydantic).
 
         With a `provider`, a worker makes the call that `request` builds of the params; `inline`: the caller's own code
@@ -130,7 +130,7 @@ class Idem:
         definition.build(self._found)
         self._definitions[name] = definition
         self._built = None
-        return Effect(self, definition)
+        return Operation(self, definition)
 
     def exempt(self, reason: str) -> Callable[[View], View]:
         """Mark an endpoint that changes state without the contract, and say why: `audit` leaves it out."""
@@ -159,7 +159,7 @@ class Idem:
 
     def webhooks(self) -> Any:
         """An ASGI application that takes the providers' events: `app.mount("/webhooks", idem.webhooks())`."""
-        return self.portal().webhooks()
+        return self.background().webhooks()
 
     async def ingest(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
         """Take a provider's event in an endpoint of the application's own: the raw bytes, as they came.
@@ -167,11 +167,11 @@ class Idem:
         What became of it; of a batch: of each event, in their order, separated by commas. Raises
         `idem.errors.NotTaken` for what is not genuine: answer that 401.
         """
-        return await self.portal().ingest(provider, headers, body, account)
+        return await self.background().ingest(provider, headers, body, account)
 
     def ingest_sync(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
         """The same for code that is not asynchronous."""
-        return self.portal().ingest_sync(provider, headers, body, account)
+        return self.background().ingest_sync(provider, headers, body, account)
 
     # What others need of it.
 
@@ -181,7 +181,7 @@ class Idem:
         return self._everything()[0]
 
     @property
-    def operations(self) -> Mapping[str, Operation]:
+    def operations(self) -> Mapping[str, OperationSpec]:
         """Every operation, of the file and of the code."""
         return self._everything()[1]
 
@@ -247,32 +247,32 @@ class Idem:
         finally:
             self._point(provider, before)
 
-    def secret(self, line: Line) -> bytes:
+    def secret(self, adapter: ConnectionAdapter) -> bytes:
         """The installation's secret, read once for each database."""
-        return self._places.secret(line, self._found.providers.values())
+        return self._databases.secret(adapter, self._found.providers.values())
 
-    def wake(self, line: Line) -> None:
+    def wake(self, adapter: ConnectionAdapter) -> None:
         """Hint the workers that something is due, on a connection of idem's own. A lost hint costs a poll."""
-        self._places.wake(line, self._configured_address)
+        self._databases.wake(adapter, self._configured_address)
 
-    def register(self, effect: Effect[Any], function: Callable[..., Any], **options: Any) -> None:
+    def register(self, operation: Operation[Any], function: Callable[..., Any], **options: Any) -> None:
         """Keep a handler. Raises ConfigError for a second one of the same name."""
         from idem.outbox.handlers import handler
 
-        made = handler(effect.name, function, effect.definition.read, **options)
+        made = handler(operation.name, function, operation.definition.read, **options)
         if made.name in self._handlers:
             raise ConfigError(f"handlers.{made.name}: it is registered twice")
         self._handlers[made.name] = made
 
-    def portal(self) -> Portal:
+    def background(self) -> Background:
         """idem's own event loop and connections in this process, for what cannot be done on the caller's."""
-        from idem.application.background import Portal
+        from idem.application.background import Background
 
         with self._lock:
             # A process that was forked has the object, but not its thread.
-            if self._portal is None or self._portal[0] != os.getpid():
-                self._portal = (os.getpid(), Portal(self))
-            return self._portal[1]
+            if self._background is None or self._background[0] != os.getpid():
+                self._background = (os.getpid(), Background(self))
+            return self._background[1]
 
     def close(self) -> None:
         """End idem's own threads and connections in this process; they begin again where they are needed.
@@ -280,10 +280,10 @@ class Idem:
         For the end of a program: workers hear first of what was accepted last; inline calls count as done with.
         """
         with self._lock:
-            portal, self._portal = self._portal, None
-        if portal is not None and portal[0] == os.getpid():
-            portal[1].close()
-        self._places.close()
+            background, self._background = self._background, None
+        if background is not None and background[0] == os.getpid():
+            background[1].close()
+        self._databases.close()
         self.__dict__.pop("_configured_address", None)
 
     @cached_property
@@ -295,11 +295,11 @@ class Idem:
     def _load(self, *, accepting: bool) -> Configuration:
         return config.load(self._path, self._env, providers=self._tables, accepting=accepting, optional=True)
 
-    def _everything(self) -> tuple[Mapping[str, Provider], Mapping[str, Operation]]:
+    def _everything(self) -> tuple[Mapping[str, Provider], Mapping[str, OperationSpec]]:
         self._built = built = self._built or self._build(self._found)
         return built
 
-    def _build(self, found: Configuration) -> tuple[Mapping[str, Provider], Mapping[str, Operation]]:
+    def _build(self, found: Configuration) -> tuple[Mapping[str, Provider], Mapping[str, OperationSpec]]:
         providers: dict[str, Provider] = {LOCAL: Nobody()}
         for name, provider in found.providers.items():
             origin = self._pointed.get(name)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
+from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import Misuse
-from idem.application.request import Wish
 from idem.application.waiting import away
 from idem.outbox.accept import known_keys
 from idem.outbox.accept.accept import MINIMUM_RETRY_AFTER, pyformat
@@ -28,12 +28,9 @@ from idem.outbox.domain import fingerprints
 from idem.outbox.domain.decisions import InProgress, Unknown
 
 if TYPE_CHECKING:
-    from idem.outbox.config.endpoint_settings import EndpointSettings
-    from idem.outbox.database.address import Address
+    from idem.application.app import Idem
     from idem.outbox.database.pool import Database
-    from idem.outbox.domain.catalogue import Catalogue
     from idem.outbox.inline import InlineRuns
-    from idem.outbox.recovery.guard import Durability
     from idem.outbox.settle.rendering import Renderer
 
 Result = TypeVar("Result")
@@ -48,25 +45,10 @@ ASKED_WITHIN: Final = 11.0
 """Seconds for one question to the database, its connection (5 s) and its statement (5 s) included."""
 
 
-class House(Protocol):
-    """What a portal needs of its `Idem`."""
-
-    @property
-    def database_address(self) -> Address: ...
-
-    @property
-    def durability(self) -> Durability: ...
-
-    @property
-    def webhook_settings(self) -> EndpointSettings: ...
-
-    def accepting(self) -> Catalogue: ...
-
-
-class Portal:
+class Background:
     """A background event loop, begun by the first that needs it."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, idem: Idem) -> None:
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
             raise Misuse(
@@ -76,10 +58,10 @@ class Portal:
         from idem.outbox.observe import logs
 
         logs.quietly()
-        self._house = house
+        self._idem = idem
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="idem-portal", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="idem-background", daemon=True)
         self._thread.start()
         self._open: asyncio.Lock | None = None
         self._database: Database | None = None
@@ -126,13 +108,13 @@ class Portal:
         self._loop.close()
 
     async def cancel(self, intent: UUID, *, by: str, reason: str) -> None:
-        """Cancel what was certainly not sent. On idem's loop. Raises Refusal."""
+        """Cancel what was certainly not sent. On idem's loop. Raises OperatorRefused."""
         from idem.outbox.operator import actions
 
         async def work() -> None:
             database = await self.database()
             async with database.connection() as connection:
-                await actions.cancel(connection, self._house.accepting(), intent, by=by, reason=reason, source="client")
+                await actions.cancel(connection, self._idem.accepting(), intent, by=by, reason=reason, source="client")
 
         await self.asking(work)
 
@@ -140,7 +122,7 @@ class Portal:
         """An ASGI application for the providers' events."""
         from idem.reconciler.webhooks.embedded import Mounted
 
-        return Mounted(self.database, self.call_async, self._house.accepting(), self._house.webhook_settings)
+        return Mounted(self.database, self.call_async, self._idem.accepting(), self._idem.webhook_settings)
 
     async def ingest(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
         """Take one event. Raises NotTaken."""
@@ -155,7 +137,7 @@ class Portal:
         if self._runs is None:
             from idem.outbox.inline import InlineRuns
 
-            self._runs = InlineRuns(await self.database(), self._house.accepting())
+            self._runs = InlineRuns(await self.database(), self._idem.accepting())
         return self._runs
 
     async def secret(self) -> bytes:
@@ -187,13 +169,15 @@ class Portal:
         except (*AWAY, *REFUSED) as error:
             raise away(error) from error
 
-    async def recall(self, wish: Wish) -> known_keys.Recalled | None:
+    async def recall(self, request: KeyedRequest) -> known_keys.Recalled | None:
         """How the key of a request stands that its operation refuses now. On idem's loop. Raises StoreUnavailable."""
         from idem.outbox.database.pool import records
 
         # Over the bytes of a body that is no JSON, which are not kept: nothing of it is ever left out.
-        raw = wish.fingerprint if fingerprints.left_out(wish.fingerprint) is None else None
-        retry = known_keys.Retry(wish.tenant, wish.operation.name, wish.key, wish.params, wish.address, wish.query, raw)
+        raw = request.fingerprint if fingerprints.left_out(request.fingerprint) is None else None
+        retry = known_keys.Retry(
+            request.tenant, request.operation.name, request.key, request.params, request.address, request.query, raw
+        )
 
         async def look() -> known_keys.Recalled | None:
             async with (await self.database()).connection() as connection:
@@ -205,13 +189,13 @@ class Portal:
 
         return await self._asking_soon(look)
 
-    async def stand(self, wish: Wish, seconds: float) -> End:
-        """The end of a wish, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
+    async def stand(self, request: KeyedRequest, seconds: float) -> End:
+        """The end of a request, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
         from idem.outbox.api.waiting import stands
 
         async def look() -> End | None:
             async with (await self.database()).connection() as connection:
-                return (await stands(connection, [wish.place])).get(wish.place)
+                return (await stands(connection, [request.identity])).get(request.identity)
 
         until = self._loop.time() + seconds
         while True:
@@ -236,7 +220,7 @@ class Portal:
         from idem.outbox.database.pool import AWAY, Database
         from idem.outbox.recovery.guard import Guard
 
-        address, guard = self._house.database_address, Guard(self._house.accepting(), self._house.durability)
+        address, guard = self._idem.database_address, Guard(self._idem.accepting(), self._idem.durability)
         # A pooler in transaction mode is the application's mistake, and no outage that passes.
         with suppress(*AWAY):
             async with await session.connect(address, name="idem application"):
@@ -253,5 +237,5 @@ class Portal:
         from idem.reconciler.webhooks import embedded
 
         return await embedded.take(
-            await self.database(), self._house.accepting(), self._renderer, provider, headers, body, account
+            await self.database(), self._idem.accepting(), self._renderer, provider, headers, body, account
         )

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from idem.application import connections, replies, statements, waiting
-from idem.application.connections import Line
-from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
+from idem.application.connections import ConnectionAdapter
+from idem.application.inline import AsyncInlineCall, InlineCall
+from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import NotCommitted, NoTransaction, NotStored, OutOfOrder
 from idem.application.replies import Reply
-from idem.application.request import Wish
 from idem.application.statements import Reservation, Reserved
-from idem.outbox.accept.prepare import Prepared
 from idem.outbox.accept.status import End
 from idem.outbox.domain.decisions import Accepted, InProgress, Retrying, Unknown
 from idem.outbox.domain.operation import Answer, check_answer, versioned
@@ -30,71 +29,56 @@ from idem.outbox.domain.operation import Answer, check_answer, versioned
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-    from idem.application.background import Portal
+    from idem.application.operation import Operation
 
 Result = TypeVar("Result")
 
 
-class Workshop(Protocol):
-    """What a call needs of its operation: `idem.application.operation` has it."""
-
-    def prepared(self, line: Line, wish: Wish, params: Any) -> Prepared: ...
-
-    def label(self, params: Any) -> str | None: ...
-
-    def wake(self, line: Line) -> None: ...
-
-    def inline_of(self, wish: Wish | Reply, params: Any) -> tuple[Portal, Wish | Reply, Preparing]: ...
-
-    @property
-    def kind(self) -> Literal["provider", "inline", "local"]: ...
-
-
-class _Started:
+class _BaseCall:
     """What `Call` and `SyncCall` share: the order of things, and what is written."""
 
-    def __init__(self, workshop: Workshop, wish: Wish | Reply) -> None:
-        self._workshop = workshop
-        self._wish = wish if isinstance(wish, Wish) else None
-        self._refused = wish if isinstance(wish, Reply) else None
+    def __init__(self, operation: Operation[Any], request: KeyedRequest | Reply) -> None:
+        self._operation = operation
+        self._request = request if isinstance(request, KeyedRequest) else None
+        self._refused = request if isinstance(request, Reply) else None
         self._reservation: Reservation | None = None
-        self._line: Line | None = None
+        self._adapter: ConnectionAdapter | None = None
         self._done: Literal["submitted", "completed"] | None = None
 
     @property
     def tenant(self) -> str:
         """Whose request this is. Raises OutOfOrder for a request that was refused."""
-        return self._asked().tenant
+        return self._accepted_request().tenant
 
     @property
     def key(self) -> str:
         """Its idempotency key. Raises OutOfOrder for a request that was refused."""
-        return self._asked().key
+        return self._accepted_request().key
 
     def _reserve(self, connection: object) -> bool:
         if self._refused is not None:
             return False
-        if self._reservation is not None and self._line is not None and not self._line.ended():
+        if self._reservation is not None and self._adapter is not None and not self._adapter.ended():
             raise OutOfOrder("reserve() was called a second time: a call stands for one request of a client")
         # As any statement of SQLAlchemy does, and as accept does.
-        line = connections.line(connection, begin=True)
-        if not line.in_transaction():
+        adapter = connections.adapt(connection, begin=True)
+        if not adapter.in_transaction():
             raise NoTransaction
         # A transaction that failed (40001 at its COMMIT) is run again from its beginning: so is this.
-        self._line, self._reservation, self._done = line, None, None
-        self._reservation, self._wish = statements.reserve(line, self._asked())
+        self._adapter, self._reservation, self._done = adapter, None, None
+        self._reservation, self._request = statements.reserve(adapter, self._accepted_request())
         return isinstance(self._reservation, Reserved)
 
     def _submit(self, connection: object, params: Any) -> None:
-        reserved, line = self._reserved(connection, "submit")
-        if self._workshop.kind != "provider":
+        reserved, adapter = self._reserved(connection, "submit")
+        if self._operation.kind != "provider":
             raise OutOfOrder("this operation calls no provider: end it with complete(), or name its provider")
-        prepared = self._workshop.prepared(line, self._asked(), params)
-        statements.submit(line, reserved.intent_id, prepared)
+        prepared = self._operation.prepared(adapter, self._accepted_request(), params)
+        statements.submit(adapter, reserved.intent_id, prepared)
         self._done = "submitted"
 
     def _complete(self, connection: object, answer: Answer, outcome: Literal["local", "refused"]) -> None:
-        reserved, line = self._reserved(connection, "complete" if outcome == "local" else "refuse")
+        reserved, adapter = self._reserved(connection, "complete" if outcome == "local" else "refuse")
         least, what = (200, "2xx to 4xx") if outcome == "local" else (400, "4xx")
         if not least <= answer.status < 500:
             raise OutOfOrder(f"an answer with status {answer.status} cannot be stored here: {what} can")
@@ -102,28 +86,30 @@ class _Started:
             check_answer(answer)
         except (TypeError, ValueError) as error:
             raise OutOfOrder(f"{error}: it could never be sent, so it is not stored") from error
-        wish = self._asked()
-        answer = versioned(answer, wish.operation.answer_version)
-        label = self._workshop.label(wish.params)
-        statements.complete(line, reserved.intent_id, wish, outcome, answer, label)
+        request = self._accepted_request()
+        answer = versioned(answer, request.operation.answer_version)
+        label = self._operation.label(request.params)
+        statements.complete(adapter, reserved.intent_id, request, outcome, answer, label)
         self._done = "completed"
 
-    def _reserved(self, connection: object, word: str) -> tuple[Reserved, Line]:
+    def _reserved(self, connection: object, word: str) -> tuple[Reserved, ConnectionAdapter]:
         if not isinstance(self._reservation, Reserved):
             raise OutOfOrder(f"{word}() is only for a new request: call it where reserve() has returned True")
-        line = connections.line(connection)
+        adapter = connections.adapt(connection)
         # A SAVEPOINT that was rolled back has taken the end back, and the reservation stands open again.
-        if self._done is not None and not statements.still_open(line, self._reservation.intent_id, self._asked()):
+        if self._done is not None and not statements.still_open(
+            adapter, self._reservation.intent_id, self._accepted_request()
+        ):
             raise OutOfOrder(f"{word}() was called, but this call was {self._done} before")
-        return self._reservation, line
+        return self._reservation, adapter
 
-    def _asked(self) -> Wish:
-        if self._wish is None:
+    def _accepted_request(self) -> KeyedRequest:
+        if self._request is None:
             raise OutOfOrder("this request was refused before it began: answer() says why, and reserve() is False")
-        return self._wish
+        return self._request
 
-    def _asked_or_refused(self) -> Wish | Reply:
-        found = self._wish if self._refused is None else self._refused
+    def _request_or_refusal(self) -> KeyedRequest | Reply:
+        found = self._request if self._refused is None else self._refused
         assert found is not None
         return found
 
@@ -131,10 +117,10 @@ class _Started:
         """The answer, if it is known already; else the seconds for which to wait for it."""
         if self._refused is not None:
             return self._refused
-        decided, line = self._reservation, self._line
-        if decided is None or line is None:
+        decided, adapter = self._reservation, self._adapter
+        if decided is None or adapter is None:
             raise OutOfOrder("answer() was called before reserve(): nothing has been decided about this request")
-        over = line.ended()
+        over = adapter.ended()
         if isinstance(decided, Reserved) and self._done is None:
             if over:
                 raise NotStored  # it cannot have been committed
@@ -143,31 +129,31 @@ class _Started:
             if not over:
                 raise NotCommitted
         elif not isinstance(decided, InProgress | Unknown):
-            return replies.reply(self._asked(), decided, repeated=True)
-        seconds = replies.patience(self._asked(), wait)
+            return replies.reply(self._accepted_request(), decided, repeated=True)
+        seconds = replies.patience(self._accepted_request(), wait)
         if isinstance(decided, InProgress | Unknown) and not (over and seconds):
             # Nobody waits inside an open transaction.
-            return replies.reply(self._asked(), decided, repeated=True)
+            return replies.reply(self._accepted_request(), decided, repeated=True)
         return seconds
 
     @property
     def _ours(self) -> bool:
         return isinstance(self._reservation, Reserved)
 
-    def _told(self, end: End | None, seconds: float) -> Reply:
+    def _reply(self, end: End | None, seconds: float) -> Reply:
         if end is None and isinstance(self._reservation, InProgress | Unknown):
             end = self._reservation  # whoever was at it has not committed, or has rolled back: it is as it was
         if end is None:
             raise NotStored
         repeated = not isinstance(self._reservation, Reserved | Retrying)
-        return replies.reply(self._asked(), end, repeated=repeated, waited=seconds or None)
+        return replies.reply(self._accepted_request(), end, repeated=repeated, waited=seconds or None)
 
     def _wake(self) -> None:
-        if self._line is not None and (self._done == "submitted" or isinstance(self._reservation, Retrying)):
-            self._workshop.wake(self._line)
+        if self._adapter is not None and (self._done == "submitted" or isinstance(self._reservation, Retrying)):
+            self._operation.wake(self._adapter)
 
 
-class SyncCall(_Started):
+class SyncCall(_BaseCall):
     """A call in synchronous code: a SQLAlchemy Connection or Session, a psycopg Connection, Django's `connection`."""
 
     def reserve(self, db: Any) -> bool:
@@ -197,7 +183,7 @@ class SyncCall(_Started):
 
     def inline(self, params: Any, *, db: Any = None) -> InlineCall:
         """Make the call in your own code, under a lease: `with call.inline(params) as run: …`. Instead of `reserve`."""
-        return InlineCall(*self._workshop.inline_of(self._asked_or_refused(), params), db)
+        return InlineCall(*self._operation.inline_of(self._request_or_refusal(), params), db)
 
     def answer(self, wait: timedelta | float | None = None) -> Answer:
         """What the client is told, after the commit; it waits for the end for `wait` (or seconds).
@@ -208,11 +194,11 @@ class SyncCall(_Started):
         if isinstance(known, Reply):
             return known.answer
         self._wake()
-        assert self._line is not None
-        return self._told(waiting.wait(self._line, self._asked(), known, ours=self._ours), known).answer
+        assert self._adapter is not None
+        return self._reply(waiting.wait(self._adapter, self._accepted_request(), known, ours=self._ours), known).answer
 
 
-class Call(_Started):
+class Call(_BaseCall):
     """A call in asynchronous code: a SQLAlchemy AsyncSession or AsyncConnection, over psycopg or asyncpg."""
 
     async def reserve(self, db: AsyncConnection | AsyncSession) -> bool:
@@ -243,7 +229,7 @@ class Call(_Started):
     def inline(self, params: Any, *, db: AsyncConnection | AsyncSession | None = None) -> AsyncInlineCall:
         """Make the call in your own code, under a lease: `async with call.inline(params) as run: …`. Instead of
         `reserve`."""
-        return AsyncInlineCall(*self._workshop.inline_of(self._asked_or_refused(), params), synchronous(db))
+        return AsyncInlineCall(*self._operation.inline_of(self._request_or_refusal(), params), synchronous(db))
 
     async def answer(self, wait: timedelta | float | None = None) -> Any:
         """What the client is told, after the commit, as a response of Starlette; it waits for the end for `wait`.
@@ -258,9 +244,9 @@ class Call(_Started):
         if isinstance(known, Reply):
             return known.answer
         self._wake()
-        assert self._line is not None
-        end = await waiting.wait_async(self._line, self._asked(), known, ours=self._ours)
-        return self._told(end, known).answer
+        assert self._adapter is not None
+        end = await waiting.wait_async(self._adapter, self._accepted_request(), known, ours=self._ours)
+        return self._reply(end, known).answer
 
 
 def synchronous(db: Any) -> Any:

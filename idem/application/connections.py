@@ -18,7 +18,7 @@ from idem.outbox.database import checkout
 from idem.outbox.database.caller_errors import said, sqlstate
 
 
-class Line(Protocol):
+class ConnectionAdapter(Protocol):
     """An open connection of the caller. Statements have `:name` parameters and give one row with named columns."""
 
     def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
@@ -26,7 +26,7 @@ class Line(Protocol):
         ...
 
     @property
-    def place(self) -> object:
+    def database(self) -> object:
         """Which database this is: the same for all connections to one."""
         ...
 
@@ -41,22 +41,22 @@ class Line(Protocol):
         ...
 
 
-def line(connection: object, *, begin: bool = False) -> Line:
+def adapt(connection: object, *, begin: bool = False) -> ConnectionAdapter:
     """`begin`: what SQLAlchemy begins by itself begins here. Raises Misuse for a connection of no known library."""
     if isinstance(connection, scoped_session):
         connection = connection()
     if isinstance(connection, Session):
         if not (begin or connection.in_transaction()):
-            return _Nothing()
-        return Alchemy(checkout.connection_of(connection))
+            return _NotBegun()
+        return SQLAlchemyAdapter(checkout.connection_of(connection))
     if isinstance(connection, Connection):
         if begin and not connection.in_transaction():
             connection.begin()
-        return Alchemy(connection)
+        return SQLAlchemyAdapter(connection)
     if hasattr(getattr(connection, "info", None), "transaction_status") and not _asynchronous(connection):
-        return Psycopg(connection)
+        return PsycopgAdapter(connection)
     if hasattr(connection, "in_atomic_block"):
-        return Django(connection)
+        return DjangoAdapter(connection)
     if hasattr(connection, "run_sync"):
         raise Misuse(
             f"{type(connection).__name__} is asynchronous, and this call is not: use `call` (or begin_async), and "
@@ -72,10 +72,10 @@ def _asynchronous(connection: Any) -> bool:
     return iscoroutinefunction(connection.commit)
 
 
-class _Nothing:
+class _NotBegun:
     """A session that has not begun: nothing is asked of it."""
 
-    place: object = None
+    database: object = None
 
     def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
         raise AssertionError("it has not begun")
@@ -90,7 +90,7 @@ class _Nothing:
         raise AssertionError("it has not begun")
 
 
-class Alchemy:
+class SQLAlchemyAdapter:
     """A SQLAlchemy connection, over psycopg or asyncpg."""
 
     def __init__(self, connection: Connection) -> None:
@@ -98,7 +98,7 @@ class Alchemy:
         self._transaction = connection.get_transaction()
 
     @property
-    def place(self) -> object:
+    def database(self) -> object:
         return self.connection.engine
 
     def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
@@ -124,7 +124,7 @@ class Alchemy:
         event.listen(self.connection, "commit", lambda _: what(), once=True)
 
 
-class Psycopg:
+class PsycopgAdapter:
     """A psycopg connection of the caller's own. Its own transaction status tells what is open."""
 
     IDLE: Final = 0
@@ -134,7 +134,7 @@ class Psycopg:
         self.connection = connection
 
     @property
-    def place(self) -> object:
+    def database(self) -> object:
         return self.connection.info.dsn
 
     def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:
@@ -153,14 +153,14 @@ class Psycopg:
         """It does not tell of its commit."""
 
 
-class Django:
+class DjangoAdapter:
     """Django's `connection`."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
     @property
-    def place(self) -> object:
+    def database(self) -> object:
         return str(sorted((name, str(value)) for name, value in self.connection.get_connection_params().items()))
 
     def row(self, statement: str, parameters: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Engine
 
-from idem.application.connections import Alchemy, Line
+from idem.application.connections import ConnectionAdapter, SQLAlchemyAdapter
 from idem.outbox.database import preconditions
 from idem.outbox.database.address import Address
 from idem.outbox.database.installation import NOT_INSTALLED, SECRET, check_marks
@@ -18,7 +18,7 @@ from idem.outbox.domain.provider import Provider
 from idem.outbox.values.errors import StoreUnavailable
 
 
-class Places:
+class Databases:
     """What is kept of each database. An engine that is gone takes its secret with it."""
 
     def __init__(self) -> None:
@@ -27,28 +27,28 @@ class Places:
         self._nudges: dict[tuple[int, str], Nudge] = {}
         self._lock = threading.Lock()
 
-    def secret(self, line: Line, providers: Iterable[Provider]) -> bytes:
+    def secret(self, adapter: ConnectionAdapter, providers: Iterable[Provider]) -> bytes:
         """The installation's secret, read once. Raises StoreUnavailable where the schema is not installed, or where
         the requests of these providers would carry the mark of another installation."""
-        place = line.place
-        known = self._engines.get(place) if isinstance(place, Engine) else self._others.get(place)
+        database = adapter.database
+        known = self._engines.get(database) if isinstance(database, Engine) else self._others.get(database)
         if known is not None:
             return known
-        row = line.row(SECRET, {})
+        row = adapter.row(SECRET, {})
         if row is None:
-            hidden = preconditions.hindrances(preconditions.Found(*line.row(preconditions.HINDRANCES, {})))
+            hidden = preconditions.hindrances(preconditions.Found(*adapter.row(preconditions.HINDRANCES, {})))
             raise StoreUnavailable("; ".join(map(str, hidden)) or NOT_INSTALLED)
         check_marks(row.environment, providers)
         secret = bytes(row.secret)
-        if isinstance(place, Engine):
-            self._engines[place] = secret
+        if isinstance(database, Engine):
+            self._engines[database] = secret
         else:
-            self._others[place] = secret
+            self._others[database] = secret
         return secret
 
-    def wake(self, line: Line, configured: Address | None) -> None:
+    def wake(self, adapter: ConnectionAdapter, configured: Address | None) -> None:
         """Hint the workers of this database. `configured`: the one that idem's own settings name."""
-        address = _address(line, configured)
+        address = _address(adapter, configured)
         if address is None:
             return
         # A process that was forked has the object, but not its thread.
@@ -68,11 +68,11 @@ class Places:
                 nudge.close()
 
 
-def _address(line: Line, configured: Address | None) -> Address | None:
+def _address(adapter: ConnectionAdapter, configured: Address | None) -> Address | None:
     # The caller's own database comes first: a test's is another one than the environment says.
-    if not isinstance(line, Alchemy):
+    if not isinstance(adapter, SQLAlchemyAdapter):
         return configured
-    url = line.connection.engine.url
+    url = adapter.connection.engine.url
     if url.query and configured is not None:
         # What stands behind the question mark is the driver's, and may mean nothing to another.
         return configured

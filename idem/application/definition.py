@@ -16,7 +16,7 @@ from idem.outbox.config.complaints import Complaints
 from idem.outbox.config.consistency import check_operation, check_together
 from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.domain.contract import LOCAL, ProviderRequest
-from idem.outbox.domain.operation import Answer, Operation
+from idem.outbox.domain.operation import Answer, OperationSpec
 from idem.outbox.domain.operation import Final as FinalOutcome
 from idem.outbox.domain.outcomes import Pending
 from idem.outbox.domain.provider import Provider
@@ -64,7 +64,7 @@ class Definition:
         self._settings = settings
         self._check()
 
-    def build(self, found: Configuration) -> Operation:
+    def build(self, found: Configuration) -> OperationSpec:
         """The operation over the providers of a configuration. Raises ConfigError with every mistake."""
         settings, account = self._examine(found)
         known = found.providers[self.provider] if self.provider else local.Nobody()

@@ -15,15 +15,15 @@ from starlette.requests import Request
 from idem.application import replies
 from idem.application.audit import MARK
 from idem.application.call import Call, SyncCall
+from idem.application.keyed_request import NATURAL, KeyedRequest
 from idem.application.misuse import Misuse
 from idem.application.replies import Reply
-from idem.application.request import NATURAL, Wish
 from idem.outbox.api import reading
 from idem.outbox.api.large_bodies import HEAVY, LIGHT
 from idem.outbox.http_server.problems import ProblemError
 
 if TYPE_CHECKING:
-    from idem.application.operation import Effect
+    from idem.application.operation import Operation
 
 DEFAULT_TENANT: Final = "default"
 LONGEST_WAIT: Final = 300.0
@@ -32,7 +32,7 @@ PATH: Final = "/-._~!$&'()*+,;=:@"
 Made = TypeVar("Made", Call, SyncCall)
 
 
-def dependency(effect: Effect[Any], made: type[Made], tenant: Callable[..., Any] | None) -> Callable[..., Any]:
+def dependency(operation: Operation[Any], made: type[Made], tenant: Callable[..., Any] | None) -> Callable[..., Any]:
     """A dependency that reads the request's key, body and address. What is wrong with them is the answer."""
     header = _header()
 
@@ -44,7 +44,7 @@ def dependency(effect: Effect[Any], made: type[Made], tenant: Callable[..., Any]
                 "credential as text, a number or a UUID (`user.account_id`, not the user), and to refuse (401) a "
                 "request that has none; else a retry would meet other keys than its first request, or another's"
             )
-        return made(effect, await read(effect, request, str(tenant)))
+        return made(operation, await read(operation, request, str(tenant)))
 
     parameters = [inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request)]
     if tenant is not None:
@@ -56,7 +56,7 @@ def dependency(effect: Effect[Any], made: type[Made], tenant: Callable[..., Any]
     if header is not None:
         parameters.append(inspect.Parameter("key", inspect.Parameter.KEYWORD_ONLY, annotation=header, default=None))
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    setattr(call, MARK, effect.name)
+    setattr(call, MARK, operation.name)
     return call
 
 
@@ -68,13 +68,13 @@ def _header() -> Any:
     # It is read from the request itself; this is for the OpenAPI document.
     return Annotated[
         str | None,
-        Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters: new for each wish, the same "
+        Header(alias="Idempotency-Key", description="1 to 255 visible ASCII characters: new for each request, the same "
                "for its retries."),
     ]  # fmt: skip
 
 
-async def read(effect: Effect[Any], request: Request, tenant: str) -> Wish | Reply:
-    """A request of Starlette as a wish, or what its client is told instead."""
+async def read(operation: Operation[Any], request: Request, tenant: str) -> KeyedRequest | Reply:
+    """The client's request in one of Starlette, or the problem that answers it."""
     found = request.headers.getlist("idempotency-key")
     if len(found) > 1:
         return replies.problem(
@@ -82,11 +82,11 @@ async def read(effect: Effect[Any], request: Request, tenant: str) -> Wish | Rep
         )
     if not found and request.method not in NATURAL:
         # Before the body is read: who sends no key is told so at once.
-        return effect.wish_or_problem(key=None, tenant=tenant, body=None, method="POST", path=None, query=None)
+        return operation.request_or_problem(key=None, tenant=tenant, body=None, method="POST", path=None, query=None)
     body = await _body(request)
     # A form that was read already cannot be told from its size.
     size = len(body) if isinstance(body, bytes) else LIGHT + 1
-    return await HEAVY.run(tenant, size, lambda: effect.wish_or_problem(
+    return await HEAVY.run(tenant, size, lambda: operation.request_or_problem(
         key=found[0] if found else None, tenant=tenant, body=body, method=request.method,
         path=quote(request.scope["path"], safe=PATH), query=request.scope["query_string"].decode("latin-1") or None,
         traceparent=reading.trace(request),

@@ -20,9 +20,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from idem.application import connections, replies
+from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import InTransaction, OutOfOrder
 from idem.application.replies import Reply
-from idem.application.request import Wish
 from idem.outbox.accept import known_keys
 from idem.outbox.accept.prepare import REFUSED_NOW, Prepared
 from idem.outbox.domain.decisions import Decision
@@ -31,7 +31,7 @@ from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded
 from idem.outbox.values.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from idem.application.background import Portal
+    from idem.application.background import Background
     from idem.outbox.inline import Run
 
 Result = TypeVar("Result")
@@ -42,12 +42,14 @@ Preparing = Callable[[bytes], Prepared]
 class _Inline:
     """What both ways share. Everything of the run happens on idem's own loop and connections."""
 
-    def __init__(self, portal: Portal, wish: Wish | Reply, prepare: Preparing, db: object = None) -> None:
-        if db is not None and connections.line(db).in_transaction():
+    def __init__(
+        self, background: Background, request: KeyedRequest | Reply, prepare: Preparing, db: object = None
+    ) -> None:
+        if db is not None and connections.adapt(db).in_transaction():
             raise InTransaction
-        self._portal = portal
-        self._wish = wish if isinstance(wish, Wish) else None
-        self._refused = wish if isinstance(wish, Reply) else None
+        self._background = background
+        self._request = request if isinstance(request, KeyedRequest) else None
+        self._refused = request if isinstance(request, Reply) else None
         self._prepare = prepare
         self._decided: Decision | None = None
         self._run: Run | None = None
@@ -83,24 +85,24 @@ class _Inline:
         return self._run
 
     async def _begin(self) -> None:
-        if self._wish is None:
+        if self._request is None:
             return
         try:
-            prepared = self._prepare(await self._portal.secret())
-            runs = await self._portal.runs()
+            prepared = self._prepare(await self._background.secret())
+            runs = await self._background.runs()
         except (*REFUSED_NOW, OutOfOrder) as refused:
             # The operation refuses it now; it may be the retry of one that was accepted before.
-            found = await self._portal.recall(self._wish)
+            found = await self._background.recall(self._request)
             self._decided = known_keys.decision(found, refused, inline=True)
             if found is not None:
-                self._wish = dataclasses.replace(self._wish, fingerprint=found.fingerprint)
+                self._request = dataclasses.replace(self._request, fingerprint=found.fingerprint)
             return
-        first = dataclasses.replace(prepared, fingerprint=self._wish.fingerprint)
-        begun = await self._portal.asking(lambda: runs.begin(first))
-        if (composed := self._wish.as_stored(begun)) is not None:
-            self._wish = composed
+        first = dataclasses.replace(prepared, fingerprint=self._request.fingerprint)
+        begun = await self._background.asking(lambda: runs.begin(first))
+        if (composed := self._request.as_stored(begun)) is not None:
+            self._request = composed
             second = dataclasses.replace(prepared, fingerprint=composed.fingerprint)
-            begun = await self._portal.asking(lambda: runs.begin(second))
+            begun = await self._background.asking(lambda: runs.begin(second))
         if isinstance(begun, Decision):
             self._decided = begun
         else:
@@ -122,13 +124,13 @@ class _Inline:
     async def _answer(self, wait: timedelta | float | None) -> Answer:
         if self._refused is not None:
             return self._refused.answer
-        assert self._wish is not None
+        assert self._request is not None
         if self._decided is None and self._run is None:
             raise OutOfOrder("answer() was called before the block: `with …inline(…) as run:` begins it")
-        seconds = replies.patience(self._wish, wait)
-        end = await self._portal.stand(self._wish, seconds)
+        seconds = replies.patience(self._request, wait)
+        end = await self._background.stand(self._request, seconds)
         repeated = self._run is None
-        return replies.reply(self._wish, end, repeated=repeated, waited=seconds or None).answer
+        return replies.reply(self._request, end, repeated=repeated, waited=seconds or None).answer
 
 
 class InlineCall(_Inline):
@@ -136,35 +138,35 @@ class InlineCall(_Inline):
 
     def __enter__(self) -> Self:
         try:
-            self._portal.call(self._begin())
+            self._background.call(self._begin())
         except BaseException:
-            self._portal.send(self._give_back())
+            self._background.send(self._give_back())
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._portal.call(self._end(kind, raised, trace))
+        self._background.call(self._end(kind, raised, trace))
 
     def complete(self, outcome: Succeeded | Refused | Pending, *, http_status: int | None = None) -> None:
         """Report what the provider said: it happened, or was refused, or it is working on it.
 
         Raises StoreUnavailable where the database stayed away: the lease runs out then, and the key will say it.
         """
-        self._portal.call(self._mine().complete(outcome, Seen(http_status=http_status, started=True)))
+        self._background.call(self._mine().complete(outcome, Seen(http_status=http_status, started=True)))
 
     def not_executed(self, why: str) -> None:
         """Report that nothing happened, for certain; the client's retry makes the call again."""
-        self._portal.call(self._mine().not_executed(why))
+        self._background.call(self._mine().not_executed(why))
 
     def ambiguous(self, note: str) -> None:
         """Report that nobody knows: the key is `unknown` until that is settled."""
-        self._portal.call(self._mine().ambiguous(note))
+        self._background.call(self._mine().ambiguous(note))
 
     def answer(self, wait: timedelta | float | None = None) -> Answer:
         """What the client is told. Raises StoreUnavailable if the database cannot say."""
-        return self._portal.call(self._answer(wait))
+        return self._background.call(self._answer(wait))
 
 
 class AsyncInlineCall(_Inline):
@@ -172,35 +174,35 @@ class AsyncInlineCall(_Inline):
 
     async def __aenter__(self) -> Self:
         try:
-            await self._portal.call_async(self._begin())
+            await self._background.call_async(self._begin())
         except BaseException:
-            self._portal.send(self._give_back())
+            self._background.send(self._give_back())
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._portal.call_async(self._end(kind, raised, trace))
+        await self._background.call_async(self._end(kind, raised, trace))
 
     async def complete(self, outcome: Succeeded | Refused | Pending, *, http_status: int | None = None) -> None:
         """Report what the provider said: it happened, or was refused, or it is working on it.
 
         Raises StoreUnavailable where the database stayed away: the lease runs out then, and the key will say it.
         """
-        await self._portal.call_async(self._mine().complete(outcome, Seen(http_status=http_status, started=True)))
+        await self._background.call_async(self._mine().complete(outcome, Seen(http_status=http_status, started=True)))
 
     async def not_executed(self, why: str) -> None:
         """Report that nothing happened, for certain; the client's retry makes the call again."""
-        await self._portal.call_async(self._mine().not_executed(why))
+        await self._background.call_async(self._mine().not_executed(why))
 
     async def ambiguous(self, note: str) -> None:
         """Report that nobody knows: the key is `unknown` until that is settled."""
-        await self._portal.call_async(self._mine().ambiguous(note))
+        await self._background.call_async(self._mine().ambiguous(note))
 
     async def told(self, wait: timedelta | float | None = None) -> Answer:
         """What the client is told, as status, headers and bytes. Raises StoreUnavailable."""
-        return await self._portal.call_async(self._answer(wait))
+        return await self._background.call_async(self._answer(wait))
 
     async def answer(self, wait: timedelta | float | None = None) -> Any:
         """The same as a response of Starlette."""

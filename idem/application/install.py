@@ -51,7 +51,7 @@ def _starlette(app: Any) -> None:
     from idem.outbox.api.responses import response
 
     async def failed(_: Request, error: Exception) -> Response:
-        return response(told(error))
+        return response(answer_to(error))
 
     async def page(request: Request) -> Response:
         return response(page_of(request.path_params["code"]))
@@ -65,13 +65,13 @@ def _flask(app: Any) -> None:
     def answered(answer: Answer) -> tuple[bytes, int, dict[str, str]]:
         return answer.body, answer.status, dict(answer.headers)
 
-    failed: Callable[[Exception], Any] = lambda error: answered(told(error))  # noqa: E731
+    failed: Callable[[Exception], Any] = lambda error: answered(answer_to(error))  # noqa: E731
     for each in ERRORS:
         app.register_error_handler(each, failed)
     app.add_url_rule("/problems/<code>", "idem_problem", lambda code: answered(page_of(code)))
 
 
-def told(error: Exception) -> Answer:
+def answer_to(error: Exception) -> Answer:
     """What a client hears of one of `ERRORS`."""
     match error:
         case ProblemError():

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from idem.application import audit, connections, replies, request
+from idem.application import audit, connections, keyed_request, replies
 from idem.application.call import Call, SyncCall, synchronous, within
-from idem.application.connections import Line
+from idem.application.connections import ConnectionAdapter
 from idem.application.definition import Definition
 from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
+from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import NoTransaction, OutOfOrder
 from idem.application.replies import Reply
-from idem.application.request import Wish
 from idem.outbox.accept import accept, known_keys
 from idem.outbox.accept.prepare import REFUSED_NOW, Prepared, prepare
 from idem.outbox.api import reading
 from idem.outbox.domain import keys
 from idem.outbox.domain.decisions import Accepted, Decision, Limited, Retrying
-from idem.outbox.domain.operation import Kind, Operation
-from idem.outbox.domain.provider import Provider
+from idem.outbox.domain.operation import Kind, OperationSpec
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.values import canonical
 from idem.outbox.values.errors import BodyInvalid, KeyInvalid
@@ -29,65 +28,45 @@ from idem.outbox.values.errors import BodyInvalid, KeyInvalid
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
-    from idem.application.background import Portal
+    from idem.application.app import Idem
+    from idem.application.background import Background
 
 
 P = TypeVar("P")
 Handling = TypeVar("Handling", bound=Callable[..., Any])
 
 
-class House(Protocol):
-    """What an operation needs of its `Idem`."""
-
-    @property
-    def operations(self) -> Mapping[str, Operation]: ...
-
-    @property
-    def providers(self) -> Mapping[str, Provider]: ...
-
-    @property
-    def tenant(self) -> Callable[..., Any] | None: ...
-
-    def secret(self, line: Line) -> bytes: ...
-
-    def wake(self, line: Line) -> None: ...
-
-    def register(self, effect: Effect[Any], function: Callable[..., Any], **options: Any) -> None: ...
-
-    def portal(self) -> Portal: ...
-
-
-class Effect(Generic[P]):
+class Operation(Generic[P]):
     """An operation, as `Idem.operation` returns it."""
 
-    def __init__(self, house: House, definition: Definition) -> None:
-        self._house = house
+    def __init__(self, idem: Idem, definition: Definition) -> None:
+        self._idem = idem
         self.definition = definition
         self.name = definition.name
 
     @property
-    def operation(self) -> Operation:
+    def spec(self) -> OperationSpec:
         """Its data, as idem's daemons see it."""
-        return self._house.operations[self.name]
+        return self._idem.operations[self.name]
 
     @property
     def kind(self) -> Kind:
         """Who causes the effect."""
-        return self.operation.kind
+        return self.spec.kind
 
     @cached_property
     def call(self) -> Callable[..., Any]:
         """A dependency of FastAPI for `async def` endpoints: `call: Annotated[Call, Depends(charge.call)]`."""
         from idem.application.fastapi import dependency
 
-        return dependency(self, Call, self._house.tenant)
+        return dependency(self, Call, self._idem.tenant)
 
     @cached_property
     def call_sync(self) -> Callable[..., Any]:
         """The same for endpoints without `async`, which get a `SyncCall`; return `response(call.answer())`."""
         from idem.application.fastapi import dependency
 
-        return dependency(self, SyncCall, self._house.tenant)
+        return dependency(self, SyncCall, self._idem.tenant)
 
     def begin(
         self,
@@ -104,7 +83,7 @@ class Effect(Generic[P]):
 
         `body` is the client's: JSON as bytes or value, or other bytes. What is wrong with it is told by `answer`.
         """
-        return SyncCall(self, self.wish_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
+        return SyncCall(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
                                                    query=query, traceparent=traceparent))  # fmt: skip
 
     def begin_async(
@@ -119,7 +98,7 @@ class Effect(Generic[P]):
         traceparent: str | None = None,
     ) -> Call:
         """The same for asynchronous code."""
-        return Call(self, self.wish_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
+        return Call(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
                                                query=query, traceparent=traceparent))  # fmt: skip
 
     def covers(self, view: Handling) -> Handling:
@@ -138,18 +117,18 @@ class Effect(Generic[P]):
         of the params. A key that is known is decided by what it was accepted under. Raises NoTransaction in autocommit,
         KeyInvalid, BodyInvalid, ParamsInvalid, Unrenderable, Unserved, RetryTransaction and StoreUnavailable.
         """
-        request.check_words(key=key, tenant=tenant)
-        line = connections.line(db, begin=True)
-        if not line.in_transaction():
+        keyed_request.check_words(key=key, tenant=tenant)
+        adapter = connections.adapt(db, begin=True)
+        if not adapter.in_transaction():
             raise NoTransaction("accept")
-        secret = self._house.secret(line)
-        decided = self._decided(line, secret, tenant, keys.parse_key(key), params, traceparent)
+        secret = self._idem.secret(adapter)
+        decided = self._decided(adapter, secret, tenant, keys.parse_key(key), params, traceparent)
         if isinstance(decided, Accepted | Retrying):
-            line.after_commit(lambda: self._house.wake(line))
+            adapter.after_commit(lambda: self._idem.wake(adapter))
         return decided
 
     def _decided(
-        self, line: Line, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None
+        self, adapter: ConnectionAdapter, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None
     ) -> Decision:
         try:
             if self.kind != "provider":
@@ -157,9 +136,9 @@ class Effect(Generic[P]):
             prepared = self._prepare(secret, tenant, key, params, traceparent)
         except (*REFUSED_NOW, OutOfOrder) as refused:
             retry = known_keys.Retry(tenant, self.name, key, self.definition.written(params))
-            return known_keys.decision(known_keys.recall(line.row, retry, self.operation), refused)
+            return known_keys.decision(known_keys.recall(adapter.row, retry, self.spec), refused)
         while True:
-            decided = accept.decision(line.row(accept.ACCEPT.text, accept.parameters(prepared)))
+            decided = accept.decision(adapter.row(accept.ACCEPT.text, accept.parameters(prepared)))
             assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
             composed = prepared.as_stored(decided)
             if composed is None:
@@ -196,16 +175,18 @@ class Effect(Generic[P]):
         """The same for asynchronous code: `async with ship.inline_async(…) as run: …`."""
         return AsyncInlineCall(*self._inline(params, key, tenant, body, path, query), synchronous(db))
 
-    def inline_of(self, wish: Wish | Reply, params: P | Any) -> tuple[Portal, Wish | Reply, Preparing]:
+    def inline_of(
+        self, request: KeyedRequest | Reply, params: P | Any
+    ) -> tuple[Background, KeyedRequest | Reply, Preparing]:
         """What an inline call of a client's request is made of."""
 
         def prepare(secret: bytes) -> Prepared:
-            assert isinstance(wish, Wish)
+            assert isinstance(request, KeyedRequest)
             if self.kind != "inline":
                 raise OutOfOrder(f"{self.name} is not inline: define it with inline=True")
-            return self._prepare(secret, wish.tenant, wish.key, params, wish.traceparent)
+            return self._prepare(secret, request.tenant, request.key, params, request.traceparent)
 
-        return self._house.portal(), wish, prepare
+        return self._idem.background(), request, prepare
 
     def on_settled(
         self, function: Handling | None = None, /, **options: Any
@@ -217,47 +198,47 @@ class Effect(Generic[P]):
         """
 
         def register(given: Handling) -> Handling:
-            self._house.register(self, given, **options)
+            self._idem.register(self, given, **options)
             return given
 
         return register if function is None else register(function)
 
     def cancel(self, intent: UUID, *, by: str, reason: str) -> None:
-        """Cancel what was certainly not sent. Raises Refusal, which says how it stands. Needs the extra `daemon`."""
-        portal = self._house.portal()
-        portal.call(portal.cancel(intent, by=by, reason=reason))
+        """Cancel what was certainly not sent. Raises OperatorRefused, which says why. Needs the extra `daemon`."""
+        background = self._idem.background()
+        background.call(background.cancel(intent, by=by, reason=reason))
 
     async def cancel_async(self, intent: UUID, *, by: str, reason: str) -> None:
         """The same for asynchronous code."""
-        portal = self._house.portal()
-        await portal.call_async(portal.cancel(intent, by=by, reason=reason))
+        background = self._idem.background()
+        await background.call_async(background.cancel(intent, by=by, reason=reason))
 
     # What a call needs of its operation.
 
-    def prepared(self, line: Line, wish: Wish, params: Any) -> Prepared:
-        """The request of a wish with these params, frozen."""
-        return self._prepare(self._house.secret(line), wish.tenant, wish.key, params, wish.traceparent)
+    def prepared(self, adapter: ConnectionAdapter, request: KeyedRequest, params: Any) -> Prepared:
+        """What `submit` writes for a request with these params: its provider request is frozen."""
+        return self._prepare(self._idem.secret(adapter), request.tenant, request.key, params, request.traceparent)
 
     def label(self, params: Any) -> str | None:
-        return self.operation.label(params)
+        return self.spec.label(params)
 
-    def wake(self, line: Line) -> None:
-        self._house.wake(line)
+    def wake(self, adapter: ConnectionAdapter) -> None:
+        self._idem.wake(adapter)
 
-    def wish_or_problem(
+    def request_or_problem(
         self, *, key: str | None, tenant: str, body: Any, method: str, path: str | None,
         query: str | Mapping[str, Any] | None, traceparent: str | None = None, wait: float | None = None,
-    ) -> Wish | Reply:  # fmt: skip
-        """A request of a client as a wish, or what it is told instead."""
-        request.check_words(key=key, tenant=tenant)
+    ) -> KeyedRequest | Reply:  # fmt: skip
+        """A client's request, or the problem that answers it."""
+        keyed_request.check_words(key=key, tenant=tenant)
         try:
             value: Any = body
             if isinstance(body, bytes | bytearray):
                 value = _json(bytes(body))
-            if (key is None or not key.strip(" \t")) and method.upper() not in request.NATURAL:
+            if (key is None or not key.strip(" \t")) and method.upper() not in keyed_request.NATURAL:
                 raise reading.missing_key()
-            return request.wish(
-                self.operation, tenant=tenant, key=key, method=method, path=path, query=query, body=value,
+            return keyed_request.read(
+                self.spec, tenant=tenant, key=key, method=method, path=path, query=query, body=value,
                 traceparent=traceparent, wait=wait,
             )  # fmt: skip
         except ProblemError as error:
@@ -270,14 +251,14 @@ class Effect(Generic[P]):
     def _inline(
         self, params: Any, key: str | None, tenant: str, body: Any, path: str | None,
         query: str | Mapping[str, Any] | None,
-    ) -> tuple[Portal, Wish | Reply, Preparing]:  # fmt: skip
+    ) -> tuple[Background, KeyedRequest | Reply, Preparing]:  # fmt: skip
         said = self.definition.written(params) if body is None else body
-        wish = self.wish_or_problem(key=key, tenant=tenant, body=said, method="POST", path=path, query=query)
-        return self.inline_of(wish, params)
+        request = self.request_or_problem(key=key, tenant=tenant, body=said, method="POST", path=path, query=query)
+        return self.inline_of(request, params)
 
     def _prepare(self, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None) -> Prepared:
         return prepare(
-            self._house.operations, self._house.providers, secret, tenant=tenant,
+            self._idem.operations, self._idem.providers, secret, tenant=tenant,
             operation=self.name, key=key, params=self.definition.written(params), traceparent=traceparent,
         )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from idem.application.app import Idem
 from idem.application.call import Call, SyncCall
 from idem.application.misuse import Misuse
-from idem.application.operation import Effect
+from idem.application.operation import Operation
 from idem.application.replies import response
 from idem.outbox.domain.contract import ProviderRequest as Request
 from idem.outbox.domain.decisions import Decision
@@ -23,11 +23,11 @@ __all__ = [
     "Call",
     "ConfigError",
     "Decision",
-    "Effect",
     "Idem",
     "IdemError",
     "KeyInvalid",
     "Misuse",
+    "Operation",
     "ParamsInvalid",
     "Request",
     "RetryTransaction",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from idem.application.request import Wish
+from idem.application.keyed_request import KeyedRequest
 from idem.outbox.accept.status import End
 from idem.outbox.api import answers
 from idem.outbox.api.answers import Asked
@@ -24,9 +24,9 @@ class Reply:
     answer: Answer
 
 
-def reply(wish: Wish, end: End, *, repeated: bool, waited: float | None = None) -> Reply:
-    """The answer to how a wish stands; a problem (RFC 9457) is one too."""
-    asked = Asked(wish.operation, "ietf", int(waited) if waited is not None and wish.wait is not None else None)
+def reply(request: KeyedRequest, end: End, *, repeated: bool, waited: float | None = None) -> Reply:
+    """The answer to how a request stands; a problem (RFC 9457) is one too."""
+    asked = Asked(request.operation, "ietf", int(waited) if waited is not None and request.wait is not None else None)
     try:
         return _reply(answers.answer(asked, end, repeated=repeated))
     except ProblemError as error:
@@ -47,10 +47,10 @@ def _reply(made: Answer) -> Reply:
     return Reply(Answer(made.status, made.body, headers))
 
 
-def patience(wish: Wish, wait: timedelta | float | None) -> float:
+def patience(request: KeyedRequest, wait: timedelta | float | None) -> float:
     """Seconds to wait: what the endpoint gives, and no more than its client wants (`Prefer: wait`)."""
     given = wait.total_seconds() if isinstance(wait, timedelta) else float(wait or 0.0)
-    return given if wish.wait is None else min(given, wish.wait)
+    return given if request.wait is None else min(given, request.wait)
 
 
 def response(answer: Answer) -> Any:

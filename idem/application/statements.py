@@ -1,4 +1,4 @@
-"""The statements of a call inside the caller's transaction: reserve, submit, complete; and how a wish stands."""
+"""The statements of a call inside the caller's transaction: reserve, submit, complete; and how a request stands."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from idem.application.connections import Line
-from idem.application.request import Wish
+from idem.application.connections import ConnectionAdapter
+from idem.application.keyed_request import KeyedRequest
 from idem.outbox.accept import accept, status
 from idem.outbox.accept.prepare import Prepared
 from idem.outbox.accept.status import STANDS, End
@@ -37,25 +37,25 @@ SELECT {accept.DECIDED}
 """  # noqa: S608
 
 
-def reserve(line: Line, wish: Wish) -> tuple[Reservation, Wish]:
+def reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> tuple[Reservation, KeyedRequest]:
     """One round trip; a second where the key was accepted while the operation left out other members.
 
-    The wish as it is stored comes back with the decision. Raises Unserved, RetryTransaction and StoreUnavailable.
+    The request as it is stored comes back with the decision. Raises Unserved, RetryTransaction and StoreUnavailable.
     """
-    decided = _reserve(line, wish)
-    composed = wish.as_stored(decided)
-    return (decided, wish) if composed is None else (_reserve(line, composed), composed)
+    decided = _reserve(adapter, request)
+    composed = request.as_stored(decided)
+    return (decided, request) if composed is None else (_reserve(adapter, composed), composed)
 
 
-def _reserve(line: Line, wish: Wish) -> Reservation:
-    operation = wish.operation
-    row = line.row(
+def _reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> Reservation:
+    operation = request.operation
+    row = adapter.row(
         RESERVE,
         {
-            "tenant": wish.tenant,
+            "tenant": request.tenant,
             "operation": operation.name,
-            "key": wish.key,
-            "fingerprint": wish.fingerprint,
+            "key": request.key,
+            "fingerprint": request.fingerprint,
             "key_ttl": operation.key_ttl,
             "patience": operation.patience,
             "refuse_after_expiry": operation.after_expiry == "refuse",
@@ -77,10 +77,10 @@ SELECT k.reserved FROM idem.idempotency_keys k
 """
 
 
-def still_open(line: Line, intent: UUID, wish: Wish) -> bool:
+def still_open(adapter: ConnectionAdapter, intent: UUID, request: KeyedRequest) -> bool:
     """Whether this transaction has a reservation that is to be submitted, completed or refused yet."""
-    parameters = {"tenant": wish.tenant, "operation": wish.operation.name, "key": wish.key, "intent": intent}
-    row = line.row(STILL_OPEN, parameters)
+    parameters = {"tenant": request.tenant, "operation": request.operation.name, "key": request.key, "intent": intent}
+    row = adapter.row(STILL_OPEN, parameters)
     return row is not None and bool(row.reserved)
 
 
@@ -96,10 +96,10 @@ SELECT idem.submit(
 NOT_SUBMITTED: Final = frozenset({"fingerprint", "key_ttl", "may_create", "refuse_after_expiry", "count"})
 
 
-def submit(line: Line, intent: UUID, prepared: Prepared) -> None:
+def submit(adapter: ConnectionAdapter, intent: UUID, prepared: Prepared) -> None:
     """Write intent, outbox row and frozen request of a reserved key."""
     said = accept.parameters(prepared)
-    line.row(SUBMIT, {"intent": intent, **{name: said[name] for name in said.keys() - NOT_SUBMITTED}})
+    adapter.row(SUBMIT, {"intent": intent, **{name: said[name] for name in said.keys() - NOT_SUBMITTED}})
 
 
 COMPLETE: Final = """
@@ -111,27 +111,29 @@ SELECT idem.complete(
 """
 
 
-def complete(line: Line, intent: UUID, wish: Wish, outcome: str, answer: Answer, label: str | None) -> None:
+def complete(
+    adapter: ConnectionAdapter, intent: UUID, request: KeyedRequest, outcome: str, answer: Answer, label: str | None
+) -> None:
     """Complete a reserved key with its answer, without any call: `outcome` is `local` or `refused`."""
-    line.row(
+    adapter.row(
         COMPLETE,
         {
             "intent": intent,
-            "tenant": wish.tenant,
-            "operation": wish.operation.name,
-            "key": wish.key,
-            "params": json.dumps(wish.params, ensure_ascii=False, allow_nan=False),
+            "tenant": request.tenant,
+            "operation": request.operation.name,
+            "key": request.key,
+            "params": json.dumps(request.params, ensure_ascii=False, allow_nan=False),
             "label": label,
             "outcome": outcome,
             "status": answer.status,
             "headers": json.dumps(dict(answer.headers)),
             "body": answer.body,
-            "answer_ttl": wish.operation.answer_ttl,
+            "answer_ttl": request.operation.answer_ttl,
         },
     )
 
 
-def stand(line: Line, wish: Wish) -> End | None:
-    """How a wish stands now; None: its key is not there."""
-    row: Any = line.row(STANDS, status.columns([wish.place]))
+def stand(adapter: ConnectionAdapter, request: KeyedRequest) -> End | None:
+    """How a request stands now; None: its key is not there."""
+    row: Any = adapter.row(STANDS, status.columns([request.identity]))
     return None if row is None else status.end(row)

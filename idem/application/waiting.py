@@ -19,8 +19,8 @@ from sqlalchemy import Engine, text
 from sqlalchemy.util import greenlet_spawn
 
 from idem.application import statements
-from idem.application.connections import Alchemy, Line, Psycopg
-from idem.application.request import Wish
+from idem.application.connections import ConnectionAdapter, PsycopgAdapter, SQLAlchemyAdapter
+from idem.application.keyed_request import KeyedRequest
 from idem.outbox.accept import status
 from idem.outbox.accept.status import ENDED, KEYS_A_STATEMENT, STANDS, End
 from idem.outbox.domain.decisions import InProgress, Unknown
@@ -34,15 +34,15 @@ LONGEST_LOOK: Final = 10.0
 """Seconds for one look, its connection included: a database that does not answer keeps nobody for ever."""
 
 
-def wait(line: Line, wish: Wish, seconds: float, *, ours: bool) -> End | None:
-    """The end of a wish, or how it stands after `seconds`; None: its key is not there.
+def wait(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> End | None:
+    """The end of a request, or how it stands after `seconds`; None: its key is not there.
 
     `ours`: this call has committed it, or nobody; else another transaction may still be about to. Raises
     StoreUnavailable if the database cannot say until then.
     """
     until, pause = time.monotonic() + seconds, FIRST
     while True:
-        seen = _look(line, wish)
+        seen = _look(adapter, request)
         left = until - time.monotonic()
         if left <= 0 or _enough(seen, ours):
             return _said(seen)
@@ -50,10 +50,10 @@ def wait(line: Line, wish: Wish, seconds: float, *, ours: bool) -> End | None:
         pause = min(pause * 1.5, LONGEST)
 
 
-def _look(line: Line, wish: Wish) -> End | StoreUnavailable | None:
+def _look(adapter: ConnectionAdapter, request: KeyedRequest) -> End | StoreUnavailable | None:
     try:
-        with _reading(line) as reader:
-            return statements.stand(reader, wish)
+        with _reading(adapter) as reader:
+            return statements.stand(reader, request)
     except Exception as error:
         if _mistake(error):
             raise
@@ -84,39 +84,39 @@ def away(cause: BaseException) -> StoreUnavailable:
 
 
 @contextmanager
-def _reading(line: Line) -> Iterator[Line]:
-    """A line to look with, outside of the caller's transaction."""
-    if isinstance(line, Alchemy):
+def _reading(adapter: ConnectionAdapter) -> Iterator[ConnectionAdapter]:
+    """A connection to look with, outside of the caller's transaction."""
+    if isinstance(adapter, SQLAlchemyAdapter):
         # A connection that its caller still has is used again: in a small pool there may be no other.
-        own = line.connection
+        own = adapter.connection
         if not (own.closed or own.invalidated or own.in_transaction()):
             with own.begin():
-                yield Alchemy(own)
+                yield SQLAlchemyAdapter(own)
             return
         with own.engine.connect() as connection, connection.begin():
-            yield Alchemy(connection)
-    elif isinstance(line, Psycopg):
+            yield SQLAlchemyAdapter(connection)
+    elif isinstance(adapter, PsycopgAdapter):
         try:
-            yield line
+            yield adapter
         finally:
             # Its own look may have begun a transaction.
-            if not (line.connection.closed or line.connection.autocommit):
-                line.connection.rollback()
+            if not (adapter.connection.closed or adapter.connection.autocommit):
+                adapter.connection.rollback()
     else:
-        yield line
+        yield adapter
 
 
-async def wait_async(line: Line, wish: Wish, seconds: float, *, ours: bool) -> End | None:
+async def wait_async(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> End | None:
     """The same, for an asynchronous engine."""
-    assert isinstance(line, Alchemy)
-    if seconds > 0 and line.connection.closed:
-        return await _watch(line.connection.engine).wait(line.connection.engine, wish, seconds, ours=ours)
+    assert isinstance(adapter, SQLAlchemyAdapter)
+    if seconds > 0 and adapter.connection.closed:
+        return await _watch(adapter.connection.engine).wait(adapter.connection.engine, request, seconds, ours=ours)
     # A connection that its caller keeps is used again: a pool of which each waiter keeps one has none for a watch.
     until, pause = time.monotonic() + seconds, FIRST
     while True:
         try:
             async with asyncio.timeout(LONGEST_LOOK):
-                seen = await greenlet_spawn(_look, line, wish)
+                seen = await greenlet_spawn(_look, adapter, request)
         except TimeoutError as error:
             seen = away(error)
         left = until - time.monotonic()
@@ -158,10 +158,10 @@ class Watch:
         self._waiting: dict[tuple[str, str, str, str], list[_Waiter]] = defaultdict(list)
         self._looking: asyncio.Task[None] | None = None
 
-    async def wait(self, engine: Engine, wish: Wish, seconds: float, *, ours: bool) -> End | None:
-        """The end of a wish, or how it stands after `seconds`. Raises StoreUnavailable if nobody can say."""
+    async def wait(self, engine: Engine, request: KeyedRequest, seconds: float, *, ours: bool) -> End | None:
+        """The end of a request, or how it stands after `seconds`. Raises StoreUnavailable if nobody can say."""
         waiter = _Waiter(self.loop.time() + seconds, ours, self.loop.create_future())
-        self._waiting[wish.place].append(waiter)
+        self._waiting[request.identity].append(waiter)
         if self._looking is None or self._looking.done():
             # The task alone knows the engine: one that is not used any more may go, and this with it.
             self._looking = asyncio.create_task(self._run(engine))
@@ -171,10 +171,10 @@ class Watch:
         except TimeoutError as error:
             raise away(error) from None
         finally:
-            waiters = self._waiting[wish.place]
+            waiters = self._waiting[request.identity]
             waiters.remove(waiter)
             if not waiters:
-                del self._waiting[wish.place]
+                del self._waiting[request.identity]
 
     async def _run(self, engine: Engine) -> None:
         pause = FIRST
@@ -189,20 +189,22 @@ class Watch:
 
     async def _look(self, engine: Engine) -> None:
         # Who comes while it looks has perhaps committed after it: the next look is theirs.
-        here = {wish: list(waiters) for wish, waiters in self._waiting.items()}
+        here = {request: list(waiters) for request, waiters in self._waiting.items()}
         wishes = list(here)
         async with _asynchronous(engine).connect() as connection, connection.begin():
             everything = status.columns(wishes)
             del everything["fingerprints"]
             moved = {wishes[row.number] for row in await connection.execute(text(ENDED), everything)}
             now = self.loop.time()
-            over = {wish for wish, waiters in here.items() if any(each.new or each.until <= now for each in waiters)}
-            asked = iter([wish for wish in wishes if wish in moved or wish in over])
+            over = {
+                request for request, waiters in here.items() if any(each.new or each.until <= now for each in waiters)
+            }
+            asked = iter([request for request in wishes if request in moved or request in over])
             while chunk := list(islice(asked, KEYS_A_STATEMENT)):
                 rows = await connection.execute(text(STANDS), status.columns(chunk))
                 stand = {chunk[row.number]: status.end(row) for row in rows}
-                for wish in chunk:
-                    self._tell(here[wish], stand.get(wish), wish in moved)
+                for request in chunk:
+                    self._tell(here[request], stand.get(request), request in moved)
 
     def _tell(self, waiters: list[_Waiter], end: End | None, final: bool) -> None:
         now = self.loop.time()

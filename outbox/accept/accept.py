@@ -37,7 +37,7 @@ from idem.outbox.domain.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.domain.operation import Answer, Operation
+from idem.outbox.domain.operation import Answer, OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.values.errors import ConfigError, IdemError, StoreUnavailable, Unserved
 
@@ -59,7 +59,7 @@ class Acceptor:
     """
 
     def __init__(
-        self, operations: Mapping[str, Operation], providers: Mapping[str, Provider], nudge: Nudge | None = None
+        self, operations: Mapping[str, OperationSpec], providers: Mapping[str, Provider], nudge: Nudge | None = None
     ) -> None:
         self._operations = operations
         self._providers = providers
@@ -200,7 +200,7 @@ def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = Tru
     }
 
 
-def check_kind(operation: Operation | None) -> None:
+def check_kind(operation: OperationSpec | None) -> None:
     """Raises ConfigError for an operation of which no worker can make the call."""
     if operation is not None and operation.kind != "provider":
         raise ConfigError(f"operations.{operation.name}: it is {operation.kind}: no worker can make its call")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from idem.outbox.accept import accept
-from idem.outbox.accept.status import STANDS, AtRest, End, Wish, columns, end
+from idem.outbox.accept.status import STANDS, AtRest, End, RequestIdentity, columns, end
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.decisions import Decision
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.values.errors import IdemError, ParamsInvalid, Unrenderable, Unserved
 
 NO_FINGERPRINT: Final = ""
@@ -37,7 +37,7 @@ class Retry:
     caller: str | None = None
     """The label of the token that it came with."""
 
-    def place(self, fingerprint: str) -> Wish:
+    def identity(self, fingerprint: str) -> RequestIdentity:
         """Where it stands in the tables."""
         return self.tenant, self.operation, self.key, fingerprint
 
@@ -57,7 +57,7 @@ class Recalled:
 
 
 def recall(
-    row: Callable[[str, Mapping[str, Any]], Any], retry: Retry, operation: Operation | None = None
+    row: Callable[[str, Mapping[str, Any]], Any], retry: Retry, operation: OperationSpec | None = None
 ) -> Recalled | None:
     """How the key of this request stands, None: it is not known. The database counts it.
 
@@ -78,7 +78,7 @@ def recall(
 async def recall_async(
     row: Callable[[str, Mapping[str, Any]], Awaitable[Any]],
     retry: Retry,
-    operation: Operation | None = None,
+    operation: OperationSpec | None = None,
     composed: Callable[[str], Awaitable[str]] | None = None,
     *,
     count: bool = True,
@@ -113,8 +113,8 @@ Wanted: TypeAlias = tuple[str, Mapping[str, Any]] | str
 """A statement of which one row is wanted, or a stored fingerprint as which the request's is to be composed."""
 
 
-def _steps(retry: Retry, operation: Operation | None, *, count: bool) -> Generator[Wanted, Any, Recalled | None]:
-    found = yield STANDS, columns([retry.place(NO_FINGERPRINT)])
+def _steps(retry: Retry, operation: OperationSpec | None, *, count: bool) -> Generator[Wanted, Any, Recalled | None]:
+    found = yield STANDS, columns([retry.identity(NO_FINGERPRINT)])
     if found is None:
         return None
     composed = yield found.fingerprint

@@ -12,7 +12,7 @@ from uuid import UUID
 from idem.outbox.domain import fingerprints, keys
 from idem.outbox.domain.contract import FrozenRequest, ProviderRequest
 from idem.outbox.domain.decisions import Mismatch
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers import tracing
 from idem.outbox.values import canonical, card_data
@@ -28,7 +28,7 @@ class Prepared:
     """All that accept needs of a request."""
 
     tenant: str
-    operation: Operation
+    operation: OperationSpec
     key: str
     fingerprint: str
     written: str
@@ -66,7 +66,7 @@ class Prepared:
 
 
 def prepare(
-    operations: Mapping[str, Operation],
+    operations: Mapping[str, OperationSpec],
     providers: Mapping[str, Provider],
     secret: bytes,
     *,
@@ -115,14 +115,14 @@ def prepare(
     )
 
 
-def _frozen(operation: Operation, provider: Provider, params: Any, provider_key: str) -> FrozenRequest:
+def _frozen(operation: OperationSpec, provider: Provider, params: Any, provider_key: str) -> FrozenRequest:
     if operation.kind == "inline":
         # Nobody sends it: it says what was wanted, beside the key by which a proof finds the row.
         return FrozenRequest("INLINE", operation.name, {}, canonical.canonical(params))
     return provider.freeze(_request(operation, params), provider_key)
 
 
-def _request(operation: Operation, params: Any) -> ProviderRequest:
+def _request(operation: OperationSpec, params: Any) -> ProviderRequest:
     try:
         return operation.request(params)
     except IdemError:

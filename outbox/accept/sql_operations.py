@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, text
 
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.values.canonical import MAX_BYTES
 
@@ -45,7 +45,7 @@ VERSION = text("SELECT o.version FROM idem.operations o WHERE o.name = :name")
 
 def sync(
     connection: Connection,
-    operations: Mapping[str, Operation],
+    operations: Mapping[str, OperationSpec],
     providers: Mapping[str, Provider],
     *,
     max_bytes: int = MAX_BYTES,
@@ -88,7 +88,7 @@ def sync(
     return done
 
 
-def settings_of(operation: Operation, providers: Mapping[str, Provider], *, max_bytes: int) -> dict[str, Any]:
+def settings_of(operation: OperationSpec, providers: Mapping[str, Provider], *, max_bytes: int) -> dict[str, Any]:
     """What `idem.accept` reads of an operation, as JSON; durations in seconds. Of one without a call only its kind."""
     if operation.kind != "provider":
         return {"kind": operation.kind}

@@ -21,7 +21,7 @@ class AtRest:
     intent_id: UUID
 
 
-Wish: TypeAlias = tuple[str, str, str, str]
+RequestIdentity: TypeAlias = tuple[str, str, str, str]
 """Tenant, operation, key and fingerprint."""
 
 End: TypeAlias = Decision | AtRest
@@ -57,9 +57,9 @@ SELECT w.number::integer - 1 AS number, {accept.DECIDED}
 """How these requests stand; one that is not here has not been committed yet."""
 
 
-def columns(wishes: Sequence[Wish]) -> dict[str, list[str]]:
+def columns(requests: Sequence[RequestIdentity]) -> dict[str, list[str]]:
     """The parameters of both statements; `ENDED` takes no fingerprints."""
-    tenants, operations, keys, fingerprints = (list(column) for column in zip(*wishes, strict=True))
+    tenants, operations, keys, fingerprints = (list(column) for column in zip(*requests, strict=True))
     return {"tenants": tenants, "operations": operations, "keys": keys, "fingerprints": fingerprints}
 
 

@@ -22,7 +22,7 @@ from idem.outbox.domain.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.domain.operation import Answer, Operation
+from idem.outbox.domain.operation import Answer, OperationSpec
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded, retry_after
 
 SOON: Final = 1.0
@@ -57,7 +57,7 @@ class Asked:
     """What the client asked for: the operation, whether it is the profile of Stripe, how long it has waited, and who it
     is by the label of its token."""
 
-    operation: Operation
+    operation: OperationSpec
     profile: Literal["ietf", "stripe"]
     waited: int | None = None
     caller: str | None = None

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from idem.outbox.accept.known_keys import Retry
 from idem.outbox.accept.prepare import Prepared
-from idem.outbox.accept.status import AtRest, End, Wish
+from idem.outbox.accept.status import AtRest, End, RequestIdentity
 from idem.outbox.api import answers, intents, queries, reading, suspicious, tenant_search
 from idem.outbox.api.answers import Asked
 from idem.outbox.api.large_bodies import HEAVY
@@ -44,7 +44,7 @@ from idem.outbox.settle.expired_leases import sweep_of
 from idem.outbox.tenants.authentication import Caller, Callers
 from idem.outbox.tenants.limits import Limits, Misuse
 from idem.outbox.tenants.shares import RETRY_AFTER, UnderWay
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 
 class Service:
@@ -106,7 +106,7 @@ class Service:
             telemetry.suspicious_key(kind)
             self._limits.count(caller.tenant, Misuse.SUSPICIOUS_KEY)
         try:
-            wish = await self._asking.prepared(request, caller, self._catalogue.operations[name], said)
+            prepared = await self._asking.prepared(request, caller, self._catalogue.operations[name], said)
         except ProblemError as refused:
             if refused.problem.code not in ("params_invalid", "body_invalid"):
                 raise
@@ -114,10 +114,10 @@ class Service:
         may_create = self._limits.may_create(caller.tenant)
         decided: Decision | Limited | None = None
         try:
-            decided = await self._store.decide(wish, may_create=may_create is None)
-            if isinstance(decided, Mismatch) and (composed := await self._as_stored(wish, decided)) is not None:
-                wish = composed
-                decided = await self._store.decide(wish, may_create=may_create is None)
+            decided = await self._store.decide(prepared, may_create=may_create is None)
+            if isinstance(decided, Mismatch) and (composed := await self._as_stored(prepared, decided)) is not None:
+                prepared = composed
+                decided = await self._store.decide(prepared, may_create=may_create is None)
         finally:
             if may_create is None and not isinstance(decided, Accepted):
                 self._limits.not_created(caller.tenant)
@@ -125,11 +125,11 @@ class Service:
             assert may_create is not None
             self._count(caller, name, said.key, decided)
             raise ProblemError("too_many_keys", may_create.text, retry_after=may_create.seconds)
-        return decided, wish.fingerprint
+        return decided, prepared.fingerprint
 
     @staticmethod
-    async def _as_stored(wish: Prepared, decided: Mismatch) -> Prepared | None:
-        return await HEAVY.run(wish.tenant, len(wish.written), lambda: wish.as_stored(decided))
+    async def _as_stored(prepared: Prepared, decided: Mismatch) -> Prepared | None:
+        return await HEAVY.run(prepared.tenant, len(prepared.written), lambda: prepared.as_stored(decided))
 
     async def show(self, request: Request) -> Response:
         """`GET /v1/intents/{id}`"""
@@ -177,7 +177,7 @@ class Service:
 
         try:
             done = await self._store.run(work, caller.tenant)
-        except Refusal:
+        except OperatorRefused:
             done = await self._cancelled_by_another(caller.tenant, intent)
         if done is None:
             raise _unknown_intent()
@@ -234,17 +234,17 @@ class Service:
         if self._nudge is not None and isinstance(decided, Accepted | Retrying):
             self._nudge.wake()
 
-    async def _wait(self, request: Request, wish: Wish, seconds: float) -> End:
+    async def _wait(self, request: Request, asked: RequestIdentity, seconds: float) -> End:
         """Until the end, or the end of the client's patience. A client that goes away waits for nothing; one that has
         ended its side may be gone, or may read: it hears at once how things stand."""
-        waiting = asyncio.create_task(self._waiters.wait(wish, seconds))
+        waiting = asyncio.create_task(self._waiters.wait(asked, seconds))
         gone = asyncio.create_task(_gone(request))
         ended = asyncio.create_task(_ended(request))
         try:
             await asyncio.wait({waiting, gone, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done() and ended.done():
                 waiting.cancel()
-                waiting = asyncio.create_task(self._waiters.wait(wish, 0.0))
+                waiting = asyncio.create_task(self._waiters.wait(asked, 0.0))
                 await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 raise ClientGone

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.values.errors import IdemError
 
 
-def example(operation: Operation) -> Any:
+def example(operation: OperationSpec) -> Any:
     """Params that this operation takes, or None where none could be made from its schema."""
     found = _instance(operation.schema)
     try:

@@ -12,7 +12,7 @@ from idem.outbox.api.examples import example
 from idem.outbox.api.schemas import ACCEPTED, INTENT, PROBLEM
 from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.operation import ANSWER_VERSION, Operation
+from idem.outbox.domain.operation import ANSWER_VERSION, OperationSpec
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
 from idem.outbox.domain.states import KeyState
 
@@ -93,7 +93,7 @@ def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
     }
 
 
-def _ask(operation: Operation, settings: ApiSettings) -> dict[str, Any]:
+def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
     body: dict[str, Any] = {"schema": _schema(operation)}
     if (found := example(operation)) is not None:
         body["example"] = found
@@ -271,7 +271,7 @@ def _problems(codes: tuple[str, ...], settings: ApiSettings | None = None) -> di
     return found
 
 
-def _schema(operation: Operation) -> dict[str, Any]:
+def _schema(operation: OperationSpec) -> dict[str, Any]:
     schema = dict(operation.schema)
     # Its own `#/…` references mean itself, not this document.
     return {"$id": f"urn:idem:operation:{operation.name}", **schema} if "$ref" in str(schema) else schema

@@ -15,7 +15,7 @@ from idem.outbox.api.large_bodies import HEAVY
 from idem.outbox.api.store import Store
 from idem.outbox.config.api_settings import MOST_VALUES, ApiSettings
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants.authentication import Caller
@@ -82,7 +82,7 @@ class Asking:
                 # Who waits for an end afterwards needs it no more.
                 said.body = b""
 
-    async def prepared(self, request: Request, caller: Caller, operation: Operation, said: Said) -> Prepared:
+    async def prepared(self, request: Request, caller: Caller, operation: OperationSpec, said: Said) -> Prepared:
         """All that can be said about a request without the database. Raises ProblemError."""
         secret, query, trace = await self._store.secret(), reading.query(request), reading.trace(request)
         values = self._settings.max_values

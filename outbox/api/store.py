@@ -22,7 +22,7 @@ from idem.outbox.database import caller_errors, installation
 from idem.outbox.database.outage import Outage, Question
 from idem.outbox.database.pool import AWAY, REFUSED, Database, met_away, records, within
 from idem.outbox.domain.decisions import Decision, Limited
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.http_server.problems import PAUSED_RETRY_AFTER, ProblemError
 from idem.outbox.observe import telemetry
 from idem.outbox.tenants.shares import Shares
@@ -95,7 +95,7 @@ class Store:
         return await self.run(work, tenant)
 
     async def recall(
-        self, retry: Retry, operation: Operation | None, composed: Callable[[str], Awaitable[str]]
+        self, retry: Retry, operation: OperationSpec | None, composed: Callable[[str], Awaitable[str]]
     ) -> Recalled | None:
         """How the key of a request stands that is refused now; `composed` as in `recall_async`, and no connection is
         held while it runs. Raises ProblemError (`store_unavailable`)."""

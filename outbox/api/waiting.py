@@ -15,7 +15,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from idem.outbox.accept import accept
-from idem.outbox.accept.status import ENDED, KEYS_A_STATEMENT, STANDS, End, Wish, columns, end
+from idem.outbox.accept.status import ENDED, KEYS_A_STATEMENT, STANDS, End, RequestIdentity, columns, end
 from idem.outbox.api.store import unavailable
 from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database, records, within
@@ -42,7 +42,7 @@ class Waiters:
     def __init__(self, database: Database, poll: float) -> None:
         self._database = database
         self._poll = poll
-        self._waiting: dict[Wish, list[_Waiter]] = defaultdict(list)
+        self._waiting: dict[RequestIdentity, list[_Waiter]] = defaultdict(list)
         self._somebody = asyncio.Event()
         self._closing = False
         self._connection: AsyncConnection[Any] | None = None
@@ -50,7 +50,7 @@ class Waiters:
     def __len__(self) -> int:
         return sum(len(waiters) for waiters in self._waiting.values())
 
-    async def wait(self, wish: Wish, seconds: float) -> End:
+    async def wait(self, wish: RequestIdentity, seconds: float) -> End:
         """The end of a request, or how it stands when `seconds` are over. Raises ProblemError if nobody can say."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(0.0 if self._closing else loop.time() + seconds, loop.create_future())
@@ -123,7 +123,7 @@ class Waiters:
         if connection is not None:
             await connection.close()
 
-    def _tell(self, wish: Wish, end: End, final: bool) -> None:
+    def _tell(self, wish: RequestIdentity, end: End, final: bool) -> None:
         now = asyncio.get_running_loop().time()
         for waiter in self._waiting.get(wish, ()):
             if not waiter.end.done() and (final or waiter.until <= now):
@@ -136,20 +136,20 @@ class Waiters:
                 if not waiter.end.done() and waiter.until <= now:
                     waiter.end.set_exception(unavailable())
 
-    def _leave(self, wish: Wish, waiter: _Waiter) -> None:
+    def _leave(self, wish: RequestIdentity, waiter: _Waiter) -> None:
         waiters = self._waiting[wish]
         waiters.remove(waiter)
         if not waiters:
             del self._waiting[wish]
 
 
-async def ended(connection: AsyncConnection[Any], wishes: Sequence[Wish]) -> set[Wish]:
+async def ended(connection: AsyncConnection[Any], wishes: Sequence[RequestIdentity]) -> set[RequestIdentity]:
     """Those of which the end, or the need of a person, can be told now."""
     cursor = await connection.execute(accept.pyformat(ENDED), columns(wishes))
     return {wishes[number] for (number,) in await cursor.fetchall()}
 
 
-async def stands(connection: AsyncConnection[Any], wishes: Sequence[Wish]) -> dict[Wish, End]:
+async def stands(connection: AsyncConnection[Any], wishes: Sequence[RequestIdentity]) -> dict[RequestIdentity, End]:
     """How these requests stand; one that is not here has not been committed yet."""
     rows = await (await records(connection).execute(accept.pyformat(STANDS), columns(wishes))).fetchall()
     return {wishes[row.number]: end(row) for row in rows}

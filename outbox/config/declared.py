@@ -17,7 +17,7 @@ from idem.outbox.config.operation_settings import (
 from idem.outbox.config.validation import validator
 from idem.outbox.domain.completion import completes_when
 from idem.outbox.domain.contract import Contract, ProviderRequest
-from idem.outbox.domain.operation import Answer, Operation
+from idem.outbox.domain.operation import Answer, OperationSpec
 from idem.outbox.domain.operation import Final as FinalOutcome
 from idem.outbox.domain.outcomes import Pending, Succeeded
 from idem.outbox.domain.problem_catalogue import MEDIA_TYPE, PROBLEMS
@@ -37,10 +37,10 @@ LABEL_LENGTH: Final = 200
 
 def build(
     name: str, settings: OperationSettings, account: str, contract: Contract, encoding: Encoding = "json"
-) -> Operation:
+) -> OperationSpec:
     """The operation; `contract` and `encoding` are its provider's. The settings have been checked: nothing here fails
     for a mistake in idem.toml."""
-    return Operation(
+    return OperationSpec(
         name=name,
         provider=settings.provider,
         account=account,

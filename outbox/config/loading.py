@@ -25,7 +25,7 @@ from idem.outbox.config.send_settings import SendSettings
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.config.webhook_secrets import check_webhook, resolve
 from idem.outbox.database.address import Address, libpq
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.values.errors import ConfigError
@@ -47,7 +47,7 @@ class Configuration:
     provider_settings: Mapping[str, ProviderSettings]
     operation_settings: Mapping[str, OperationSettings]
     providers: Mapping[str, Provider] = field(repr=False)
-    operations: Mapping[str, Operation] = field(repr=False)
+    operations: Mapping[str, OperationSpec] = field(repr=False)
     database_url: str | None = field(repr=False, default=None)
     warnings: tuple[Finding, ...] = ()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from idem.outbox.domain.contract import Contract, ProviderRequest
-from idem.outbox.domain.operation import Answer, Final, Operation
+from idem.outbox.domain.operation import Answer, Final, OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.domain.terms import Terms
 from idem.outbox.values.errors import ConfigError, Unrenderable
@@ -29,7 +29,7 @@ class Catalogue:
 
     environment: str
     providers: Mapping[str, Provider]
-    operations: Mapping[str, Operation]
+    operations: Mapping[str, OperationSpec]
 
     @property
     def memories(self) -> dict[str, float]:
@@ -89,7 +89,7 @@ class Catalogue:
         return Terms(contract, known or _nobody(operation, provider), known=False)
 
 
-def _nobody(operation: str, provider: str) -> Operation:
+def _nobody(operation: str, provider: str) -> OperationSpec:
     def refuse(*_: Any) -> NoReturn:
         raise Unrenderable(f"operation {operation} is not configured here")
 
@@ -99,4 +99,4 @@ def _nobody(operation: str, provider: str) -> Operation:
     def answer(outcome: Final, intent: str) -> Answer:
         refuse(outcome, intent)
 
-    return Operation(operation, provider, "", validate=refuse, request=request, answer=answer)
+    return OperationSpec(operation, provider, "", validate=refuse, request=request, answer=answer)

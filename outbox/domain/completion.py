@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from idem.outbox.domain.contract import Contract
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
 
 CompletesWhen: TypeAlias = Literal["exists", "final"]
@@ -25,7 +25,7 @@ def is_open(proof: Proof) -> bool:
     return isinstance(proof, Pending) or (isinstance(proof, Succeeded) and proof.interim)
 
 
-def meaning(operation: Operation, proof: Proof, *, answered: bool = True) -> Proof:
+def meaning(operation: OperationSpec, proof: Proof, *, answered: bool = True) -> Proof:
     """What a proof means: a `Succeeded` or `Refused` completes the key, a `Pending` waits as `awaiting`.
 
     An end is an end. What is open completes the key where the operation completes when the object exists; but not

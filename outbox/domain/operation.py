@@ -92,7 +92,7 @@ transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationSpec:
     """A named effect.
 
     `validate` raises ParamsInvalid; `request` builds the provider request from validated params and raises

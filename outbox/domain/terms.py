@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from idem.outbox.domain.contract import LOCAL, Contract
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Terms:
     """
 
     contract: Contract
-    operation: Operation
+    operation: OperationSpec
     known: bool = True
 
     @property

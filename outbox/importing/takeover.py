@@ -30,7 +30,7 @@ from idem.outbox.settle import decide
 from idem.outbox.settle.endings import unknown
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import read_locked
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 BATCH = 200
 """Lines of one transaction at most."""
@@ -81,8 +81,8 @@ async def take(
 ) -> Found:
     """Take over every line that is new, in transactions of `BATCH` lines; run again, it goes on where it ended.
 
-    `checked` is what `check` has found in the same file. Raises Refusal for the first line that cannot be taken over
-    and where the file has other lines than those that were checked, AcceptPaused, and what an unreachable database
+    `checked` is what `check` has found in the same file. Raises OperatorRefused for the first line that cannot be taken
+    over and where the file has other lines than those that were checked, AcceptPaused, and what an unreachable database
     raises; what was committed before stays.
     """
     secret = await installation.secret(connection)
@@ -90,10 +90,10 @@ async def take(
     for batch in _batches(file):
         found.digests.append(_digest(batch))
         if found.digests != checked.digests[: len(found.digests)]:
-            raise Refusal(OTHER_LINES)
+            raise OperatorRefused(OTHER_LINES)
         async with after_commit.transaction(connection):
             if await _lost_at(connection) != checked.lost_at:
-                raise Refusal(LOST_MEANWHILE)
+                raise OperatorRefused(LOST_MEANWHILE)
             items = []
             for number, text in batch:
                 found.lines += 1
@@ -101,9 +101,9 @@ async def take(
             async for item, now in _new(connection, items, found):
                 await _take(connection, catalogue, item, now, by, reason)
             if found.errors:
-                raise Refusal(str(found.errors[0]))
+                raise OperatorRefused(str(found.errors[0]))
     if found.digests != checked.digests:
-        raise Refusal(OTHER_LINES)
+        raise OperatorRefused(OTHER_LINES)
     return found
 
 
@@ -253,13 +253,13 @@ async def _take(
     assert row is not None
     decided = accept.decision(row)
     if not isinstance(decided, Accepted):
-        raise Refusal(f"line {item.number}: its key came into use at this moment; run the import again")
+        raise OperatorRefused(f"line {item.number}: its key came into use at this moment; run the import again")
     own = await (await connection.execute(OWN_ROW, {"intent": decided.intent_id})).fetchone()
     assert own is not None
     (found,) = await read_locked(connection, [own[0]])
     details = {"line": item.number, "line_digest": item.digest, "by": by, "reason": reason, "as": item.shape.state}
     if not await write(connection, [_change(found.row, item, now, terms, details)]):
-        raise Refusal(f"line {item.number}: its row was changed at this moment; run the import again")
+        raise OperatorRefused(f"line {item.number}: its row was changed at this moment; run the import again")
     if item.shape.state == "in_flight":
         known = None if item.shape.request is not None else "reference" if item.shape.provider_key is None else "key"
         await connection.execute(SENT, {"id": found.row.id, "at": item.shape.first_sent_at, "known": known})

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.transition import Row
 from idem.outbox.values import clock
 from idem.outbox.values.durations import text
@@ -16,7 +16,7 @@ BEATS: Final = 3
 """Renewals for which a lease must have room: with two, one late beat is already too late (IB-012)."""
 
 
-def interval(operation: Operation, every: float | None) -> float:
+def interval(operation: OperationSpec, every: float | None) -> float:
     """Seconds between two renewals: `every`, or a third of the lease. Raises ConfigError where there is no room."""
     where = f"operations.{operation.name}"
     if operation.lease <= 0:
@@ -48,7 +48,7 @@ RETURNING extract(epoch FROM o.claimed_until - statement_timestamp())::float8
 """
 
 
-async def renew(connection: AsyncConnection[Any], row: Row, operation: Operation) -> float | None:
+async def renew(connection: AsyncConnection[Any], row: Row, operation: OperationSpec) -> float | None:
     """The lease's end on the boot-time clock, after a renewal; None: it is lost.
 
     The lease reaches no further than `renew_for` from its beginning, by the database's clock.

@@ -1,7 +1,7 @@
 """What an operator does: under the row's lock, through the one gate, with who and why in the evidence.
 
-Each function is one transaction on a connection that is idle. What is not possible now raises `Refusal`, which says
-why and what to do, and changes nothing. `version` is the intent's as the operator saw it; a version that has moved
+Each function is one transaction on a connection that is idle. What is not possible now raises `OperatorRefused`, which
+says why and what to do, and changes nothing. `version` is the intent's as the operator saw it; a version that has moved
 is refused, because the decision was made about something else.
 """
 
@@ -28,7 +28,7 @@ from idem.outbox.operator.guards import Standing
 from idem.outbox.settle import decide, key_rotation, proofs
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.rendering import Renderer
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 SOURCE = "operator"
 
@@ -181,7 +181,7 @@ async def resolve_completed(
     answer of an intent that is completed already is never changed.
     """
     if isinstance(outcome, Succeeded) and not outcome.reference:
-        raise Refusal("say under which reference the provider has it: without one nobody can ever check it")
+        raise OperatorRefused("say under which reference the provider has it: without one nobody can ever check it")
     if answer is None:
         # Before the lock: it is the operation's own code, and may take its time.
         answer = await _rendered(connection, catalogue, renderer, intent, outcome)
@@ -199,13 +199,15 @@ async def resolve_completed(
         applied = await proofs.apply(connection, held.row.id, proof, evidence, terms)
         state = await locking.state(connection, intent)
         if applied != "applied" or state is not KeyState.COMPLETED:
-            raise Refusal("a proof that says something else came in at this moment: nothing was changed; look again")
+            raise OperatorRefused(
+                "a proof that says something else came in at this moment: nothing was changed; look again"
+            )
         await dead_letters.resolve(connection, letter, evidence.kind, by, reason)
         return Done(intent, evidence.kind, state, None)
 
 
 async def stand(connection: AsyncConnection[Any], intent: UUID) -> Standing | None:
-    """How an intent stands, without a lock: for a preview. None: it has no open row. Raises Refusal: no such intent."""
+    """How an intent stands, without a lock: for a preview. None: no open row. Raises OperatorRefused: no intent."""
     return await locking.unlocked(connection, intent)
 
 
@@ -224,7 +226,7 @@ async def _rendered(
         raise locking.no_such(intent)
     rendered = await renderer.render(catalogue.require(row[0]).operation, outcome, intent)
     if rendered.letter is not None:
-        raise Refusal(
+        raise OperatorRefused(
             f"the operation's own answer failed ({rendered.letter.details['error']}): give the answer yourself, with "
             "--answer FILE"
         )
@@ -253,10 +255,10 @@ async def _write(connection: AsyncConnection[Any], change: Change, held: Standin
     # The guards let no hint pass without somebody who is sure; the provider is still asked about its event.
     # Storing a proof needs no lock on the row, so one may have come in since the guards were asked.
     if not await write(connection, [dataclasses.replace(change, folds=held.hints)]):
-        raise Refusal("a proof came in, or another session holds the row: nothing was changed; look again")
+        raise OperatorRefused("a proof came in, or another session holds the row: nothing was changed; look again")
     return Done(held.row.intent_id, change.evidence.kind, change.state, change.status)
 
 
 def _refuse(why: str | None) -> None:
     if why is not None:
-        raise Refusal(why)
+        raise OperatorRefused(why)

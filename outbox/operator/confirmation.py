@@ -16,7 +16,7 @@ from idem.outbox.calls.lane import Lane
 from idem.outbox.database.pool import records
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.completion import meaning
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.outcomes import (
     Absent,
     CouldNotAsk,
@@ -32,7 +32,7 @@ from idem.outbox.domain.provider import Question
 from idem.outbox.operator import pause
 from idem.outbox.providers import tracing
 from idem.outbox.values import clock
-from idem.outbox.values.errors import ConfigError, Refusal
+from idem.outbox.values.errors import ConfigError, OperatorRefused
 
 PATIENCE: Final = 60.0
 """Seconds for which the provider's answer is waited for."""
@@ -127,14 +127,14 @@ async def of_another(connection: AsyncConnection[Any], intent: UUID, reference: 
 def end(
     confirmed: Confirmed,
     wanted: Succeeded | Refused,
-    operation: Operation,
+    operation: OperationSpec,
     *,
     unchecked: bool,
     other: UUID | None = None,
 ) -> Succeeded | Refused:
     """The end to record: the provider's own object, with the operator's named values where it has none.
 
-    `other`: another intent has the reference. Raises Refusal where the provider says something else, or, unless
+    `other`: another intent has the reference. Raises OperatorRefused where the provider says something else, or, unless
     `unchecked`, nothing.
     """
     if unchecked:
@@ -142,7 +142,7 @@ def end(
     means = _means(confirmed, operation)
     if doubt := _against(confirmed, means, wanted, other):
         instead = f"Look for this intent's own object there ({UNDER_KEY}). " if means is not None and other else ""
-        raise Refusal(
+        raise OperatorRefused(
             f"nothing was changed: {doubt}. {instead}If you have seen it yourself, {UNCHECKED} records your word, "
             "with your reason"
         )
@@ -153,12 +153,14 @@ def end(
 UNDER_KEY: Final = "`idem intents show ID` prints its provider key"
 
 
-def against(confirmed: Confirmed, wanted: Succeeded | Refused, operation: Operation, other: UUID | None) -> str | None:
+def against(
+    confirmed: Confirmed, wanted: Succeeded | Refused, operation: OperationSpec, other: UUID | None
+) -> str | None:
     """What stands against an operator's word, in words; None: the provider says the same."""
     return _against(confirmed, _means(confirmed, operation), wanted, other)
 
 
-def _means(confirmed: Confirmed, operation: Operation) -> Proof | None:
+def _means(confirmed: Confirmed, operation: OperationSpec) -> Proof | None:
     return None if confirmed.object is None else meaning(operation, confirmed.object)
 
 

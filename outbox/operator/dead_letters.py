@@ -13,7 +13,7 @@ from idem.outbox.domain.states import KeyState, Reason
 from idem.outbox.handlers import stopped
 from idem.outbox.handlers.stopped import is_of_handler as is_of_handler
 from idem.outbox.values import storable
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Reason.DISCREPANCY, Reason.HANDLER_FAILED})
 """Reasons that say something about an intent without asking for its state to change."""
@@ -25,11 +25,11 @@ RESOLVED_MEANWHILE: Final = "somebody else resolved this dead letter at this mom
 
 
 def check_named(by: str, reason: str) -> None:
-    """Raises Refusal unless somebody answers for the act, with a reason."""
+    """Raises OperatorRefused unless somebody answers for the act, with a reason."""
     if not by.strip():
-        raise Refusal("say who you are: what an operator does is kept with a name")
+        raise OperatorRefused("say who you are: what an operator does is kept with a name")
     if not reason.strip():
-        raise Refusal("say why: what an operator does is kept with its reason")
+        raise OperatorRefused("say why: what an operator does is kept with its reason")
 
 
 LETTER = """
@@ -68,19 +68,19 @@ async def close_letter(
         found = await _read(connection, letter)
         _not_of_a_handler(found)
         if found.intent_id is None:
-            raise Refusal(f"dead letter {letter} is about no intent: use `idem dlq discard`")
+            raise OperatorRefused(f"dead letter {letter} is about no intent: use `idem dlq discard`")
         await connection.execute(LOCK_EVENT, {"event": found.webhook_event_id})
         await connection.execute(LOCK_INTENT, {"intent": found.intent_id})
         found = await _read(connection, letter)
         if found.version != version or found.seen != seen:
-            raise Refusal(
+            raise OperatorRefused(
                 f"dead letter {letter} has moved since you looked at it (version {found.version}, seen {found.seen} "
                 "times): look again, then decide"
             )
         if why := against_closing(Reason(found.reason), KeyState(found.state)):
-            raise Refusal(why)
+            raise OperatorRefused(why)
         if not await resolve(connection, letter, "closed", by, reason):
-            raise Refusal(RESOLVED_MEANWHILE)
+            raise OperatorRefused(RESOLVED_MEANWHILE)
         details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), "about": found.reason}
         if found.reason == Reason.HANDLER_FAILED and found.webhook_event_id is not None:
             given_up = await connection.execute(GIVE_UP, {"event": found.webhook_event_id})
@@ -97,14 +97,16 @@ async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, re
         found = await _read(connection, letter)
         _not_of_a_handler(found)
         if found.intent_id is not None:
-            raise Refusal(
+            raise OperatorRefused(
                 f"dead letter {letter} is about intent {found.intent_id}, which would stay unsettled with nobody "
                 "looking: use `idem dlq resolve` or `idem dlq redrive`"
             )
         if found.seen != seen:
-            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+            raise OperatorRefused(
+                f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide"
+            )
         if not await resolve(connection, letter, "discarded", by, reason):
-            raise Refusal(RESOLVED_MEANWHILE)
+            raise OperatorRefused(RESOLVED_MEANWHILE)
         return Reason(found.reason)
 
 
@@ -125,12 +127,14 @@ async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by:
     async with connection.transaction():
         found = await _read(connection, letter)
         if found.reason != Reason.UNMATCHED_WEBHOOK:
-            raise Refusal(f"dead letter {letter} is not about an event that matches no call")
+            raise OperatorRefused(f"dead letter {letter} is not about an event that matches no call")
         if found.seen != seen:
-            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+            raise OperatorRefused(
+                f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide"
+            )
         tried = await connection.execute(TRY_EVENT, {"event": found.webhook_event_id})
         if tried.rowcount != 1:
-            raise Refusal(
+            raise OperatorRefused(
                 f"the event of dead letter {letter} is not kept any more: `idem dlq discard` closes the entry"
             )
         said = storable.fields({"tried_by": by, "tried_why": storable.text(reason, WORDS)})
@@ -140,7 +144,7 @@ async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by:
 
 def _not_of_a_handler(found: Any) -> None:
     if stopped.is_of_handler(found.reason, found.details):
-        raise Refusal(
+        raise OperatorRefused(
             f"dead letter {found.id} is an event that a handler could not be told: `idem dlq redrive` runs it again, "
             "`idem dlq resolve --as closed` skips it"
         )
@@ -166,13 +170,15 @@ async def _of_handler(
     async with connection.transaction():
         found = await _read(connection, letter)
         if not stopped.is_of_handler(found.reason, found.details):
-            raise Refusal(f"dead letter {letter} is not about a handler of settled intents")
+            raise OperatorRefused(f"dead letter {letter} is not about a handler of settled intents")
         if found.seen != seen:
-            raise Refusal(f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide")
+            raise OperatorRefused(
+                f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide"
+            )
         moved = await (stopped.skip if skip else stopped.resume)(connection, letter)
         how = "handler_skipped" if skip else "handler_redriven"
         if not await resolve(connection, letter, how, by, reason):
-            raise Refusal(RESOLVED_MEANWHILE)
+            raise OperatorRefused(RESOLVED_MEANWHILE)
         details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), **found.details}
         if moved is not None:
             said = json.dumps(storable.fields(details))
@@ -190,12 +196,12 @@ def against_closing(reason: Reason, state: KeyState) -> str | None:
 
 
 async def check_open(connection: AsyncConnection[Any], letter: UUID | None, intent: UUID) -> None:
-    """Raises Refusal unless this entry is open and about this intent. None is nothing to check."""
+    """Raises OperatorRefused unless this entry is open and about this intent. None is nothing to check."""
     if letter is None:
         return
     found = await _read(connection, letter)
     if found.intent_id != intent:
-        raise Refusal(f"dead letter {letter} is not about intent {intent}")
+        raise OperatorRefused(f"dead letter {letter} is not about intent {intent}")
 
 
 RESOLVE = """
@@ -220,9 +226,9 @@ async def resolve(connection: AsyncConnection[Any], letter: UUID | None, how: st
 async def _read(connection: AsyncConnection[Any], letter: UUID) -> Any:
     found = await (await records(connection).execute(LETTER, {"letter": letter})).fetchone()
     if found is None:
-        raise Refusal(f"there is no dead letter {letter} in this database: `idem dlq list` shows the open ones")
+        raise OperatorRefused(f"there is no dead letter {letter} in this database: `idem dlq list` shows the open ones")
     if found.resolved_at is not None:
-        raise Refusal(
+        raise OperatorRefused(
             f"dead letter {letter} is resolved already: {found.resolution}, by {found.resolved_by}, "
             f"{found.resolved_at:%Y-%m-%d %H:%M:%S} UTC"
         )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 SHORTEST: Final = 4
 """Hexadecimal digits that a prefix has at the least."""
@@ -51,7 +51,7 @@ LETTER_IDS = (
 
 
 async def letter(connection: AsyncConnection[Any], prefix: Prefix | UUID) -> UUID:
-    """The dead letter whose id begins so. Raises Refusal: there is none, or several."""
+    """The dead letter whose id begins so. Raises OperatorRefused: there is none, or several."""
     return await _one(connection, LETTER_IDS, prefix, "dead letter", "idem dlq list")
 
 
@@ -59,7 +59,7 @@ INTENT_IDS = "SELECT n.id FROM idem.intents n WHERE n.id BETWEEN %(low)s AND %(h
 
 
 async def intent(connection: AsyncConnection[Any], prefix: Prefix | UUID) -> UUID:
-    """The intent whose id begins so. Raises Refusal: there is none, or several."""
+    """The intent whose id begins so. Raises OperatorRefused: there is none, or several."""
     return await _one(connection, INTENT_IDS, prefix, "intent", "idem intents list")
 
 
@@ -67,7 +67,7 @@ TOKEN_IDS = "SELECT t.id FROM idem.api_tokens t WHERE t.id BETWEEN %(low)s AND %
 
 
 async def token(connection: AsyncConnection[Any], prefix: Prefix | UUID) -> UUID:
-    """The API token whose id begins so. Raises Refusal: there is none, or several."""
+    """The API token whose id begins so. Raises OperatorRefused: there is none, or several."""
     return await _one(connection, TOKEN_IDS, prefix, "token", "idem token list")
 
 
@@ -79,8 +79,8 @@ async def _one(connection: AsyncConnection[Any], query: str, prefix: Prefix | UU
     range_ = {"low": prefix.low, "high": prefix.high, "limit": SHOWN + 1}
     found = [row[0] for row in await (await connection.execute(query, range_)).fetchall()]
     if not found:
-        raise Refusal(f"no {what} has an id that begins with {prefix}: `{where}` shows what there is")
+        raise OperatorRefused(f"no {what} has an id that begins with {prefix}: `{where}` shows what there is")
     if len(found) > 1:
         named = ", ".join(str(each) for each in found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
-        raise Refusal(f"several {what}s have ids that begin with {prefix}: {named}. Give more of it")
+        raise OperatorRefused(f"several {what}s have ids that begin with {prefix}: {named}. Give more of it")
     return UUID(str(found[0]))

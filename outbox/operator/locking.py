@@ -18,7 +18,7 @@ from idem.outbox.operator import dead_letters
 from idem.outbox.operator.guards import Standing
 from idem.outbox.settle import doubted_rows
 from idem.outbox.settle.locked_rows import lock, read_locked
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 
 @asynccontextmanager
@@ -27,36 +27,36 @@ async def held(
 ) -> AsyncIterator[Standing]:
     """The intent's open row, locked until the end of the block, which is one transaction.
 
-    Raises Refusal: it has ended or moved (`version`), somebody else has it locked, or nobody is named.
+    Raises OperatorRefused: it has ended or moved (`version`), somebody else has it locked, or nobody is named.
     """
     dead_letters.check_named(by, reason)
     try:
         async with after_commit.transaction(connection):
             row = await _row_id(connection, intent)
             if row is None:
-                raise Refusal(f"intent {intent}: {why_ended(await state(connection, intent))}")
+                raise OperatorRefused(f"intent {intent}: {why_ended(await state(connection, intent))}")
             found = await locked(connection, row, intent)
             if version is not None and found.row.version != version:
-                raise Refusal(
+                raise OperatorRefused(
                     f"intent {intent} has moved since you looked at it (version {found.row.version}, not {version}; it "
                     f"is {found.row.state} now): look again, then decide"
                 )
             yield found
     except (LockNotAvailable, DeadlockDetected) as error:
-        raise Refusal(
+        raise OperatorRefused(
             f"intent {intent} is locked by another transaction (its client's, or a settlement): nothing was changed; "
             "try again"
         ) from error
 
 
 async def locked(connection: AsyncConnection[Any], row: UUID, intent: UUID) -> Standing:
-    """The row's standing under its lock, in the caller's transaction. Raises Refusal: it was settled just now,
+    """The row's standing under its lock, in the caller's transaction. Raises OperatorRefused: it was settled just now,
     or recovery has still to doubt it."""
     found = await lock(connection, row)
     if found is None:
-        raise Refusal(f"intent {intent} was settled at this moment: look again")
+        raise OperatorRefused(f"intent {intent} was settled at this moment: look again")
     if await doubted_rows.is_listed(connection, row):
-        raise Refusal(
+        raise OperatorRefused(
             f"intent {intent}: commits of this database were lost, and this row is still to be doubted. Nothing was "
             "changed; the sweeper doubts it as soon as it runs and no other session holds the row: then try again"
         )
@@ -64,7 +64,7 @@ async def locked(connection: AsyncConnection[Any], row: UUID, intent: UUID) -> S
 
 
 async def unlocked(connection: AsyncConnection[Any], intent: UUID) -> Standing | None:
-    """The standing without a lock; None: it has no open row. Raises Refusal: no such intent."""
+    """The standing without a lock; None: it has no open row. Raises OperatorRefused: no such intent."""
     row = await _row_id(connection, intent)
     found = next(iter(await read_locked(connection, [row])), None) if row is not None else None
     return await _standing(connection, found) if found is not None else None
@@ -90,7 +90,7 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
 async def _standing(connection: AsyncConnection[Any], found: Any) -> Standing:
     facts = await (await records(connection).execute(FACTS, {"id": found.row.id})).fetchone()
     if facts is None:
-        raise Refusal("the intent was settled at this moment: look again")
+        raise OperatorRefused("the intent was settled at this moment: look again")
     known = facts._asdict()
     method, path, headers, body = (known.pop(name) for name in ("method", "path", "headers", "body"))
     request = None if method is None else FrozenRequest(method, path, headers, bytes(body))
@@ -129,6 +129,6 @@ def why_ended(state: KeyState) -> str:
     return f"it is {state} already, and its answer is never changed"
 
 
-def no_such(intent: UUID) -> Refusal:
+def no_such(intent: UUID) -> OperatorRefused:
     """What is said about an intent that does not exist."""
-    return Refusal(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+    return OperatorRefused(f"there is no intent {intent} in this database: `idem intents list` shows what there is")

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.channel import CHANNEL
 from idem.outbox.operator.dead_letters import check_named
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 What: TypeAlias = Literal["calls", "looks", "accept"]
 """`calls`: first sends with replays and cancels. `looks`: look-ups. `accept`: new intents."""
@@ -67,7 +67,7 @@ SELECT %(provider)s, %(account)s, w.what, %(paused)s, %(by)s, %(reason)s FROM un
 async def pause(
     connection: AsyncConnection[Any], provider: str, account: str, what: Collection[What], *, by: str, reason: str
 ) -> list[What]:
-    """Pause these of one account, or of all; what was not paused yet. One transaction. Raises Refusal."""
+    """Pause these of one account, or of all; what was not paused yet. One transaction. Raises OperatorRefused."""
     check_named(by, reason)
     who: dict[str, Any] = {"provider": provider, "by": by, "reason": reason}
     async with connection.transaction():
@@ -101,7 +101,7 @@ async def resume(
     """Take back a pause of one account, or of the provider and all its accounts; what was resumed, by account.
 
     One transaction. Workers wake at its commit, and what could not be asked about meanwhile is due at once. Raises
-    Refusal where nothing of it is paused, or only the whole provider is.
+    OperatorRefused where nothing of it is paused, or only the whole provider is.
     """
     check_named(by, reason)
     who: dict[str, Any] = {"provider": provider, "by": by, "reason": reason}
@@ -116,7 +116,7 @@ async def resume(
                 done[name] = ended
         still = held.get(EVERY_ACCOUNT, frozenset()) & set(what) if account != EVERY_ACCOUNT else frozenset()
         if still:
-            raise Refusal(
+            raise OperatorRefused(
                 f"nothing was changed: {named(still)} of {provider} {'are' if len(still) > 1 else 'is'} paused for all "
                 f"accounts, so no single one can be resumed: `idem resume {provider}`, then pause the others"
             )

@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from idem.outbox.values import storable
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 NOTE_UNMASKED = """
 INSERT INTO idem.evidence (intent_id, source, kind, details)
@@ -17,8 +17,8 @@ SELECT n.id, 'operator', 'unmasked', %(details)s::jsonb FROM idem.intents n WHER
 
 
 async def note(connection: AsyncConnection[object], intent: UUID, *, by: str) -> None:
-    """Write down who is shown the frozen request and the provider's answers of this intent. Raises Refusal."""
+    """Write down who is shown the frozen request and the provider's answers of this intent. Raises OperatorRefused."""
     if not by.strip():
-        raise Refusal("say who you are: who has seen what is masked is kept with a name")
+        raise OperatorRefused("say who you are: who has seen what is masked is kept with a name")
     details = json.dumps(storable.fields({"by": storable.text(by, 200)}))
     await connection.execute(NOTE_UNMASKED, {"intent": intent, "details": details})

@@ -19,7 +19,7 @@ from idem.outbox.domain import keys
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.transition import Row
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,12 @@ RETURNING id
 async def rekey(connection: AsyncConnection[Any], row_id: UUID, renewal: Renewal) -> None:
     """Give a locked row its next provider key; its request must be frozen under it in the same transaction.
 
-    Earlier keys stay known: proofs under them still find the row. Raises Refusal while an attempt under the old key
-    may still act.
+    Earlier keys stay known: proofs under them still find the row. Raises OperatorRefused while an attempt under the old
+    key may still act.
     """
     written = {"id": row_id, "key": renewal.key, "generation": renewal.generation}
     if await (await connection.execute(REKEY, written)).fetchone() is None:
-        raise Refusal(
+        raise OperatorRefused(
             "an attempt under the old provider key may still act (quiet_after): wait until that time has passed"
         )
 
@@ -144,11 +144,13 @@ SELECT o.id, %(generation)s, o.step, o.intent_id, %(key)s, o.provider, o.account
 async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: Row) -> UUID:
     """Give a resting row a new provider key and freeze its request anew; the new key.
 
-    Runs under the row's lock, in the caller's transaction. Raises Refusal while an attempt under the old key may still
-    act, and Unrenderable, ConfigError.
+    Runs under the row's lock, in the caller's transaction. Raises OperatorRefused while an attempt under the old key
+    may still act, and Unrenderable, ConfigError.
     """
     if row.status is not OutboxStatus.HELD:
-        raise Refusal(f"the row is {row.status}: only a row at rest, proven not executed, may get a new provider key")
+        raise OperatorRefused(
+            f"the row is {row.status}: only a row at rest, proven not executed, may get a new provider key"
+        )
     terms = catalogue.sendable(row.operation, row.provider)
     renewal, params = await _following(connection, row)
     provider = catalogue.providers[row.provider]

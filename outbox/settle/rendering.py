@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from idem.outbox.domain.completion import default_interim, meaning
-from idem.outbox.domain.operation import Answer, Operation, check_answer, versioned
+from idem.outbox.domain.operation import Answer, OperationSpec, check_answer, versioned
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
 from idem.outbox.domain.states import Reason
 from idem.outbox.domain.transition import Letter
@@ -50,7 +50,7 @@ class Renderer:
     def __init__(self, turns: int = 4) -> None:
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(turns))
 
-    async def render(self, operation: Operation, seen: Proof, intent_id: UUID) -> Rendered:
+    async def render(self, operation: OperationSpec, seen: Proof, intent_id: UUID) -> Rendered:
         """What this proof means for the client: answer or interim answer, or the fallback of it. Never raises."""
         match meaning(operation, seen):
             case Pending() as working:
@@ -58,7 +58,7 @@ class Renderer:
             case Succeeded() | Refused() as end:
                 return await self._answer(operation, end, intent_id)
 
-    async def _answer(self, operation: Operation, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
+    async def _answer(self, operation: OperationSpec, outcome: Succeeded | Refused, intent_id: UUID) -> Rendered:
         try:
             answer = await self._run(operation.name, lambda: operation.answer(outcome, str(intent_id)))
             check_answer(answer)
@@ -68,7 +68,7 @@ class Renderer:
             letter = Letter(Reason.HANDLER_FAILED, {"handler": f"{operation.name}.answer", "error": note})
             return Rendered(versioned(fallback(outcome, intent_id), operation.answer_version), letter)
 
-    async def _interim(self, operation: Operation, working: Pending) -> Any:
+    async def _interim(self, operation: OperationSpec, working: Pending) -> Any:
         interim = operation.interim
         if interim is None:
             return default_interim(working)

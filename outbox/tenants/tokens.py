@@ -20,7 +20,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import records
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 TOKEN: Final = re.compile(r"idem_[A-Za-z0-9_-]{43}", re.ASCII)
 TENANT: Final = re.compile(r"[A-Za-z0-9._-]{1,63}", re.ASCII)
@@ -109,11 +109,11 @@ async def tokens(
 
 
 async def token(connection: AsyncConnection[Any], token_id: UUID) -> Token:
-    """One token. Raises Refusal where there is none."""
+    """One token. Raises OperatorRefused where there is none."""
     values = {"tenant": None, "id": token_id, "revoked": True, "limit": 1}
     record = await (await connection.execute(TOKENS, values)).fetchone()
     if record is None:
-        raise Refusal(f"there is no token {token_id} in this database: `idem token list` shows them")
+        raise OperatorRefused(f"there is no token {token_id} in this database: `idem token list` shows them")
     return Token(*record)
 
 
@@ -125,11 +125,11 @@ RETURNING revoked_at
 
 
 async def revoke(connection: AsyncConnection[Any], token_id: UUID, *, by: str, reason: str) -> Token:
-    """End a token for good; the API's processes believe it for `api.token_cache` at most. Raises Refusal."""
+    """End a token for good; the API's processes believe it for `api.token_cache` at most. Raises OperatorRefused."""
     done = await connection.execute(REVOKE, {"id": token_id, "by": by, "reason": reason})
     found = await token(connection, token_id)
     if done.rowcount == 0:
-        raise Refusal(f"token {token_id} is revoked already: by {found.revoked_by}, {found.revoked_reason}")
+        raise OperatorRefused(f"token {token_id} is revoked already: by {found.revoked_by}, {found.revoked_reason}")
     return found
 
 

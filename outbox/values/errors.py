@@ -10,7 +10,7 @@
     ├── StoreUnavailable     the database cannot answer now; nothing was written, nothing was sent
     │   └── AcceptPaused     an operator has paused this provider; nothing was written, nothing was sent
     ├── Unserved             a key at rest whose call nobody would make; nothing was written
-    ├── Refusal              an operator's command is not possible now: says why and what to do
+    ├── OperatorRefused              an operator's command is not possible now: says why and what to do
     ├── NotTaken             a provider's event that is not taken: answer it 401
     └── LeaseTooShort        the last check: proven not sent
 
@@ -90,7 +90,7 @@ class Unserved(IdemError):
         )
 
 
-class Refusal(IdemError):
+class OperatorRefused(IdemError):
     """An operator's command that is not possible now."""
 
 

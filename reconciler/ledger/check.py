@@ -18,7 +18,7 @@ Lanes: TypeAlias = Sequence[tuple[LaneName, Lane]]
 
 
 async def ensure(database: Database, lanes: Lanes, since: Since) -> None:
-    """Raises Refusal, before anything is done, for a time that cannot be compared."""
+    """Raises OperatorRefused, before anything is done, for a time that cannot be compared."""
     horizons = [lane.provider.contract.lookup.horizon for _, lane in lanes if lane.provider.contract.listed]
     if horizons:
         async with database.connection() as connection:
@@ -30,7 +30,7 @@ async def check(
 ) -> Checked:
     """Hold the ledger against the list of every lane whose provider has one. `dry_run` writes nothing.
 
-    Raises Refusal (`ensure`), and what an unreachable database raises: what was written until then stays.
+    Raises OperatorRefused (`ensure`), and what an unreachable database raises: what was written until then stays.
     """
     renderer = Renderer()
     try:

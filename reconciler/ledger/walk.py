@@ -78,7 +78,7 @@ class Walk:
     async def run(self, since: Since) -> LaneReport:
         """The whole of it. What cannot be completed is said in the report.
 
-        Raises Refusal for a time that cannot be compared, and what an unreachable database raises.
+        Raises OperatorRefused for a time that cannot be compared, and what an unreachable database raises.
         """
         report, contract = self._report, self._lane.provider.contract
         async with self._database.connection() as connection:

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database.pool import records
 from idem.outbox.values.durations import text as duration
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ SELECT extract(epoch FROM b.at)::float8 - %(horizon)s AS since,
 
 
 async def window(connection: AsyncConnection[Any], since: Since, horizon: float) -> tuple[float, float]:
-    """What is compared, as POSIX seconds. Raises Refusal for a time that lies ahead or is older than the ledger.
+    """What is compared, as POSIX seconds. Raises OperatorRefused for a time that is ahead or older than the ledger.
 
     Both ends are `horizon` (seconds) earlier, so that what was made is sure to be shown, and two checks in a row leave
     no gap.
@@ -43,9 +43,9 @@ async def window(connection: AsyncConnection[Any], since: Since, horizon: float)
     found = await (await records(connection).execute(WINDOW, about)).fetchone()
     assert found is not None
     if found.ahead:
-        raise Refusal("--since: that time has not passed yet: give an earlier one, as 24h")
+        raise OperatorRefused("--since: that time has not passed yet: give an earlier one, as 24h")
     if found.forgotten:
-        raise Refusal(
+        raise OperatorRefused(
             f"--since: the ledger keeps {duration(found.kept)} (sweeper.evidence_retention), and what is older would "
             "look as if it had never been in it: give a later time"
         )

@@ -12,14 +12,14 @@ from adopt.shop import Charge
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from idem import Answer, Effect, Idem, Misuse
+from idem import Answer, Idem, Misuse, Operation
 from idem.outcomes import Succeeded
 
 CONFIG = 'environment = "test"\n'
 
 
 @pytest.fixture
-def book(shop_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Effect[Charge]]:
+def book(shop_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operation[Charge]]:
     """An inline operation without a provider that could be asked."""
     path = tmp_path / "inline.toml"
     path.write_text(CONFIG)
@@ -30,7 +30,7 @@ def book(shop_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 PARAMS = Charge(amount=1, currency="eur")
 
 
-def run(book: Effect[Charge], calls: list[str], key: str = "k1") -> Answer:
+def run(book: Operation[Charge], calls: list[str], key: str = "k1") -> Answer:
     with book.inline(PARAMS, key=key) as run:
         if run.mine:
             assert 0 < run.remaining <= 60
@@ -39,7 +39,7 @@ def run(book: Effect[Charge], calls: list[str], key: str = "k1") -> Answer:
     return run.answer()
 
 
-def test_the_block_runs_once_and_its_answer_stays(book: Effect[Charge]) -> None:
+def test_the_block_runs_once_and_its_answer_stays(book: Operation[Charge]) -> None:
     calls: list[str] = []
     first, again = run(book, calls), run(book, calls)
     assert (first.status, first.body) == (201, b'{"label":"label-1"}')
@@ -48,7 +48,7 @@ def test_the_block_runs_once_and_its_answer_stays(book: Effect[Charge]) -> None:
     assert len(calls) == 1
 
 
-async def test_asynchronous_code_does_the_same(book: Effect[Charge]) -> None:
+async def test_asynchronous_code_does_the_same(book: Operation[Charge]) -> None:
     calls = 0
     for _ in range(2):
         async with book.inline_async(PARAMS, key="k1") as run:
@@ -60,7 +60,7 @@ async def test_asynchronous_code_does_the_same(book: Effect[Charge]) -> None:
     assert calls == 1
 
 
-def test_a_block_that_raises_is_unknown_and_never_run_again(book: Effect[Charge]) -> None:
+def test_a_block_that_raises_is_unknown_and_never_run_again(book: Operation[Charge]) -> None:
     with pytest.raises(TimeoutError), book.inline(PARAMS, key="k1") as first:
         assert first.mine
         raise TimeoutError("the line broke")
@@ -70,7 +70,7 @@ def test_a_block_that_raises_is_unknown_and_never_run_again(book: Effect[Charge]
     assert (again.answer().status, b"needs_operator" in again.answer().body) == (409, True)
 
 
-def test_what_is_proven_not_executed_is_done_by_the_clients_retry(book: Effect[Charge]) -> None:
+def test_what_is_proven_not_executed_is_done_by_the_clients_retry(book: Operation[Charge]) -> None:
     with book.inline(PARAMS, key="k1") as first:
         sent_with = first.provider_key
         first.not_executed("connection refused")
@@ -80,7 +80,7 @@ def test_what_is_proven_not_executed_is_done_by_the_clients_retry(book: Effect[C
     assert calls == [sent_with]
 
 
-def test_two_threads_with_one_key_make_one_call(book: Effect[Charge]) -> None:
+def test_two_threads_with_one_key_make_one_call(book: Operation[Charge]) -> None:
     calls: list[str] = []
     answers: list[Answer] = []
     barrier = threading.Barrier(8)
@@ -99,26 +99,26 @@ def test_two_threads_with_one_key_make_one_call(book: Effect[Charge]) -> None:
     assert run(book, calls).status == 201
 
 
-def test_other_content_under_the_same_key_is_refused(book: Effect[Charge]) -> None:
+def test_other_content_under_the_same_key_is_refused(book: Operation[Charge]) -> None:
     run(book, [])
     with book.inline(Charge(amount=2, currency="eur"), key="k1") as other:
         assert not other.mine
     assert other.answer().status == 422
 
 
-def test_a_missing_key_is_told_by_the_answer(book: Effect[Charge]) -> None:
+def test_a_missing_key_is_told_by_the_answer(book: Operation[Charge]) -> None:
     with book.inline(PARAMS, key=None) as run:
         assert not run.mine
     assert run.answer().status == 400
 
 
-def test_it_does_not_begin_inside_an_open_transaction(book: Effect[Charge], shop_url: str) -> None:
+def test_it_does_not_begin_inside_an_open_transaction(book: Operation[Charge], shop_url: str) -> None:
     engine = create_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"))
     with Session(engine) as db, db.begin(), pytest.raises(Misuse, match="inside an open transaction"):
         book.inline(PARAMS, key="k1", db=db)
 
 
-def test_the_order_of_things_is_told_loudly(book: Effect[Charge]) -> None:
+def test_the_order_of_things_is_told_loudly(book: Operation[Charge]) -> None:
     run: Any
     with book.inline(PARAMS, key="k1") as run:
         run.complete(Succeeded("label-1"))

@@ -19,7 +19,7 @@ from fix_spine import Spine, operation
 from producers.application import Application, synced
 from pydantic import BaseModel
 
-from idem import Answer, Effect, Idem, Misuse
+from idem import Answer, Idem, Misuse, Operation
 from idem.outbox.worker.freezing import Freezer
 from idem.outcomes import Succeeded
 
@@ -69,7 +69,7 @@ class Parcel(BaseModel):
 
 
 @pytest.fixture
-def book(db_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Effect[Parcel]:
+def book(db_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operation[Parcel]:
     """An inline operation without a provider that could be asked."""
     path = tmp_path / "inline.toml"
     path.write_text('environment = "test"\n')
@@ -85,7 +85,7 @@ def interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise TornAway
 
 
-def again(book: Effect[Parcel], key: str) -> bool:
+def again(book: Operation[Parcel], key: str) -> bool:
     """Whether the key may be run soon, far before its lease would be over."""
     until = time.monotonic() + 15
     while time.monotonic() < until:
@@ -97,11 +97,11 @@ def again(book: Effect[Parcel], key: str) -> bool:
     return False
 
 
-def warmed(book: Effect[Parcel]) -> None:
+def warmed(book: Operation[Parcel]) -> None:
     assert again(book, "warm")
 
 
-def test_who_is_torn_away_while_it_begins_leaves_no_lease_behind(book: Effect[Parcel], db_url: str) -> None:
+def test_who_is_torn_away_while_it_begins_leaves_no_lease_behind(book: Operation[Parcel], db_url: str) -> None:
     warmed(book)
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
@@ -115,7 +115,9 @@ def test_who_is_torn_away_while_it_begins_leaves_no_lease_behind(book: Effect[Pa
     assert again(book, "k")
 
 
-async def test_a_task_that_is_cancelled_just_as_its_run_has_begun_leaves_no_lease_behind(book: Effect[Parcel]) -> None:
+async def test_a_task_that_is_cancelled_just_as_its_run_has_begun_leaves_no_lease_behind(
+    book: Operation[Parcel],
+) -> None:
     await asyncio.to_thread(warmed, book)
     began = asyncio.Event()
 
@@ -134,7 +136,7 @@ async def test_a_task_that_is_cancelled_just_as_its_run_has_begun_leaves_no_leas
     assert await asyncio.to_thread(again, book, "k")
 
 
-def test_a_child_that_was_forked_inside_a_block_is_refused_and_does_not_hang(book: Effect[Parcel]) -> None:
+def test_a_child_that_was_forked_inside_a_block_is_refused_and_does_not_hang(book: Operation[Parcel]) -> None:
     with book.inline(Parcel(weight=1), key="k") as run:
         child = os.fork()
         if child == 0:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from idem import Answer, Idem
-from idem.application.install import told
+from idem.application.install import answer_to
 from idem.outbox.database import checkout
 from idem.outbox.database.outage import AWAY, BELIEVED, Outage
 from idem.outbox.values.errors import StoreUnavailable
@@ -94,7 +94,7 @@ async def test_one_request_connects_and_the_others_fail_at_once(db_url: str, how
             refused = await asyncio.gather(*(loop.run_in_executor(threads, take, engine) for _ in range(THREADS)))
         assert [str(each) for each in refused] == [AWAY] * THREADS
         assert proxy.connections == before
-        answer = told(StoreUnavailable(AWAY))
+        answer = answer_to(StoreUnavailable(AWAY))
         assert answer.status == 503 and int(answer.headers["Retry-After"]) >= 1
         checkout.outage_of(engine).asked(probe, away=True)
         # Without that, one of all of them connects at a time.
@@ -127,7 +127,7 @@ async def test_an_inline_call_begins_on_idems_own_line_behind_the_same_breaker(d
             watch.how = "cut"
             for n in range(BELIEVED):
                 assert isinstance(await asyncio.to_thread(begin, f"first-{n}"), StoreUnavailable)
-            outage = house.portal()._outage
+            outage = house.background()._outage
             assert outage.on
             probe = outage.ask()  # another request is asking, and hangs
             with ThreadPoolExecutor(THREADS) as threads:

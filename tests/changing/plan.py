@@ -17,7 +17,7 @@ from fix_spine import BY_ID, ENVIRONMENT, ERRORS, KEYED, KEYLESS, OUTCOME, looku
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account, KeyRule, Limits, LookupRule, ProviderRequest
-from idem.outbox.domain.operation import Answer, Operation
+from idem.outbox.domain.operation import Answer, OperationSpec
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values.errors import ParamsInvalid, Unrenderable
@@ -133,7 +133,7 @@ class Plan:
         ways = (BY_ID, *([lookup("key")] if by_key else []), *([lookup("reference")] if by_reference else []))
         return HttpProvider(contract, accounts, OUTCOME, ERRORS, ways)
 
-    def _operation(self, provider: str, account: str) -> Operation:
+    def _operation(self, provider: str, account: str) -> OperationSpec:
         base = operation(PAYS, provider)
         with_reference = provider == "keyless" or self["request"] == "with our reference"
 

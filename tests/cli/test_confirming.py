@@ -102,10 +102,10 @@ async def test_where_the_provider_cannot_be_asked_only_an_unchecked_word_is_reco
 )
 def test_nothing_but_the_same_end_confirms_an_end(desk: Desk, look: Any) -> None:
     """Every answer of a provider against "it succeeded as pay_1"."""
-    from idem.outbox.values.errors import Refusal
+    from idem.outbox.values.errors import OperatorRefused
 
     operation = desk.spine.catalogue.operations["pay.keyed"]
     confirmed = confirmation.Confirmed(look, Seen(), None if look is not None else "the bank is away")
-    with pytest.raises(Refusal, match="--unchecked"):
+    with pytest.raises(OperatorRefused, match="--unchecked"):
         confirmation.end(confirmed, Succeeded("pay_1"), operation, unchecked=False)
     assert confirmation.end(confirmed, Succeeded("pay_1"), operation, unchecked=True) == Succeeded("pay_1")

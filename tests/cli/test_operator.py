@@ -11,7 +11,7 @@ from fix_desk import Desk
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Refused, Succeeded
 from idem.outbox.operator import dead_letters
-from idem.outbox.values.errors import ConfigError, Refusal
+from idem.outbox.values.errors import ConfigError, OperatorRefused
 
 ACTIONS = ("cancel", "redrive", "resolve_failed", "resolve_completed")
 LEGAL = {
@@ -49,7 +49,7 @@ async def test_what_is_possible_is_done_with_a_name_and_a_reason(desk: Desk, act
 async def test_what_is_not_possible_is_refused_and_changes_nothing(desk: Desk, action: str, status: str) -> None:
     intent = await getattr(desk, status)("k")
     before = await everything(desk)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(OperatorRefused) as refused:
         await desk.act(action, intent)
     assert await everything(desk) == before
     if status == "live":
@@ -66,7 +66,7 @@ async def everything(desk: Desk) -> list[Any]:
 @pytest.mark.parametrize("action", ACTIONS)
 async def test_a_version_that_moved_is_refused(desk: Desk, action: str) -> None:
     intent = await desk.held("k")
-    with pytest.raises(Refusal, match="has moved since you looked"):
+    with pytest.raises(OperatorRefused, match="has moved since you looked"):
         await desk.act(action, intent, version=await desk.version(intent) - 1)
     assert await desk.state(intent) == ("failed_retryable", "held")
 
@@ -75,7 +75,7 @@ async def test_a_version_that_moved_is_refused(desk: Desk, action: str) -> None:
 async def test_a_row_with_a_proof_that_nobody_applied_is_left_alone(desk: Desk, action: str) -> None:
     intent = await desk.held("k")
     await desk.store_proof(intent, Succeeded("pay_5"))
-    with pytest.raises(Refusal, match="nobody has applied yet"):
+    with pytest.raises(OperatorRefused, match="nobody has applied yet"):
         await desk.act(action, intent)
     assert await desk.state(intent) == ("failed_retryable", "held")
 
@@ -83,7 +83,7 @@ async def test_a_row_with_a_proof_that_nobody_applied_is_left_alone(desk: Desk, 
 async def test_a_failure_is_not_recorded_against_a_proof_that_nobody_applied_however_sure(desk: Desk) -> None:
     intent = await desk.unknown("k")
     await desk.store_proof(intent, Succeeded("pay_5"))
-    with pytest.raises(Refusal, match="nobody has applied yet"):
+    with pytest.raises(OperatorRefused, match="nobody has applied yet"):
         await desk.act("resolve_failed", intent, know_it_did_not_happen=True)
 
 
@@ -91,7 +91,7 @@ async def test_a_failure_is_not_recorded_against_a_proof_that_nobody_applied_how
 @pytest.mark.parametrize("words", [{"by": " "}, {"reason": ""}])
 async def test_nothing_is_done_without_a_name_and_a_reason(desk: Desk, action: str, words: dict[str, str]) -> None:
     intent = await desk.held("k")
-    with pytest.raises(Refusal, match="say "):
+    with pytest.raises(OperatorRefused, match="say "):
         await desk.act(action, intent, **words)
 
 
@@ -99,7 +99,7 @@ async def test_an_unknown_id_is_said_to_be_unknown(desk: Desk) -> None:
     async with desk.spine.database.connection() as connection:
         from idem.outbox.operator import actions
 
-        with pytest.raises(Refusal, match="there is no intent"):
+        with pytest.raises(OperatorRefused, match="there is no intent"):
             await actions.cancel(connection, desk.spine.catalogue, uuid4(), by="ada", reason="r")
 
 
@@ -148,7 +148,7 @@ async def test_a_redrive_of_an_expired_key_is_refused(desk: Desk) -> None:
         "UPDATE idem.idempotency_keys SET state = 'expired', completed_at = now() WHERE intent_id = %(i)s RETURNING 1",
         i=intent,
     )
-    with pytest.raises(Refusal, match="key has expired"):
+    with pytest.raises(OperatorRefused, match="key has expired"):
         await desk.act("redrive", intent)
     await desk.act("cancel", intent)
     assert await desk.state(intent) == ("completed", None)
@@ -164,7 +164,7 @@ async def test_a_redrive_of_an_operation_that_is_not_configured_is_a_mistake_in_
 @pytest.mark.parametrize("action", ["resolve_failed", "redrive"])
 async def test_it_did_not_happen_waits_for_the_quiet_time(desk: Desk, action: str) -> None:
     intent = await desk.unknown("k", quiet=False)
-    with pytest.raises(Refusal, match=r"may still act at the provider for .*i-know-it-did-not-happen"):
+    with pytest.raises(OperatorRefused, match=r"may still act at the provider for .*i-know-it-did-not-happen"):
         await desk.act(action, intent)
     await desk.act(action, intent, know_it_did_not_happen=True)
     evidence = await desk.spine.one(
@@ -177,7 +177,7 @@ async def test_it_did_not_happen_waits_while_the_reconciler_asks(desk: Desk) -> 
     intent = await desk.unknown("k")
     await take(desk, intent, lease=30)
     for action in ("resolve_failed", "redrive", "resolve_completed"):
-        with pytest.raises(Refusal, match="the reconciler is asking"):
+        with pytest.raises(OperatorRefused, match="the reconciler is asking"):
             await desk.act(action, intent)
 
 
@@ -185,7 +185,7 @@ async def test_a_take_that_ran_out_may_have_been_a_replay(desk: Desk) -> None:
     """Its holder never reported: a request of it may act as long as one of a lost claim (hazard 54)."""
     intent = await desk.unknown("k")
     await take(desk, intent, lease=-10)
-    with pytest.raises(Refusal, match="may still act"):
+    with pytest.raises(OperatorRefused, match="may still act"):
         await desk.act("resolve_failed", intent)
     await desk.act("resolve_failed", intent, know_it_did_not_happen=True)
     row = await desk.spine.one(
@@ -205,7 +205,7 @@ async def take(desk: Desk, intent: Any, *, lease: float) -> None:
 async def test_it_did_not_happen_is_refused_where_proofs_say_it_did(desk: Desk, reason: str) -> None:
     intent = await desk.unknown("k")
     await desk.bury(intent, reason)
-    with pytest.raises(Refusal, match=r"proofs that disagree, .* say that the provider has it"):
+    with pytest.raises(OperatorRefused, match=r"proofs that disagree, .* say that the provider has it"):
         await desk.act("resolve_failed", intent)
 
 
@@ -245,7 +245,7 @@ async def test_completed_as_refused_needs_no_reference(desk: Desk) -> None:
 
 async def test_completed_as_succeeded_needs_a_reference(desk: Desk) -> None:
     intent = await desk.unknown("k")
-    with pytest.raises(Refusal, match="under which reference"):
+    with pytest.raises(OperatorRefused, match="under which reference"):
         await desk.act("resolve_completed", intent, outcome=Succeeded(None))
 
 
@@ -259,7 +259,7 @@ async def test_an_answer_that_cannot_be_rendered_must_be_given(desk: Desk) -> No
     intent = await desk.unknown("k")
     known = desk.spine.catalogue.operations["pay.keyed"]
     object.__setattr__(known, "answer", lambda outcome, intent: 1 / 0)
-    with pytest.raises(Refusal, match=r"ZeroDivisionError.*--answer"):
+    with pytest.raises(OperatorRefused, match=r"ZeroDivisionError.*--answer"):
         await desk.act("resolve_completed", intent)
     assert await desk.state(intent) == ("unknown", "unknown")
 
@@ -267,7 +267,7 @@ async def test_an_answer_that_cannot_be_rendered_must_be_given(desk: Desk) -> No
 async def test_completed_against_a_stored_proof_that_disagrees_is_refused(desk: Desk) -> None:
     intent = await desk.unknown("k")
     await desk.store_proof(intent, Succeeded("pay_5"))
-    with pytest.raises(Refusal, match="pay_5"):
+    with pytest.raises(OperatorRefused, match="pay_5"):
         await desk.act("resolve_completed", intent, outcome=Succeeded("pay_7"))
     await desk.act("resolve_completed", intent, outcome=Succeeded("pay_5"))
     assert await desk.state(intent) == ("completed", None)
@@ -302,7 +302,7 @@ async def test_the_letter_that_is_resolved_is_closed_even_where_a_proof_would_no
 
 async def test_a_letter_about_another_intent_is_refused(desk: Desk) -> None:
     intent, other = await desk.unknown("k"), await desk.held("k2")
-    with pytest.raises(Refusal, match="is not about intent"):
+    with pytest.raises(OperatorRefused, match="is not about intent"):
         await desk.act("resolve_failed", intent, letter=await desk.letter(other, "rejected"))
 
 
@@ -323,7 +323,7 @@ async def test_an_entry_that_asks_for_a_settlement_is_not_closed_alone(desk: Des
     letter = await desk.letter(intent, "rejected")
     version = await desk.version(intent)
     async with desk.spine.database.connection() as connection:
-        with pytest.raises(Refusal, match="asks for its intent to be settled"):
+        with pytest.raises(OperatorRefused, match="asks for its intent to be settled"):
             await dead_letters.close_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
 
 
@@ -333,7 +333,7 @@ async def test_an_entry_that_was_seen_again_is_not_closed(desk: Desk) -> None:
     await desk.spine.all("UPDATE idem.dead_letters SET seen = 2 RETURNING 1")
     version = await desk.version(intent)
     async with desk.spine.database.connection() as connection:
-        with pytest.raises(Refusal, match="has moved"):
+        with pytest.raises(OperatorRefused, match="has moved"):
             await dead_letters.close_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
 
 
@@ -341,8 +341,8 @@ async def test_only_an_entry_without_an_intent_is_discarded(desk: Desk) -> None:
     held = await desk.letter(await desk.held("k"), "rejected")
     stray = await desk.bury(None, "unmatched_webhook", "bank/evt_1")
     async with desk.spine.database.connection() as connection:
-        with pytest.raises(Refusal, match="would stay unsettled"):
+        with pytest.raises(OperatorRefused, match="would stay unsettled"):
             await dead_letters.discard(connection, held, by="ada", reason="r", seen=1)
         await dead_letters.discard(connection, stray, by="ada", reason="a test event", seen=1)
-        with pytest.raises(Refusal, match="resolved already: discarded"):
+        with pytest.raises(OperatorRefused, match="resolved already: discarded"):
             await dead_letters.discard(connection, stray, by="ada", reason="r", seen=1)

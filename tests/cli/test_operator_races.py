@@ -20,21 +20,21 @@ from idem.outbox.domain.transition import Evidence, StoredProof
 from idem.outbox.operator.actions import Done
 from idem.outbox.settle.proofs import apply
 from idem.outbox.values import clock
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker import claim as claims
 
 ROUNDS = 12
 
 
 async def race(*runners: Awaitable[Any]) -> list[Any]:
-    """Start all at one barrier; results in order, a Refusal as a value."""
+    """Start all at one barrier; results in order, a OperatorRefused as a value."""
     barrier = asyncio.Barrier(len(runners))
 
     async def run(runner: Awaitable[Any]) -> Any:
         await barrier.wait()
         try:
             return await runner
-        except Refusal as refusal:
+        except OperatorRefused as refusal:
             return refusal
 
     return await asyncio.gather(*(run(runner) for runner in runners))
@@ -77,7 +77,7 @@ async def test_of_two_cancellations_one_is_told_that_it_is_done(desk: Desk) -> N
     for number in range(ROUNDS):
         intent = await desk.pending(f"k{number}")
         results = await race(desk.act("cancel", intent), desk.act("cancel", intent))
-        assert sorted(type(each).__name__ for each in results) == ["Done", "Refusal"]
+        assert sorted(type(each).__name__ for each in results) == ["Done", "OperatorRefused"]
         events = await desk.spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s", i=intent)
         assert [each["type"] for each in events] == ["completed"]
 
@@ -107,7 +107,7 @@ async def test_a_redrive_that_waited_for_the_clients_retry_hears_that_it_moved(d
         waiting = asyncio.create_task(desk.act("redrive", intent))
         await asyncio.sleep(0.3)
         assert not waiting.done()
-    with pytest.raises(Refusal, match="has moved"):
+    with pytest.raises(OperatorRefused, match="has moved"):
         await waiting
 
 

@@ -10,7 +10,7 @@ import pytest
 from fix_desk import Desk
 
 from idem.outbox.domain.contract import LookupRule
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 WHY = ("--reason", "customer waits")
 SURE = "--i-know-it-did-not-happen"
@@ -78,7 +78,7 @@ async def test_a_burned_key_is_not_left_behind_without_proof(desk: Desk, action:
     """A plain redrive, or the client's retry after `failed_retryable`, would send it under a new key."""
     intent, _ = await exhausted(desk)
     await desk.spine.all("UPDATE idem.outbox SET key_burned = true RETURNING 1")
-    with pytest.raises(Refusal, match="may pay twice"):
+    with pytest.raises(OperatorRefused, match="may pay twice"):
         await desk.act(action, intent)
     await desk.act(action, intent, know_it_did_not_happen=True)
 
@@ -88,7 +88,7 @@ async def test_what_the_provider_does_not_recognise_is_not_sent_again(desk: Desk
     desk.spine.bank.script(None, ["act_then_drop"])
     await desk.spine.work()
     await desk.spine.advance(400)
-    with pytest.raises(Refusal, match=r"does not recognise a second call.*may pay twice"):
+    with pytest.raises(OperatorRefused, match=r"does not recognise a second call.*may pay twice"):
         await desk.act("redrive", intent)
     await desk.spine.work()
     assert desk.spine.effects() == 1
@@ -97,7 +97,7 @@ async def test_what_the_provider_does_not_recognise_is_not_sent_again(desk: Desk
 async def test_what_the_provider_has_forgotten_is_not_sent_again(desk: Desk) -> None:
     intent, _ = await exhausted(desk)
     await desk.spine.advance(86400)
-    with pytest.raises(Refusal, match=r"remembers its key is over.*may pay twice"):
+    with pytest.raises(OperatorRefused, match=r"remembers its key is over.*may pay twice"):
         await desk.act("redrive", intent)
 
 
@@ -106,7 +106,7 @@ async def test_a_word_is_no_proof_a_new_key_needs_one(desk: Desk) -> None:
     intent, _ = await exhausted(desk)
     await desk.act("resolve_failed", intent)
     assert await desk.state(intent) == ("failed_retryable", "held")
-    with pytest.raises(Refusal, match=r"nothing proves.*may pay twice"):
+    with pytest.raises(OperatorRefused, match=r"nothing proves.*may pay twice"):
         await desk.act("redrive", intent, new_provider_key=True)
     await desk.act("redrive", intent)
     await desk.spine.work()
@@ -122,5 +122,5 @@ async def test_a_key_that_is_not_burned_is_kept(desk: Desk) -> None:
         await spine.advance(400)
         await spine.reconcile()
     assert await desk.state(intent) == ("failed_retryable", "held")
-    with pytest.raises(Refusal, match="is not burned"):
+    with pytest.raises(OperatorRefused, match="is not burned"):
         await desk.act("redrive", intent, new_provider_key=True)

@@ -76,7 +76,7 @@ async def test_what_the_library_opens_itself_says_it(desk: Desk, pooled: str, co
     idem = Idem(configuration, env=desk.environment)
     try:
         with pytest.raises(ConfigError, match="pool_mode = session"):
-            await asyncio.to_thread(lambda: idem.portal().call(idem.portal().database()))
+            await asyncio.to_thread(lambda: idem.background().call(idem.background().database()))
     finally:
         idem.close()
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from idem.outbox.database.pool import Database
 from idem.outbox.handlers import HandlerRunner, Settled, failures
 from idem.outbox.operator import dead_letters
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 broken: set[Any] = set()
 
@@ -91,7 +91,7 @@ async def test_a_redrive_runs_it_again_and_the_later_ones_after_it(house: House)
         house.event(bad, "completed")
         await exhaust(house, runner, 2)
         assert house.orders(bad) == []
-        with pytest.raises(Refusal, match="seen again"):
+        with pytest.raises(OperatorRefused, match="seen again"):
             await decide(house, dead_letters.run_again, reason="mended", seen=7)
         # Not mended after all: it fails as often again, and has its letter again.
         await decide(house, dead_letters.run_again, reason="mended", seen=1)
@@ -114,9 +114,9 @@ async def test_a_skipped_event_is_on_record_and_lets_the_later_ones_go_on(house:
         broken.add(bad)
         await runner.run_once()
         broken.discard(bad)
-        with pytest.raises(Refusal, match="say why"):
+        with pytest.raises(OperatorRefused, match="say why"):
             await decide(house, dead_letters.close_letter, reason=" ", version=0, seen=1)
-        with pytest.raises(Refusal, match="resolve"):
+        with pytest.raises(OperatorRefused, match="resolve"):
             await decide(house, dead_letters.discard, reason="x", seen=1)
         await decide(house, dead_letters.skip_event, reason="done by hand", seen=1)
         assert await runner.run_once() == 1

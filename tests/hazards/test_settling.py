@@ -26,7 +26,7 @@ from idem.outbox.settle import key_rotation
 from idem.outbox.settle.locked_rows import lock
 from idem.outbox.settle.proofs import apply
 from idem.outbox.values import clock
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker import claim as claims
 from idem.reconciler import lookups
 from idem.sweeper.daemon import Sweeper
@@ -472,7 +472,7 @@ async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_m
             assert found is not None
             return await key_rotation.renew(connection, spine.catalogue, found.row)
 
-    with pytest.raises(Refusal, match="may still act"):
+    with pytest.raises(OperatorRefused, match="may still act"):
         await renew()
     assert len(await spine.all("SELECT FROM idem.requests")) == 1
     await spine.advance(KEYED.flight_limit + 1)

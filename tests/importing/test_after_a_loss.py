@@ -11,7 +11,7 @@ from fix_desk import Desk, Result
 
 from idem.outbox.importing import takeover
 from idem.outbox.recovery.guard import Guard
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 WHY = ("--reason", "moved from the payments table", "--yes")
 FORGET = """
@@ -92,6 +92,9 @@ async def test_what_is_lost_between_the_check_and_the_writing_is_refused(desk: D
             checked = await takeover.check(connection, desk.spine.catalogue, lines)
         assert checked.against is None
         assert (await desk.cli("recover", "--lost", "--reason", "restored", "--yes")).code == 0
-        with file.open("rb") as lines, pytest.raises(Refusal, match="lost commits since the lines were checked"):
+        with (
+            file.open("rb") as lines,
+            pytest.raises(OperatorRefused, match="lost commits since the lines were checked"),
+        ):
             await takeover.take(connection, desk.spine.catalogue, lines, checked=checked, by="ann", reason="moved")
     assert await desk.spine.all("SELECT id FROM idem.intents") == []

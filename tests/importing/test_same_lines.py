@@ -11,7 +11,7 @@ import pytest
 from fix_desk import Desk
 
 from idem.outbox.importing import takeover
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 WHY = ("--reason", "moved", "--yes")
 
@@ -59,7 +59,7 @@ async def test_a_named_pipe_is_refused_and_not_waited_for(desk: Desk, tmp_path: 
 async def test_other_lines_than_the_checked_ones_are_refused(desk: Desk, then: bytes) -> None:
     async with desk.spine.database.connection() as connection:
         found = await takeover.check(connection, desk.spine.catalogue, BytesIO(lines(2)))
-        with pytest.raises(Refusal, match="other lines than a moment ago"):
+        with pytest.raises(OperatorRefused, match="other lines than a moment ago"):
             await takeover.take(
                 connection, desk.spine.catalogue, BytesIO(then), checked=found, by="ada", reason="moved"
             )
@@ -71,7 +71,7 @@ async def test_a_file_that_ends_early_is_no_success(desk: Desk) -> None:
     async with desk.spine.database.connection() as connection:
         found = await takeover.check(connection, desk.spine.catalogue, BytesIO(whole))
         first = BytesIO(lines(takeover.BATCH))
-        with pytest.raises(Refusal, match="left alone"):
+        with pytest.raises(OperatorRefused, match="left alone"):
             await takeover.take(connection, desk.spine.catalogue, first, checked=found, by="ada", reason="moved")
         assert await intents(desk) == takeover.BATCH
         again = await takeover.take(

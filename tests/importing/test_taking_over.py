@@ -15,7 +15,7 @@ from fix_desk import Desk, Result
 
 from idem.outbox.domain.decisions import Accepted, Mismatch, Replay, Retrying, Unknown
 from idem.outbox.recovery.quarantine import lost
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.sweeper.daemon import Sweeper
 
 HOUR = timedelta(hours=1)
@@ -187,7 +187,7 @@ async def test_after_a_word_the_memory_still_counts_from_the_first_send(
     if ago == HOUR:
         assert (await desk.act("redrive", intent)).state == "in_progress"
         return
-    with pytest.raises(Refusal, match="remembers its key is over"):
+    with pytest.raises(OperatorRefused, match="remembers its key is over"):
         await desk.act("redrive", intent)
     async with desk.spine.database.connection() as connection:
         await lost(connection, desk.spine.catalogue, by="ann", reason="a test")

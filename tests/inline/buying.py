@@ -16,7 +16,7 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import LOCAL, Response
 from idem.outbox.domain.decisions import Decision
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.outcomes import Pending, Refused, Succeeded
 from idem.outbox.inline import InlineRuns, Run
 from idem.outbox.providers.local import Nobody
@@ -25,7 +25,7 @@ from idem.sweeper.daemon import Sweeper, SweepResult
 INLINE: dict[str, Any] = {"kind": "inline", "redrive": "none", "retry": "client", "lease": 30.0}
 
 
-def inline(name: str, provider: str, **changes: Any) -> Operation:
+def inline(name: str, provider: str, **changes: Any) -> OperationSpec:
     return operation(name, provider, **{**INLINE, **changes})
 
 

@@ -13,7 +13,7 @@ from ledger.books import HOUR, change, counts, entries, keyed, listed, listing, 
 from idem.outbox.operator import pause
 from idem.outbox.providers.pages import Paging
 from idem.outbox.values import json_pointer
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.reconciler.ledger import walk as walking
 from idem.reconciler.ledger.window import Since
 
@@ -185,9 +185,9 @@ async def test_the_window_ends_a_horizon_ago(spine: Spine) -> None:
 
 async def test_a_time_that_cannot_be_compared_is_refused(spine: Spine) -> None:
     listed(spine)
-    with pytest.raises(Refusal, match="has not passed yet"):
+    with pytest.raises(OperatorRefused, match="has not passed yet"):
         await walk(spine, Since(at=datetime.now(UTC) + timedelta(hours=1)))
-    with pytest.raises(Refusal, match="the ledger keeps 400d"):
+    with pytest.raises(OperatorRefused, match="the ledger keeps 400d"):
         await walk(spine, Since(ago=86400 * 401))
 
 

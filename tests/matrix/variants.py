@@ -19,7 +19,7 @@ from idem.outbox.domain.contract import (
     LookupRule,
     ProviderRequest,
 )
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.webhook import Webhook
 from idem.outbox.providers.contract_checks import check, completed
 from idem.outbox.providers.http import HttpProvider
@@ -90,7 +90,7 @@ class Variant:
         reader = replace(READER, key=P("/data/reference")) if keyless else READER
         return replace(provider, webhook=Webhook(SCHEME, secrets), events=reader)
 
-    def operation_of(self, account: str, base: Operation) -> Operation:
+    def operation_of(self, account: str, base: OperationSpec) -> OperationSpec:
         """A payment through this account."""
 
         def request(params: Any) -> ProviderRequest:

@@ -19,7 +19,7 @@ from idem.outbox.domain.states import Reason
 from idem.outbox.operator import dead_letters
 from idem.outbox.operator.command_table import COMMANDS, LOOKS, SITUATIONS, WHOLE, Cell, Situation
 from idem.outbox.recovery import quarantine, release
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 SAYS = {
     Cell.MAY_STILL_ACT: "may still act",
@@ -48,7 +48,7 @@ async def act(desk: Desk, command: str, intent: UUID, *, sure: bool = False) -> 
         case "bulk":
             async with desk.spine.database.connection() as connection:
                 if why_not := await bulk._why_not(connection, desk.spine.catalogue, intent):
-                    raise Refusal(why_not)
+                    raise OperatorRefused(why_not)
             await desk.act("redrive", intent)
         case "cancel":
             await desk.act("cancel", intent, **word)
@@ -83,12 +83,12 @@ async def test_each_cell(desk: Desk, situation: Situation) -> None:
         if cell is Cell.ALLOWED:
             continue
         before = await everything(desk)
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(OperatorRefused) as refused:
             await act(desk, command, intent)
         assert await everything(desk) == before, command
         assert SAYS.get(cell, "") in str(refused.value), command
         if cell is Cell.REFUSED and command not in ("completed", "bulk", "client"):
-            with pytest.raises(Refusal):
+            with pytest.raises(OperatorRefused):
                 await act(desk, command, intent, sure=True)
             assert await everything(desk) == before, command
     for command in COMMANDS:
@@ -178,7 +178,7 @@ async def done(desk: Desk, what: str, letter: UUID) -> bool:
                 await dead_letters.close_letter(connection, letter, by="ada", reason="known", **row)
             else:
                 await dead_letters.discard(connection, letter, by="ada", reason="known", seen=row["seen"])
-        except Refusal:
+        except OperatorRefused:
             return False
     return True
 

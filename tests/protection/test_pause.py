@@ -20,7 +20,7 @@ from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.decisions import Accepted, InProgress, Replay
 from idem.outbox.inline import InlineRuns, Run
 from idem.outbox.operator import pause as pausing
-from idem.outbox.values.errors import AcceptPaused, Refusal, StoreUnavailable
+from idem.outbox.values.errors import AcceptPaused, OperatorRefused, StoreUnavailable
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.worker import Worker
 from idem.testing.bank import Match
@@ -185,7 +185,7 @@ async def test_sql_producers_hear_who_paused_it(spine: Spine, pause: Any) -> Non
 
 async def test_an_account_cannot_be_resumed_out_of_a_paused_provider(spine: Spine, pause: Any, resume: Any) -> None:
     await pause("calls")
-    with pytest.raises(Refusal, match="paused for all accounts"):
+    with pytest.raises(OperatorRefused, match="paused for all accounts"):
         await resume(account="keyed")
     await pause("calls", "looks", account="keyed")
     assert await resume() == {"": ["calls"], "keyed": ["calls", "looks"]}

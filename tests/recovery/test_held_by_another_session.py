@@ -24,7 +24,7 @@ from idem.outbox.recovery.guard import Guard
 from idem.outbox.recovery.quarantine import work_off
 from idem.outbox.settle import doubted_rows, results
 from idem.outbox.values import clock
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker import claim as claims
 from idem.reconciler import due
 from idem.sweeper.daemon import Sweeper
@@ -122,7 +122,7 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
         )
         assert taken == []
         for command in (actions.cancel, actions.redrive):
-            with pytest.raises(Refusal, match="still to be doubted"):
+            with pytest.raises(OperatorRefused, match="still to be doubted"):
                 await command(connection, desk.spine.catalogue, intent, by="ann", reason="r", version=None)
         if claimed is not None:
             assert not await claims.mark_start(connection, claimed.row, needed=0)

@@ -10,9 +10,9 @@ from fix_restore import MEMORY, Restorable
 from fix_spine import Spine
 
 from idem.outbox.domain.decisions import Accepted, Decision, InProgress, Replay, Retrying, Unknown
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.operator import actions, ages
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 WINDOW = MEMORY - 180
 """`fix_spine.KEYED`: what it remembers, less its margin."""
@@ -20,7 +20,7 @@ WINDOW = MEMORY - 180
 
 def use(spine: Spine, lookups: bool = True, **operation: object) -> None:
     """Change the keyed operation, and whether its provider can be asked."""
-    known: dict[str, Operation] = dict(spine.catalogue.operations)
+    known: dict[str, OperationSpec] = dict(spine.catalogue.operations)
     known["pay.keyed"] = replace(known["pay.keyed"], **operation)  # type: ignore[arg-type]
     providers = dict(spine.catalogue.providers)
     if not lookups:
@@ -132,13 +132,13 @@ async def test_an_operator_s_redrive_cancel_and_new_key_ask_too(restorable: Rest
                 connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
             )
 
-    with pytest.raises(Refusal, match="under a new provider key"):
+    with pytest.raises(OperatorRefused, match="under a new provider key"):
         await redrive(new_provider_key=True)
     async with spine.database.connection() as connection:
-        with pytest.raises(Refusal, match="went back to an earlier moment"):
+        with pytest.raises(OperatorRefused, match="went back to an earlier moment"):
             await actions.cancel(connection, spine.catalogue, intent, by="ann", reason="no")
     await restorable.pass_time(MEMORY)
-    with pytest.raises(Refusal, match="remembers its key is over"):
+    with pytest.raises(OperatorRefused, match="remembers its key is over"):
         await redrive()
     await spine.work()
     assert spine.effects() == 1

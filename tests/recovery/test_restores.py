@@ -22,7 +22,7 @@ from idem.outbox.database.memory import Memory
 from idem.outbox.domain import keys
 from idem.outbox.operator import actions
 from idem.outbox.recovery.guard import Guard
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.testing.bank import Account as BankAccount
 
 STORIES = int(os.environ.get("IDEM_TEST_RESTORES", "2"))
@@ -101,7 +101,7 @@ class Story:
 
     async def command(self, what: str, intent: UUID, version: int) -> None:
         async with self.spine.database.connection() as connection:
-            with suppress(Refusal):
+            with suppress(OperatorRefused):
                 if what == "cancel":
                     await actions.cancel(connection, self.spine.catalogue, intent, by="ann", reason="r")
                 else:

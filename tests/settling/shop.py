@@ -9,7 +9,7 @@ from uuid import UUID
 from fix_spine import KEYED, OUTCOME, PLACES, Spine
 
 from idem.outbox.domain.contract import CancelRule, Contract, LookupRule
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, HeaderCondition, Rule, Says, statuses
@@ -42,7 +42,7 @@ def use(
         outcome=(KEPT, VOIDED, *OUTCOME) if kept else (VOIDED, *OUTCOME),
         cancels=None if contract.cancel is None else CANCEL,
     )
-    known: dict[str, Operation] = dict(spine.catalogue.operations)
+    known: dict[str, OperationSpec] = dict(spine.catalogue.operations)
     known[f"pay.{kind}"] = replace(known[f"pay.{kind}"], **(operation or {}))
     spine.catalogue = replace(
         spine.catalogue, providers={**spine.catalogue.providers, kind: changed}, operations=known

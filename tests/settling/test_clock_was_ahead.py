@@ -22,7 +22,7 @@ from idem.outbox.providers.template import compile_text
 from idem.outbox.settle import clock_ahead
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.outbox.worker.account_check import AccountCheck
 from idem.outbox.worker.sent_as import Sender
 from idem.reconciler import due, settling
@@ -136,7 +136,7 @@ async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine:
                 connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
             )
 
-    with pytest.raises(Refusal, match="time in which the provider remembers its key"):
+    with pytest.raises(OperatorRefused, match="time in which the provider remembers its key"):
         await redrive()
     await redrive(know_it_did_not_happen=True)
     spine.bank.script(None, ["act_then_drop"])

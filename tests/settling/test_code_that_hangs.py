@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from fix_spine import operation
 
-from idem.outbox.domain.operation import Answer, Final, Operation
+from idem.outbox.domain.operation import Answer, Final, OperationSpec
 from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.domain.states import Reason
 from idem.outbox.settle import rendering
@@ -22,7 +22,7 @@ from idem.outbox.settle.rendering import Renderer
 GOOD = Answer(201, b"good")
 
 
-def answering(name: str, answer: Callable[[Final, str], Any]) -> Operation:
+def answering(name: str, answer: Callable[[Final, str], Any]) -> OperationSpec:
     return operation(name, "keyed", answer=answer)
 
 

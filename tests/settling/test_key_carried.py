@@ -18,7 +18,7 @@ from idem.outbox.domain.contract import CancelRule, Contract, FrozenRequest, Key
 from idem.outbox.operator import actions
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.request_parts import carried, named
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 KEY = "0190aaaa-0000-7000-8000-000000000001"
 UNKEYED = replace(KEYED, key=KeyRule(), lookup=LookupRule(by_id=True), on_unsettleable="operator")
@@ -84,7 +84,9 @@ async def test_a_redrive_is_refused_and_says_why(spine: Spine) -> None:
     await spine.advance(300)
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
-        with pytest.raises(Refusal, match="does not carry the key where the provider's contract expects it now"):
+        with pytest.raises(
+            OperatorRefused, match="does not carry the key where the provider's contract expects it now"
+        ):
             await actions.redrive(connection, spine.catalogue, intent, by="ann", reason="r", version=version)
 
 

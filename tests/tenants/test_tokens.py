@@ -12,7 +12,7 @@ from fix_desk import Desk
 
 from idem.outbox.database.pool import Database
 from idem.outbox.tenants import tokens
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 
 
 async def test_a_token_is_shown_once_and_stored_as_a_hash(desk: Desk) -> None:
@@ -91,7 +91,7 @@ async def test_a_token_that_is_none(desk: Desk, database: Database) -> None:
     assert "idem token list" in done.err
     assert (await desk.cli("token", "revoke", "idem_secret", "--reason", "r", "--yes")).code == 2
     async with database.connection() as connection:
-        with pytest.raises(Refusal):
+        with pytest.raises(OperatorRefused):
             await tokens.token(connection, UUID(int=0))
 
 

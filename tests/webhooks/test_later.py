@@ -13,7 +13,7 @@ from webhooks.refunds import again, knowing_refunds, told
 
 from idem.outbox.domain.outcomes import NotExecuted
 from idem.outbox.operator import actions
-from idem.outbox.values.errors import Refusal
+from idem.outbox.values.errors import OperatorRefused
 from idem.reconciler.webhooks import waiting_events
 
 
@@ -106,7 +106,7 @@ async def test_a_later_fact_is_no_proof_of_an_end_and_yet_nothing_is_sent_agains
     assert (await refunds.kept())["verdict"] == "hint"
     about = {"by": "ada", "reason": "again", "version": await refunds.desk.version(intent)}
     async with spine.database.connection() as connection:
-        with pytest.raises(Refusal, match="still to be confirmed"):
+        with pytest.raises(OperatorRefused, match="still to be confirmed"):
             await actions.redrive(connection, spine.catalogue, intent, **about)
         # Somebody who knows takes the responsibility, and the fact is evidence from then on.
         await actions.redrive(connection, spine.catalogue, intent, **about, know_it_did_not_happen=True)

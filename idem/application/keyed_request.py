@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from idem.application.misuse import Misuse
+from idem.outbox.accept.status import RequestIdentity
 from idem.outbox.domain import fingerprints, keys
 from idem.outbox.domain.decisions import Mismatch
-from idem.outbox.domain.operation import Operation
+from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.values import canonical
 from idem.outbox.values.errors import KeyInvalid
 
@@ -20,11 +21,11 @@ NATURAL: Final = frozenset({"PUT", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class KeyedRequest:
     """One request of a client. `params`: its body as JSON, where it is that."""
 
     tenant: str
-    operation: Operation
+    operation: OperationSpec
     key: str
     fingerprint: str
     params: Any = None
@@ -34,7 +35,7 @@ class Wish:
     address: str | None = None
     query: str | Mapping[str, Any] | None = None
 
-    def as_stored(self, decided: object) -> Wish | None:
+    def as_stored(self, decided: object) -> KeyedRequest | None:
         """The same request with a fingerprint that is composed as that of its key; None: this one is."""
         if not isinstance(decided, Mismatch):
             return None
@@ -47,8 +48,8 @@ class Wish:
         return dataclasses.replace(self, fingerprint=composed)
 
     @property
-    def place(self) -> tuple[str, str, str, str]:
-        """Where it stands in the tables: tenant, operation, key and fingerprint."""
+    def identity(self) -> RequestIdentity:
+        """By what the tables know it."""
         return self.tenant, self.operation.name, self.key, self.fingerprint
 
 
@@ -63,8 +64,8 @@ def check_words(*, key: object, tenant: object) -> None:
         raise Misuse(f"tenant: {fault}. Name the caller's account by its id, the same at every retry")
 
 
-def wish(
-    operation: Operation,
+def read(
+    operation: OperationSpec,
     *,
     tenant: str,
     key: str | None,
@@ -74,8 +75,8 @@ def wish(
     body: Any = None,
     traceparent: str | None = None,
     wait: float | None = None,
-) -> Wish:
-    """A request as a wish. `body`: bytes (of JSON, or of anything else), or a JSON value, or None.
+) -> KeyedRequest:
+    """A client's request, checked. `body`: bytes (of JSON, or of anything else), or a JSON value, or None.
 
     Raises KeyInvalid, and BodyInvalid for JSON that cannot be held exactly.
     """
@@ -92,7 +93,7 @@ def wish(
         if body is not None:
             canonical.check(body)
         fingerprint = fingerprints.of(operation.name, body, operation.fingerprint_without, path, query)
-    return Wish(tenant, operation, parsed, fingerprint, params, traceparent, wait, path, query)
+    return KeyedRequest(tenant, operation, parsed, fingerprint, params, traceparent, wait, path, query)
 
 
 def natural_key(method: str, path: str, query: str | Mapping[str, Any] | None) -> str:

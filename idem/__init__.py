@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from idem.application.public import (
         Answer,
+        AsyncCall,
         Call,
         ConfigError,
         Decision,
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
         RetryTransaction,
         Settled,
         StoreUnavailable,
-        SyncCall,
         response,
     )
 
 __all__ = [
     "Answer",
+    "AsyncCall",
     "Call",
     "ConfigError",
     "Decision",
@@ -48,7 +49,6 @@ __all__ = [
     "RetryTransaction",
     "Settled",
     "StoreUnavailable",
-    "SyncCall",
     "response",
 ]
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from tables import Base, Order
 
-from idem import Answer, Call
+from idem import Answer, AsyncCall, response
 
 engine = create_async_engine(idem.database_url.replace("postgresql://", "postgresql+psycopg://"))
 sessions = async_sessionmaker(engine, expire_on_commit=False)
@@ -48,18 +48,18 @@ place_order = idem.operation("orders.create", NewOrder)
 
 
 @app.post("/orders")
-async def create(new: NewOrder, call: Annotated[Call, Depends(place_order.call)], db: Db) -> Response:
+async def create(new: NewOrder, call: Annotated[AsyncCall, Depends(place_order.call_async)], db: Db) -> Response:
     async with db.begin():
         if await call.reserve(db):
             order = Order(total=new.total)
             db.add(order)
             await db.flush()
             await call.complete(db, Answer(201, {"order": order.id}))
-    return await call.answer()
+    return response(await call.answer())
 
 
 @app.post("/orders/{order_id}/payment")
-async def pay(order_id: int, call: Annotated[Call, Depends(charge.call)], db: Db) -> Response:
+async def pay(order_id: int, call: Annotated[AsyncCall, Depends(charge.call_async)], db: Db) -> Response:
     async with db.begin():
         if await call.reserve(db):  # False: a retry. It writes nothing, and its answer is known
             order = await db.get(Order, order_id, with_for_update=True)
@@ -70,7 +70,7 @@ async def pay(order_id: int, call: Annotated[Call, Depends(charge.call)], db: Db
             else:
                 order.state = "paying"
                 await call.submit(db, Charge(order=order.id, amount=order.total))
-    return await call.answer(wait=timedelta(seconds=8))
+    return response(await call.answer(wait=timedelta(seconds=8)))
 
 
 @app.get("/orders/{order_id}")

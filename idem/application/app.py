@@ -161,17 +161,17 @@ class Idem:
         """An ASGI application that takes the providers' events: `app.mount("/webhooks", idem.webhooks())`."""
         return self.background().webhooks()
 
-    async def ingest(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
+    def ingest(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
         """Take a provider's event in an endpoint of the application's own: the raw bytes, as they came.
 
         What became of it; of a batch: of each event, in their order, separated by commas. Raises
         `idem.errors.NotTaken` for what is not genuine: answer that 401.
         """
-        return await self.background().ingest(provider, headers, body, account)
+        return self.background().ingest(provider, headers, body, account)
 
-    def ingest_sync(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
-        """The same for code that is not asynchronous."""
-        return self.background().ingest_sync(provider, headers, body, account)
+    async def ingest_async(self, provider: str, headers: Headers, body: bytes, *, account: str | None = None) -> str:
+        """The same for asynchronous code."""
+        return await self.background().ingest_async(provider, headers, body, account)
 
     # What others need of it.
 

@@ -28,8 +28,9 @@ class Unprotected:
 
     def __str__(self) -> str:
         return (
-            f"{self.method} {self.path} ({self.endpoint}): a retry runs it again. Depend on an operation's `call`, or "
-            "mark it: @charge.covers where it begins the call itself, @idem.exempt(reason) where it needs none"
+            f"{self.method} {self.path} ({self.endpoint}): a retry runs it again. Depend on an operation's `call` or "
+            "`call_async`, or mark it: @charge.covers where it begins the call itself, @idem.exempt(reason) where it "
+            "needs none"
         )
 
 

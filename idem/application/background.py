@@ -124,11 +124,11 @@ class Background:
 
         return Mounted(self.database, self.call_async, self._idem.accepting(), self._idem.webhook_settings)
 
-    async def ingest(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
+    async def ingest_async(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
         """Take one event. Raises NotTaken."""
         return await self.call_async(self._take(provider, headers, body, account))
 
-    def ingest_sync(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
+    def ingest(self, provider: str, headers: Any, body: bytes, account: str | None) -> str:
         """The same, for a caller without a loop."""
         return self.call(self._take(provider, headers, body, account))
 

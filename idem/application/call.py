@@ -1,10 +1,12 @@
 """A call: one request of a client, in the user's own endpoint. Reserve, their rows, submit; commit; the answer.
 
+`Call` is for synchronous code, `AsyncCall` for asynchronous code:
+
     async with db.begin():
         if await call.reserve(db):
             ...                                  # their own rows, once
             await call.submit(db, params)
-    return await call.answer(wait=timedelta(seconds=8))
+    return response(await call.answer(wait=timedelta(seconds=8)))
 
 What is wrong with the request itself (no key, key reused) is an answer too: `reserve` is False, and `answer` says it.
 """
@@ -35,7 +37,7 @@ Result = TypeVar("Result")
 
 
 class _BaseCall:
-    """What `Call` and `SyncCall` share: the order of things, and what is written."""
+    """What `AsyncCall` and `Call` share: the order of things, and what is written."""
 
     def __init__(self, operation: Operation[Any], request: KeyedRequest | Reply) -> None:
         self._operation = operation
@@ -153,7 +155,7 @@ class _BaseCall:
             self._operation.wake(self._adapter)
 
 
-class SyncCall(_BaseCall):
+class Call(_BaseCall):
     """A call in synchronous code: a SQLAlchemy Connection or Session, a psycopg Connection, Django's `connection`."""
 
     def reserve(self, db: Any) -> bool:
@@ -186,9 +188,10 @@ class SyncCall(_BaseCall):
         return InlineCall(*self._operation.inline_of(self._request_or_refusal(), params), db)
 
     def answer(self, wait: timedelta | float | None = None) -> Answer:
-        """What the client is told, after the commit; it waits for the end for `wait` (or seconds).
+        """The client's answer, after the commit; it waits for the end for `wait` (or seconds).
 
-        Raises NotCommitted, NotStored, and StoreUnavailable if the database cannot say.
+        `return response(call.answer())` in an endpoint of FastAPI or Starlette. Raises NotCommitted, NotStored, and
+        StoreUnavailable if the database cannot say.
         """
         known = self._known(wait)
         if isinstance(known, Reply):
@@ -198,7 +201,7 @@ class SyncCall(_BaseCall):
         return self._reply(waiting.wait(self._adapter, self._accepted_request(), known, ours=self._ours), known).answer
 
 
-class Call(_BaseCall):
+class AsyncCall(_BaseCall):
     """A call in asynchronous code: a SQLAlchemy AsyncSession or AsyncConnection, over psycopg or asyncpg."""
 
     async def reserve(self, db: AsyncConnection | AsyncSession) -> bool:
@@ -231,15 +234,12 @@ class Call(_BaseCall):
         `reserve`."""
         return AsyncInlineCall(*self._operation.inline_of(self._request_or_refusal(), params), synchronous(db))
 
-    async def answer(self, wait: timedelta | float | None = None) -> Any:
-        """What the client is told, after the commit, as a response of Starlette; it waits for the end for `wait`.
+    async def answer(self, wait: timedelta | float | None = None) -> Answer:
+        """The client's answer, after the commit; it waits for the end for `wait` (or seconds).
 
-        Raises NotCommitted, NotStored, and StoreUnavailable if the database cannot say.
+        `return response(await call.answer())` in an endpoint of FastAPI or Starlette. Raises NotCommitted, NotStored,
+        and StoreUnavailable if the database cannot say.
         """
-        return replies.response(await self.told(wait))
-
-    async def told(self, wait: timedelta | float | None = None) -> Answer:
-        """The same as status, headers and bytes."""
         known = self._known(wait)
         if isinstance(known, Reply):
             return known.answer
@@ -266,6 +266,6 @@ async def within(db: AsyncConnection | AsyncSession, work: Callable[[Any], Resul
     if not hasattr(session, "run_sync"):
         raise OutOfOrder(
             f"{type(db).__name__} cannot be used here: this call takes SQLAlchemy's AsyncSession or AsyncConnection; "
-            "in code without `async`, use `call_sync` (or begin)"
+            "in code without `async`, use `call` (or begin)"
         )
     return cast(Result, await session.run_sync(work))

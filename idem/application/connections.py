@@ -59,8 +59,8 @@ def adapt(connection: object, *, begin: bool = False) -> ConnectionAdapter:
         return DjangoAdapter(connection)
     if hasattr(connection, "run_sync"):
         raise Misuse(
-            f"{type(connection).__name__} is asynchronous, and this call is not: use `call` (or begin_async), and "
-            "await it"
+            f"{type(connection).__name__} is asynchronous, and this call is not: use `call_async` (or "
+            "begin_async), and await it"
         )
     raise Misuse(
         f"{type(connection).__name__} is no connection that idem knows: give a SQLAlchemy Connection, Session, "

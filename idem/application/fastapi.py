@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from idem.application import replies
 from idem.application.audit import MARK
-from idem.application.call import Call, SyncCall
+from idem.application.call import AsyncCall, Call
 from idem.application.keyed_request import NATURAL, KeyedRequest
 from idem.application.misuse import Misuse
 from idem.application.replies import Reply
@@ -29,7 +29,7 @@ DEFAULT_TENANT: Final = "default"
 LONGEST_WAIT: Final = 300.0
 PATH: Final = "/-._~!$&'()*+,;=:@"
 """What stands in a path as it is (RFC 3986, 3.3)."""
-Made = TypeVar("Made", Call, SyncCall)
+Made = TypeVar("Made", AsyncCall, Call)
 
 
 def dependency(operation: Operation[Any], made: type[Made], tenant: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from idem.application import connections, replies
 from idem.application.keyed_request import KeyedRequest
@@ -165,7 +165,7 @@ class InlineCall(_Inline):
         self._background.call(self._mine().ambiguous(note))
 
     def answer(self, wait: timedelta | float | None = None) -> Answer:
-        """What the client is told. Raises StoreUnavailable if the database cannot say."""
+        """The client's answer. Raises StoreUnavailable if the database cannot say."""
         return self._background.call(self._answer(wait))
 
 
@@ -200,10 +200,6 @@ class AsyncInlineCall(_Inline):
         """Report that nobody knows: the key is `unknown` until that is settled."""
         await self._background.call_async(self._mine().ambiguous(note))
 
-    async def told(self, wait: timedelta | float | None = None) -> Answer:
-        """What the client is told, as status, headers and bytes. Raises StoreUnavailable."""
+    async def answer(self, wait: timedelta | float | None = None) -> Answer:
+        """The client's answer. Raises StoreUnavailable if the database cannot say."""
         return await self._background.call_async(self._answer(wait))
-
-    async def answer(self, wait: timedelta | float | None = None) -> Any:
-        """The same as a response of Starlette."""
-        return replies.response(await self.told(wait))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 from idem.application import audit, connections, keyed_request, replies
-from idem.application.call import Call, SyncCall, synchronous, within
+from idem.application.call import AsyncCall, Call, synchronous, within
 from idem.application.connections import ConnectionAdapter
 from idem.application.definition import Definition
 from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
@@ -56,17 +56,17 @@ class Operation(Generic[P]):
 
     @cached_property
     def call(self) -> Callable[..., Any]:
-        """A dependency of FastAPI for `async def` endpoints: `call: Annotated[Call, Depends(charge.call)]`."""
+        """A dependency of FastAPI for endpoints without `async`: `call: Annotated[Call, Depends(charge.call)]`."""
         from idem.application.fastapi import dependency
 
         return dependency(self, Call, self._idem.tenant)
 
     @cached_property
-    def call_sync(self) -> Callable[..., Any]:
-        """The same for endpoints without `async`, which get a `SyncCall`; return `response(call.answer())`."""
+    def call_async(self) -> Callable[..., Any]:
+        """The same for `async def` endpoints: `call: Annotated[AsyncCall, Depends(charge.call_async)]`."""
         from idem.application.fastapi import dependency
 
-        return dependency(self, SyncCall, self._idem.tenant)
+        return dependency(self, AsyncCall, self._idem.tenant)
 
     def begin(
         self,
@@ -78,12 +78,12 @@ class Operation(Generic[P]):
         path: str | None = None,
         query: str | Mapping[str, Any] | None = None,
         traceparent: str | None = None,
-    ) -> SyncCall:
+    ) -> Call:
         """A call outside of FastAPI: Flask, Django, a script, a consumer with the message's id as `key`.
 
         `body` is the client's: JSON as bytes or value, or other bytes. What is wrong with it is told by `answer`.
         """
-        return SyncCall(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
+        return Call(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
                                                    query=query, traceparent=traceparent))  # fmt: skip
 
     def begin_async(
@@ -96,9 +96,9 @@ class Operation(Generic[P]):
         path: str | None = None,
         query: str | Mapping[str, Any] | None = None,
         traceparent: str | None = None,
-    ) -> Call:
+    ) -> AsyncCall:
         """The same for asynchronous code."""
-        return Call(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
+        return AsyncCall(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
                                                query=query, traceparent=traceparent))  # fmt: skip
 
     def covers(self, view: Handling) -> Handling:

@@ -1,7 +1,7 @@
 """The names that `idem` itself exports, and where they are."""
 
 from idem.application.app import Idem
-from idem.application.call import Call, SyncCall
+from idem.application.call import AsyncCall, Call
 from idem.application.misuse import Misuse
 from idem.application.operation import Operation
 from idem.application.replies import response
@@ -20,6 +20,7 @@ from idem.outbox.values.errors import (
 
 __all__ = [
     "Answer",
+    "AsyncCall",
     "Call",
     "ConfigError",
     "Decision",
@@ -33,6 +34,5 @@ __all__ = [
     "RetryTransaction",
     "Settled",
     "StoreUnavailable",
-    "SyncCall",
     "response",
 ]

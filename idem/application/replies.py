@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from idem.application.keyed_request import KeyedRequest
 from idem.outbox.accept.status import End
@@ -12,6 +12,9 @@ from idem.outbox.api import answers
 from idem.outbox.api.answers import Asked
 from idem.outbox.domain.operation import Answer
 from idem.outbox.http_server.problems import ProblemError
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
 
 NOT_HERE = frozenset({"location", "content-location"})
 """Headers that name an address of the HTTP API, which the application does not have."""
@@ -53,7 +56,7 @@ def patience(request: KeyedRequest, wait: timedelta | float | None) -> float:
     return given if request.wait is None else min(given, request.wait)
 
 
-def response(answer: Answer) -> Any:
+def response(answer: Answer) -> Response:
     """An answer as a response of Starlette, and so of FastAPI."""
     from idem.outbox.api import responses
 

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from idem import Answer
+from idem import Answer, response
 from idem.decisions import Mismatch, Replay
 from idem.outcomes import Succeeded
 
@@ -27,7 +27,7 @@ Face: TypeAlias = Callable[[Any, str, str, bytes], Any]
 
 async def fastapi(pay: Any, url: str, key: str, body: bytes) -> Answer:
     engine = create_async_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
-    app, asked = FastAPI(), Depends(pay.call)
+    app, asked = FastAPI(), Depends(pay.call_async)
 
     @app.post(PATH)
     async def post(call: Any = asked) -> Response:
@@ -35,7 +35,7 @@ async def fastapi(pay: Any, url: str, key: str, body: bytes) -> Answer:
             async with db.begin():
                 if await call.reserve(db):
                     await call.submit(db, PARAMS)
-            return await call.answer()
+            return response(await call.answer())
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
         told = await client.post(PATH, content=body, headers={"Idempotency-Key": key})

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from idem import Answer, SyncCall
+from idem import Answer, Call
 
 CHARGE = Charge(amount=100, currency="eur")
 DONE = Answer(201, {"done": True})
@@ -30,10 +30,10 @@ class Desk:
     def session(self) -> Session:
         return Session(self.engine)
 
-    def begin(self, key: str = "k1", body: Any = None) -> SyncCall:
+    def begin(self, key: str = "k1", body: Any = None) -> Call:
         return self.charge.begin(key=key, body=body)  # type: ignore[no-any-return]
 
-    def local(self, key: str = "k1", body: Any = None) -> SyncCall:
+    def local(self, key: str = "k1", body: Any = None) -> Call:
         return self.note.begin(key=key, body=body)  # type: ignore[no-any-return]
 
     def count(self, table: str) -> int:

@@ -185,7 +185,7 @@ async def _asynchronous(way: str, charge: Any, url: str, isolation: str, key: st
             except Exception as error:
                 failed = error
             try:
-                return Told(failed, await call.told())
+                return Told(failed, await call.answer())
             except Exception as error:
                 return Told(failed, error)
     finally:

@@ -12,7 +12,7 @@ from sqlalchemy import ForeignKey, Integer, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from idem import Answer, Call, Idem
+from idem import Answer, AsyncCall, Idem, response
 from idem import Request as ProviderRequest
 
 CONFIG = """
@@ -111,14 +111,16 @@ def build(charge: Any, url: str, *, driver: str = "psycopg", **engine_options: A
     app.state.engine = engine
 
     @app.post("/orders/{order_id}/payment")
-    async def pay(order_id: UUID, call: Annotated[Call, Depends(charge.call)], db: Db, wait: float = 0) -> Response:
+    async def pay(
+        order_id: UUID, call: Annotated[AsyncCall, Depends(charge.call_async)], db: Db, wait: float = 0
+    ) -> Response:
         async with db.begin():
             if await call.reserve(db):
                 order = await db.get_one(Order, order_id, with_for_update=True)
                 db.add(Attempt(order_id=order.id))
                 await db.flush()
                 await call.submit(db, Charge(amount=order.total, currency="eur", order=order.id))
-        return await call.answer(wait=timedelta(seconds=wait))
+        return response(await call.answer(wait=timedelta(seconds=wait)))
 
     return app
 

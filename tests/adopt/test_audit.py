@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
 
-from idem import Call, Idem, Misuse
+from idem import AsyncCall, Idem, Misuse
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def found(idem: Idem, app: Any, **said: Any) -> list[str]:
 def test_an_application_of_fastapi(shop: tuple[Idem, Any]) -> None:
     idem, charge = shop
 
-    def through(call: Annotated[Call, Depends(charge.call)]) -> Call:
+    def through(call: Annotated[AsyncCall, Depends(charge.call_async)]) -> AsyncCall:
         return call
 
     app = FastAPI()
     inner = APIRouter(prefix="/inner")
     outer = APIRouter(prefix="/outer")
-    covered = APIRouter(prefix="/covered", dependencies=[Depends(charge.call)])
+    covered = APIRouter(prefix="/covered", dependencies=[Depends(charge.call_async)])
     late = APIRouter(prefix="/late")
     mounted = FastAPI()
 
@@ -48,13 +48,13 @@ def test_an_application_of_fastapi(shop: tuple[Idem, Any]) -> None:
     async def bare() -> None: ...
 
     @app.post("/good")
-    async def good(call: Annotated[Call, Depends(charge.call)]) -> None: ...
+    async def good(call: Annotated[AsyncCall, Depends(charge.call_async)]) -> None: ...
 
     @app.post("/good-sync")
-    def good_sync(call: Annotated[Any, Depends(charge.call_sync)]) -> None: ...
+    def good_sync(call: Annotated[Any, Depends(charge.call)]) -> None: ...
 
     @app.post("/deep")
-    async def deep(call: Annotated[Call, Depends(through)]) -> None: ...
+    async def deep(call: Annotated[AsyncCall, Depends(through)]) -> None: ...
 
     @app.post("/login")
     @idem.exempt("a session is no effect")
@@ -69,7 +69,7 @@ def test_an_application_of_fastapi(shop: tuple[Idem, Any]) -> None:
     outer.include_router(inner)
     app.include_router(outer, prefix="/v1")
     app.include_router(covered)
-    app.include_router(late, dependencies=[Depends(charge.call)])
+    app.include_router(late, dependencies=[Depends(charge.call_async)])
     app.include_router(late, prefix="/open")
     app.mount("/sub", mounted)
     app.mount("/static", Response(b""))

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 
-from idem import Answer, Call, Idem, Request, Settled
+from idem import Answer, AsyncCall, Idem, Request, Settled, response
 from idem.outbox.handlers import HandlerRunner
 from idem.testing.bank import Bank
 
@@ -75,7 +75,8 @@ async def test_the_block_in_the_design_runs_as_it_stands(
 
     app = FastAPI()
     names = {
-        "app": app, "Idem": Idem, "Answer": Answer, "Request": Request, "Settled": Settled, "Call": Call,
+        "app": app, "Idem": Idem, "Answer": Answer, "Request": Request, "Settled": Settled, "AsyncCall": AsyncCall,
+        "response": response,
         "Charge": Charge, "Order": Order, "Db": Annotated[AsyncSession, Depends(get_db)], "Session": Session,
         "Annotated": Annotated, "Depends": Depends, "Response": Response, "UUID": UUID, "timedelta": timedelta,
         "__name__": "design",

@@ -55,8 +55,8 @@ async def test_asynchronous_code_does_the_same(book: Operation[Charge]) -> None:
             if run.mine:
                 calls += 1
                 await run.complete(Succeeded("label-1"))
-        response = await run.answer()
-        assert (response.status_code, bytes(response.body)) == (201, b'{"label":"label-1"}')
+        answer = await run.answer()
+        assert (answer.status, answer.body) == (201, b'{"label":"label-1"}')
     assert calls == 1
 
 

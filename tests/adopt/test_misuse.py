@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from idem import Answer, Call, ConfigError, Idem, Misuse
+from idem import Answer, AsyncCall, ConfigError, Idem, Misuse, response
 from idem.errors import NotCommitted, NoTransaction, NotStored, OutOfOrder
 
 
@@ -55,11 +55,12 @@ async def test_answer_where_a_dependency_commits_after_the_response(desk: Desk, 
 
     @app.post("/pay")
     async def pay(
-        call: Annotated[Call, Depends(desk.charge.call)], db: Annotated[AsyncSession, Depends(begun, **scope)]
+        call: Annotated[AsyncCall, Depends(desk.charge.call_async)],
+        db: Annotated[AsyncSession, Depends(begun, **scope)],
     ) -> Response:
         if await call.reserve(db):
             await call.submit(db, CHARGE)
-        return await call.answer()  # type: ignore[no-any-return]
+        return response(await call.answer())
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
         with pytest.raises(NotCommitted, match="a `yield` dependency that begins the transaction"):
@@ -306,7 +307,7 @@ async def test_a_tenant_that_is_nobody(idem_toml: Path) -> None:
         app = FastAPI()
 
         @app.post("/n")
-        async def post(call: Annotated[Call, Depends(note.call)]) -> str:
+        async def post(call: Annotated[AsyncCall, Depends(note.call_async)]) -> str:
             return call.tenant
 
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:

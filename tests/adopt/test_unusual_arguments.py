@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from idem import Answer, Call, Idem, Misuse, Request, Settled
+from idem import Answer, AsyncCall, Idem, Misuse, Request, Settled, response
 from idem.errors import BodyInvalid, NoTransaction, Unrenderable
 from idem.outbox.handlers import HandlerRunner
 
@@ -54,11 +54,11 @@ async def test_a_tenant_that_is_an_object(desk: Desk, toml: Path, tenant: Any) -
     engine = create_async_engine(desk.url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
 
     @app.post("/pay")
-    async def pay(call: Annotated[Call, Depends(charge.call)]) -> Response:
+    async def pay(call: Annotated[AsyncCall, Depends(charge.call_async)]) -> Response:
         async with AsyncSession(engine) as db, db.begin():
             if await call.reserve(db):
                 await call.submit(db, CHARGE)
-        return await call.answer()
+        return response(await call.answer())
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
         with pytest.raises(Misuse, match="tenant"):

@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from idem import Call, StoreUnavailable
+from idem import AsyncCall, StoreUnavailable
 from idem.testing.bank import Bank
 
 PATH = f"/orders/{ORDER}/payment"
@@ -36,8 +36,8 @@ class Waiting:
     engine: AsyncEngine
     statements: int = 0
 
-    async def submitted(self, *keys: str) -> list[Call]:
-        calls: list[Call] = [self.charge.begin_async(key=key) for key in keys]
+    async def submitted(self, *keys: str) -> list[AsyncCall]:
+        calls: list[AsyncCall] = [self.charge.begin_async(key=key) for key in keys]
         async with AsyncSession(self.engine) as db, db.begin():
             for call in calls:
                 assert await call.reserve(db)
@@ -93,7 +93,7 @@ async def test_who_waits_is_told_soon_after_it_has_settled(
 async def test_three_hundred_who_wait_cost_few_statements_and_no_connection(many: Waiting) -> None:
     calls = await many.submitted(*(f"k{n}" for n in range(300)))
     before = many.statements
-    asked = [asyncio.create_task(call.told(wait=2)) for call in calls]
+    asked = [asyncio.create_task(call.answer(wait=2)) for call in calls]
     await asyncio.sleep(0.5)
     assert many.engine.sync_engine.pool.checkedout() <= 1  # type: ignore[attr-defined]
     assert {(await each).status for each in asked} == {202}
@@ -107,9 +107,9 @@ async def test_nobody_waits_inside_a_transaction(many: Waiting, db_url: str) -> 
         await db.begin()
         assert not await second.reserve(db)
         # It is told at once, how long it would wait otherwise: the transaction is open.
-        assert (await asyncio.wait_for(second.told(wait=600), BOUND)).status == 409
+        assert (await asyncio.wait_for(second.answer(wait=600), BOUND)).status == 409
         await db.commit()
-    asked = asyncio.create_task(second.told(wait=3))
+    asked = asyncio.create_task(second.answer(wait=3))
     with psycopg.connect(db_url, autocommit=True) as own:
         for _ in range(20):
             await asyncio.sleep(0.05)
@@ -120,12 +120,12 @@ async def test_nobody_waits_inside_a_transaction(many: Waiting, db_url: str) -> 
             assert oldest is not None
             assert oldest[0] is None or oldest[0].total_seconds() < 0.5
     assert (await asked).status == 409
-    assert (await first.told()).status == 202
+    assert (await first.answer()).status == 202
 
 
 async def test_who_has_gone_costs_nothing_any_more(many: Waiting) -> None:
     calls = await many.submitted("k1", "k2")
-    asked = [asyncio.create_task(call.told(wait=600)) for call in calls]
+    asked = [asyncio.create_task(call.answer(wait=600)) for call in calls]
     await asyncio.sleep(0.3)
     for task in asked:
         task.cancel()
@@ -134,7 +134,7 @@ async def test_who_has_gone_costs_nothing_any_more(many: Waiting) -> None:
     before = many.statements
     await asyncio.sleep(1)
     assert many.statements == before
-    assert (await calls[0].told(wait=0.2)).status == 202
+    assert (await calls[0].answer(wait=0.2)).status == 202
 
 
 @DRIVERS
@@ -145,8 +145,8 @@ async def test_a_pool_of_one_that_its_caller_keeps_is_enough(db_url: str, idem_t
         async with db.begin():
             assert await call.reserve(db)
             await call.submit(db, CHARGE)
-        assert (await call.told()).status == 202
-        assert (await call.told(wait=0.3)).status == 202
+        assert (await call.answer()).status == 202
+        assert (await call.answer(wait=0.3)).status == 202
         assert not db.in_transaction()
     await made.engine.dispose()
 
@@ -157,14 +157,14 @@ async def test_the_database_goes_away_while_somebody_waits(db_url: str, idem_tom
     with cuttable(db_url) as line:
         made = waiting(charge, line.url, driver)
         (call,) = await made.submitted("k1")
-        asked = asyncio.create_task(call.told(wait=2))
+        asked = asyncio.create_task(call.answer(wait=2))
         await asyncio.sleep(0.2)
         line.down = True
         with pytest.raises(StoreUnavailable, match="cannot say how this request stands: ask again, same key"):
             await asyncio.wait_for(asked, BOUND)
         with pytest.raises(StoreUnavailable):
-            await asyncio.wait_for(call.told(), BOUND)
-        asked = asyncio.create_task(call.told(wait=3))
+            await asyncio.wait_for(call.answer(), BOUND)
+        asked = asyncio.create_task(call.answer(wait=3))
         await asyncio.sleep(0.5)
         line.down = False
         assert (await asyncio.wait_for(asked, BOUND)).status == 202

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from idem import Answer, Call, Idem, SyncCall, response
+from idem import Answer, AsyncCall, Call, Idem, response
 
 
 class Item(BaseModel):
@@ -55,14 +55,14 @@ async def shop(db_url: str, idem_toml: Path) -> AsyncIterator[Shop]:
 
 def _endpoints(shop: Shop, note: Any, engine: Any) -> None:
     app = shop.app
-    Noted = Annotated[Call, Depends(note.call)]
+    Noted = Annotated[AsyncCall, Depends(note.call_async)]
 
-    async def done(call: Call, what: Any) -> Response:
+    async def done(call: AsyncCall, what: Any) -> Response:
         async with AsyncSession(engine) as db, db.begin():
             if await call.reserve(db):
                 shop.runs.append(what)
                 await call.complete(db, Answer(201, {"run": len(shop.runs)}))
-        return await call.answer()  # type: ignore[no-any-return]
+        return response(await call.answer())
 
     @app.post("/nothing")
     @app.put("/nothing")
@@ -239,14 +239,14 @@ async def test_a_key_is_its_tenants_own(db_url: str, idem_toml: Path, tenant: An
     app = FastAPI()
 
     @app.post("/n")
-    async def post(call: Annotated[Call, Depends(note.call)]) -> Response:
+    async def post(call: Annotated[AsyncCall, Depends(note.call_async)]) -> Response:
         async with AsyncSession(engine) as db, db.begin():
             if await call.reserve(db):
                 await call.complete(db, Answer(201, {"for": call.tenant}))
-        return await call.answer()  # type: ignore[no-any-return]
+        return response(await call.answer())
 
     @app.post("/sync")
-    def post_sync(call: Annotated[SyncCall, Depends(note.call_sync)]) -> Response:
+    def post_sync(call: Annotated[Call, Depends(note.call)]) -> Response:
         with Session(blocking) as db, db.begin():
             if call.reserve(db):
                 call.complete(db, Answer(201, {"for": call.tenant}))

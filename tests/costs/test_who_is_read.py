@@ -11,7 +11,7 @@ import pytest
 from fix_api import PAY, Client
 from starlette.exceptions import HTTPException
 
-from idem import Call, Idem
+from idem import AsyncCall, Idem
 
 HEAD = "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n{more}\r\n"
 
@@ -46,7 +46,7 @@ async def test_an_application_that_refuses_a_tenant_is_not_asked_for_the_body() 
     order = idem.operation("orders.create")
 
     @app.post("/orders")
-    async def create(call: Call = fastapi.Depends(order.call)) -> None:  # noqa: B008
+    async def create(call: AsyncCall = fastapi.Depends(order.call_async)) -> None:  # noqa: B008
         raise AssertionError("a stranger came in")
 
     async def body() -> AsyncIterator[bytes]:

@@ -60,7 +60,7 @@ async def asynchronous(url: str) -> list[object]:
         async with db.begin():
             assert await call.reserve(db)
             await call.submit(db, Charge(amount=4200))
-        answer = await call.told()
+        answer = await call.answer()
         async with db.begin():
             decision = await charge.accept_async(db, Charge(amount=1), key="k2")
     await engine.dispose()

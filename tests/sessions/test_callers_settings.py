@@ -168,7 +168,7 @@ async def _told(note: Any, url: str) -> Answer:
     async with AsyncSession(engine) as db, db.begin():
         if await call.reserve(db):
             await call.complete(db, ANSWER)
-    return await call.told()  # type: ignore[no-any-return]
+    return await call.answer()  # type: ignore[no-any-return]
 
 
 BY_SQL = "SELECT d.decision FROM idem.accept('t', 'pay.keyed', %s, %s) AS d"

@@ -7,7 +7,7 @@ from fastapi import Depends, FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 
-from idem import SyncCall, response
+from idem import Call, response
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def client(engine):
     app = FastAPI()
 
     @app.post("/orders/{order}/payment")
-    def pay(order: int, call: Annotated[SyncCall, Depends(shop.charge.call_sync)]):
+    def pay(order: int, call: Annotated[Call, Depends(shop.charge.call)]):
         with engine.begin() as db:
             if call.reserve(db):
                 cents = db.execute(text("SELECT cents FROM orders WHERE id = :i"), {"i": order}).scalar_one()

@@ -1,5 +1,28 @@
-"""What a call or a look-up shows: it happened, it was refused, nothing happened, or it is not known."""
+"""What a call or a look-up shows: it happened, it was refused, nothing happened, or it is not known.
 
-from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk, NotExecuted, Pending, Refused, Succeeded
+`Outcome` is the union of what a call may show, `Look` of what a look-up may show.
+"""
 
-__all__ = ["Absent", "Ambiguous", "CouldNotAsk", "NotExecuted", "Pending", "Refused", "Succeeded"]
+from idem.outbox.domain.outcomes import (
+    Absent,
+    Ambiguous,
+    CouldNotAsk,
+    Look,
+    NotExecuted,
+    Outcome,
+    Pending,
+    Refused,
+    Succeeded,
+)
+
+__all__ = [
+    "Absent",
+    "Ambiguous",
+    "CouldNotAsk",
+    "Look",
+    "NotExecuted",
+    "Outcome",
+    "Pending",
+    "Refused",
+    "Succeeded",
+]

@@ -5,46 +5,33 @@ charge = Idem().operation("payments.create", Charge, provider="ledger", request=
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
+from idem.application.configured import Configured
 from idem.application.connections import ConnectionAdapter
 from idem.application.databases import Databases
-from idem.application.definition import Answering, Building, Definition
-from idem.application.operation import Operation
+from idem.application.definition import Answering, Definition
+from idem.application.operation import Operation, P
+from idem.application.options import OperationOptions, ProviderOptions
 from idem.outbox import config
-from idem.outbox.config import Configuration
-from idem.outbox.database.address import Address
-from idem.outbox.domain.contract import LOCAL
-from idem.outbox.domain.operation import OperationSpec
-from idem.outbox.domain.provider import Provider
-from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.local import Nobody
-from idem.outbox.providers.send import SendProvider
+from idem.outbox.domain.outcomes import Pending
 from idem.outbox.values.errors import ConfigError
-from idem.outbox.values.suggestions import nearest
 
 if TYPE_CHECKING:
     from idem.application.audit import Unprotected
     from idem.application.background import Background
-    from idem.outbox.config.endpoint_settings import EndpointSettings
-    from idem.outbox.domain.catalogue import Catalogue
-    from idem.outbox.handlers import Handler
-    from idem.outbox.recovery.guard import Durability
+    from idem.outbox.handlers.handler import Begin, Handler
 
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[bytes, bytes]]
-P = TypeVar("P")
 View = TypeVar("View", bound=Callable[..., Any])
 
 
-class Idem:
+class Idem(Configured):
     """The operations of one application. Made once, at import; opens no connection and needs no credential.
 
     `path`: the idem.toml (else IDEM_CONFIG, else ./idem.toml, which need not be there). `tenant`: a dependency of
@@ -59,22 +46,16 @@ class Idem:
         env: Mapping[str, str] = os.environ,
         tenant: Callable[..., Any] | None = None,
     ) -> None:
-        self._path = path
-        self._env = env
+        super().__init__(path, env)
         self.tenant = tenant
-        self._tables: dict[str, Mapping[str, Any]] = {}
-        self._definitions: dict[str, Definition] = {}
         self._handlers: dict[str, Handler] = {}
-        self._pointed: dict[str, str] = {}
-        self._built: tuple[Mapping[str, Provider], Mapping[str, OperationSpec]] | None = None
         self._databases = Databases()
         self._background: tuple[int, Background] | None = None
         self._lock = threading.RLock()
-        self._found = self._load(accepting=True)
 
     # What an application says.
 
-    def provider(self, name: str, **settings: Any) -> None:
+    def provider(self, name: str, **settings: Unpack[ProviderOptions]) -> None:
         """A provider, by the same tables as `[providers.<name>]` of idem.toml. Raises ConfigError.
 
         `send=`: a function that makes the call without HTTP, `def send(request: SendRequest, call: Sending)`; and
@@ -92,24 +73,19 @@ class Idem:
             raise
         self._built = None
 
-    @overload
-    def operation(self, name: str, model: type[P], **said: Any) -> Operation[P]: ...
-    @overload
-    def operation(self, name: str, model: None = None, **said: Any) -> Operation[Any]: ...
-
     def operation(
         self,
         name: str,
-        model: Any = None,
+        model: type[P] | None = None,
         *,
         provider: str | None = None,
         inline: bool = False,
-        request: Building | None = None,
+        request: Callable[[P], Any] | None = None,
         answer: Answering | None = None,
-        interim: Callable[[Any], Any] | None = None,
-        label: Callable[[Any], str | None] | None = None,
-        **settings: Any,
-    ) -> Operation[Any]:
+        interim: Callable[[Pending], Any] | None = None,
+        label: Callable[[P], str | None] | None = None,
+        **options: Unpack[OperationOptions],
+    ) -> Operation[P]:
         """An operation: a named effect, and the scope of its keys. `model` is the type of its params (pydantic).
 
         With a `provider`, a worker makes the call that `request` builds of the params; `inline`: the caller's own code
@@ -125,7 +101,7 @@ class Idem:
             raise ConfigError(f'operations."{name}": it is no usable name: a-z, 0-9, dots, dashes, underscores, to 63')
         definition = Definition(
             name, model, provider=provider, inline=inline, request=request, answer=answer, interim=interim,
-            label=label, settings=settings,
+            label=label, settings=options,
         )  # fmt: skip
         definition.build(self._found)
         self._definitions[name] = definition
@@ -176,76 +152,9 @@ class Idem:
     # What others need of it.
 
     @property
-    def providers(self) -> Mapping[str, Provider]:
-        """Every provider, as accepting needs it."""
-        return self._everything()[0]
-
-    @property
-    def operations(self) -> Mapping[str, OperationSpec]:
-        """Every operation, of the file and of the code."""
-        return self._everything()[1]
-
-    @property
     def handlers(self) -> Mapping[str, Handler]:
         """What `on_settled` has registered, by name."""
         return MappingProxyType(self._handlers)
-
-    def configuration(self) -> Configuration:
-        """The whole configuration with its credentials, for daemons. Raises ConfigError with every mistake."""
-        found = self._load(accepting=False)
-        providers, operations = self._build(found)
-        return dataclasses.replace(found, providers=providers, operations=operations)
-
-    def catalogue(self) -> Catalogue:
-        """What daemons know, with the credentials. Raises ConfigError."""
-        from idem.outbox.domain.catalogue import Catalogue
-
-        # In a test the providers are pretended ones, and nobody has their credentials.
-        found = self._load(accepting=bool(self._pointed))
-        providers, operations = self._build(found)
-        return Catalogue(found.settings.environment, providers, operations)
-
-    def accepting(self) -> Catalogue:
-        """What this process knows: it calls no provider, so no credential is needed."""
-        from idem.outbox.domain.catalogue import Catalogue
-
-        return Catalogue(self._found.settings.environment, *self._everything())
-
-    @property
-    def webhook_settings(self) -> EndpointSettings:
-        """The limits of the endpoint for events: `[webhooks]`."""
-        return self._found.settings.webhooks
-
-    @property
-    def database_url(self) -> str:
-        """Its URL in libpq's words, `postgresql://…`, password included. Raises ConfigError where nothing names one."""
-        return self.database_address.url
-
-    @property
-    def database_address(self) -> Address:
-        """That of IDEM_DATABASE_URL, else of idem.toml. Raises ConfigError where nothing names one."""
-        return config.database_address(self._path, self._env)
-
-    @property
-    def durability(self) -> Durability:
-        """What a new timeline of the database means: `database.durability`."""
-        return self._found.settings.database.durability
-
-    @contextmanager
-    def pointed_at(self, provider: str, origin: str) -> Iterator[None]:
-        """For tests: the provider's contract stays, its address is another one, and no credential is needed."""
-        if provider not in self._found.providers:
-            raise ConfigError(f"providers.{provider}: no such provider. {nearest(provider, self._found.providers)}")
-        if isinstance(self._found.providers[provider], SendProvider):
-            raise ConfigError(
-                f"providers.{provider}: a function sends for it and has no address: replace it in the test"
-            )
-        before = self._pointed.get(provider)
-        self._point(provider, origin)
-        try:
-            yield
-        finally:
-            self._point(provider, before)
 
     def secret(self, adapter: ConnectionAdapter) -> bytes:
         """The installation's secret, read once for each database."""
@@ -255,11 +164,18 @@ class Idem:
         """Hint the workers that something is due, on a connection of idem's own. A lost hint costs a poll."""
         self._databases.wake(adapter, self._configured_address)
 
-    def register(self, operation: Operation[Any], function: Callable[..., Any], **options: Any) -> None:
+    def register(
+        self,
+        operation: Operation[Any],
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        begin: Begin = "registered",
+    ) -> None:
         """Keep a handler. Raises ConfigError for a second one of the same name."""
         from idem.outbox.handlers import handler
 
-        made = handler(operation.name, function, operation.definition.read, **options)
+        made = handler(operation.name, function, operation.definition.read, name=name, begin=begin)
         if made.name in self._handlers:
             raise ConfigError(f"handlers.{made.name}: it is registered twice")
         self._handlers[made.name] = made
@@ -284,37 +200,4 @@ class Idem:
         if background is not None and background[0] == os.getpid():
             background[1].close()
         self._databases.close()
-        self.__dict__.pop("_configured_address", None)
-
-    @cached_property
-    def _configured_address(self) -> Address | None:
-        with suppress(ConfigError):
-            return self.database_address
-        return None
-
-    def _load(self, *, accepting: bool) -> Configuration:
-        return config.load(self._path, self._env, providers=self._tables, accepting=accepting, optional=True)
-
-    def _everything(self) -> tuple[Mapping[str, Provider], Mapping[str, OperationSpec]]:
-        self._built = built = self._built or self._build(self._found)
-        return built
-
-    def _build(self, found: Configuration) -> tuple[Mapping[str, Provider], Mapping[str, OperationSpec]]:
-        providers: dict[str, Provider] = {LOCAL: Nobody()}
-        for name, provider in found.providers.items():
-            origin = self._pointed.get(name)
-            if origin is not None and isinstance(provider, HttpProvider):
-                accounts = {each.name: dataclasses.replace(each, origin=origin) for each in provider.accounts.values()}
-                provider = dataclasses.replace(provider, accounts=accounts)
-            providers[name] = provider
-        operations = {**found.operations, **{name: each.build(found) for name, each in self._definitions.items()}}
-        return MappingProxyType(providers), MappingProxyType(operations)
-
-    def _point(self, provider: str, origin: str | None) -> None:
-        if origin is None:
-            self._pointed.pop(provider, None)
-        else:
-            self._pointed[provider] = origin
-        self._built = None
-        # Another test has another database.
-        self.close()
+        super().close()

@@ -25,9 +25,7 @@ from idem.outbox.providers.send import METHOD, SendProvider
 from idem.outbox.values import durations, json_pointer
 from idem.outbox.values.errors import ConfigError, ParamsInvalid, Unrenderable
 
-Building: TypeAlias = Callable[[Any], Any]
-"""Of the params to a ProviderRequest; where a function sends, to its payload, any JSON."""
-Answering: TypeAlias = Callable[..., Answer]
+Answering: TypeAlias = Callable[[FinalOutcome], Answer] | Callable[[FinalOutcome, str], Answer]
 MASKED = "*" * 10
 """What pydantic writes for a secret."""
 
@@ -47,7 +45,7 @@ class Definition:
         *,
         provider: str | None,
         inline: bool,
-        request: Building | None,
+        request: Callable[[Any], Any] | None,
         answer: Answering | None,
         interim: Callable[[Pending], Any] | None,
         label: Callable[[Any], str | None] | None,
@@ -197,10 +195,11 @@ class Definition:
 
 
 def _answering(answer: Answering) -> Callable[[FinalOutcome, str], Answer]:
+    given: Callable[..., Answer] = answer
     takes_intent = len(inspect.signature(answer).parameters) > 1
 
     def answering(outcome: FinalOutcome, intent: str) -> Answer:
-        return answer(outcome, intent) if takes_intent else answer(outcome)
+        return given(outcome, intent) if takes_intent else given(outcome)
 
     return answering
 

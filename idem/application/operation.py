@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
 
 from idem.application import audit, connections, keyed_request, replies
@@ -30,9 +30,16 @@ if TYPE_CHECKING:
 
     from idem.application.app import Idem
     from idem.application.background import Background
+    from idem.outbox.handlers.handler import Begin
 
 
-P = TypeVar("P")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # in `typing` since Python 3.13
+
+    P = TypeVarWithDefault("P", default=Any)
+    """The type of the params; without a model, JSON."""
+else:
+    P = TypeVar("P")
 Handling = TypeVar("Handling", bound=Callable[..., Any])
 
 
@@ -188,17 +195,28 @@ class Operation(Generic[P]):
 
         return self._idem.background(), request, prepare
 
+    @overload
     def on_settled(
-        self, function: Handling | None = None, /, **options: Any
+        self, function: Handling, /, *, name: str | None = None, begin: Begin = "registered"
+    ) -> Handling: ...
+    @overload
+    def on_settled(
+        self, function: None = None, /, *, name: str | None = None, begin: Begin = "registered"
+    ) -> Callable[[Handling], Handling]: ...
+
+    def on_settled(
+        self, function: Handling | None = None, /, *, name: str | None = None, begin: Begin = "registered"
     ) -> Handling | Callable[[Handling], Handling]:
         """Have a function called once for each event of an intent of this operation, in one transaction with its mark.
 
         It takes a Session (or Connection; async: AsyncSession, AsyncConnection) and a `Settled`. Workers that are
-        started with `--app` run it. Options: see `idem.outbox.handlers`.
+        started with `--app` run it. `name`: what its marks are kept under, in place of the function's module and name,
+        so that it may be moved. `begin`: which events a new handler gets, those after it was `registered`, or all from
+        the `first` that is kept. Raises ConfigError.
         """
 
         def register(given: Handling) -> Handling:
-            self._idem.register(self, given, **options)
+            self._idem.register(self, given, name=name, begin=begin)
             return given
 
         return register if function is None else register(function)

@@ -1,0 +1,84 @@
+"""What `Idem.operation` and `Idem.provider` take beside functions: the settings of idem.toml, typed for an editor.
+
+`docs/settings.md` says what each means and its default. The names and types stand here for tools that read types;
+pydantic checks the values (`outbox/config`), and a test holds that both know the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from idem.outbox.domain.contract import OnUnsettleable, Strategy, ValueAtRisk
+from idem.outbox.domain.sending import AskAbout, Send
+
+Duration: TypeAlias = float | str
+"""Seconds, or a text with units: `90`, `"15m"`, `"72h"`."""
+Table: TypeAlias = Mapping[str, Any]
+"""A table of idem.toml as a mapping, e.g. `{"carrier": "header", "name": "Idempotency-Key"}`."""
+
+
+class OperationOptions(TypedDict, total=False):
+    """`[operations.<name>]`, without what Python says by functions and types; `lease` and `renew_for` are inline's."""
+
+    account: str | None
+    key_ttl: Duration
+    short_ttl: bool
+    answer_ttl: Duration
+    answer_version: int | None
+    start_within: Duration | None
+    give_up_after: Duration
+    redrive: Literal["auto", "none"]
+    max_redrives: int
+    retry: Literal["operator", "client"]
+    while_running: Literal["conflict", "accepted"]
+    after_expiry: Literal["new", "refuse"]
+    completes_when: Literal["exists", "final"] | None
+    fingerprint_without: Sequence[str]
+    key_owner: Literal["tenant", "label"]
+    card_data: Literal["refuse", "allow"]
+    lease: Duration
+    renew_for: Duration
+
+
+class ProviderOptions(TypedDict, total=False):
+    """`[providers.<name>]`. `send` and `lookup` may be functions; `secret_key` is Stripe's."""
+
+    kind: Literal["http", "stripe", "send"]
+    send: Send
+    secret_key: Table
+    encoding: Literal["json", "form"]
+    headers: Mapping[str, str]
+    key: Table
+    retention_max: Duration | None
+    mark: Table | None
+    kinds: Table | None
+    lookup: AskAbout | Table
+    cancel_by_key: Table | None
+    settle: Sequence[Strategy]
+    late_effects: bool
+    exclusive: bool
+    answers_carry: str | None
+    errors: Table
+    object: Table
+    outcome: Sequence[Table]
+    webhook: Table | None
+    accounts: Mapping[str, Table]
+    account_check: Table | None
+    connect_timeout: Duration
+    deadline: Duration
+    flight_limit: Duration
+    pause_allowance: Duration
+    schedule: Sequence[Duration]
+    pending_schedule: Sequence[Duration]
+    pending_limit: Duration
+    traceparent: bool
+    throttles_before_execution: bool
+    unlisted_4xx: Literal["hold", "answer"]
+    retry_after_cap: Duration
+    on_unsettleable: OnUnsettleable
+    value_at_risk: ValueAtRisk
+    start_mark: bool | None
+    limits: Table
+    verified: str | None
+    list: Table | None

@@ -26,6 +26,7 @@ from idem.outbox.domain.provider import Provider
 from idem.outbox.handlers import Handler
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.send import SendProvider
+from idem.outbox.values.background_loop import BackgroundLoop
 from idem.outbox.worker.worker import Pass
 from idem.reconciler.daemon import Pass as Reconciled
 from idem.sweeper.daemon import SweepResult
@@ -33,7 +34,6 @@ from idem.testing import ledger, stepping
 from idem.testing.daemons import Daemons
 from idem.testing.ledger import DeadLetter, Evidence, Intent
 from idem.testing.likeness import account_like
-from idem.testing.loop import Loop
 from idem.testing.scripted import ScriptedBank
 
 ROUNDS: Final = 200
@@ -78,11 +78,11 @@ class Lab:
                 if name != LOCAL and not isinstance(provider, SendProvider):
                     self._stack.enter_context(application.pointed_at(name, bank.url))
             self._catalogue = self._at_the_bank(application.catalogue())
-            self._loop = Loop("idem-lab")
+            self._loop = BackgroundLoop("idem-lab")
             self._stack.callback(self._loop.close)
             self._database = Database(url, name="idem-lab", size=8, timeouts=Timeouts(lock=10, connect=10))
-            self._loop.run(self._database.open())
-            self._stack.callback(lambda: self._loop.run(self._database.close()))
+            self._loop.call(self._database.open())
+            self._stack.callback(lambda: self._loop.call(self._database.close()))
             self._daemons = Daemons(self._database, self._catalogue, self._handlers)
             self._install()
             self.tell_handlers()
@@ -98,23 +98,23 @@ class Lab:
 
     def work(self) -> Pass:
         """One pass of a worker: render, claim what is due, make the calls, settle; then the handlers."""
-        done = self._loop.run(self._daemons.work())
+        done = self._loop.call(self._daemons.work())
         self.tell_handlers()
         return done
 
     def sweep(self) -> SweepResult:
         """One pass of the sweeper: leases, queued rows, keys, history."""
-        return self._loop.run(self._daemons.sweep())
+        return self._loop.call(self._daemons.sweep())
 
     def reconcile(self, *, now: bool = False) -> Reconciled:
         """One pass of the reconciler over what is due (`now`: over everything unknown or awaiting); then handlers."""
-        done = self._loop.run(self._daemons.reconcile(now=now))
+        done = self._loop.call(self._daemons.reconcile(now=now))
         self.tell_handlers()
         return done
 
     def tell_handlers(self) -> int:
         """Tell the `on_settled` handlers what is due; how many events were told."""
-        return self._loop.run(self._daemons.tell()) if self._handlers else 0
+        return self._loop.call(self._daemons.tell()) if self._handlers else 0
 
     def advance(
         self, time: timedelta | None = None, /, *, seconds: float = 0, minutes: float = 0, hours: float = 0,
@@ -122,7 +122,7 @@ class Lab:
     ) -> None:  # fmt: skip
         """Let time pass: for every row of idem, and for the bank. Nothing happens by it; the next steps see it."""
         passed = (time or timedelta()) + timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
-        self._loop.run(self._advanced(passed.total_seconds()))
+        self._loop.call(self._advanced(passed.total_seconds()))
         self.bank.shift_clock(passed.total_seconds())
 
     def settle(self, *, within: timedelta = LONGEST) -> None:
@@ -170,7 +170,7 @@ class Lab:
             stop.append(asyncio.Event())
             return asyncio.create_task(self._daemons.run(stop[0]))
 
-        task = self._loop.run(begin())
+        task = self._loop.call(begin())
         try:
             yield
         finally:
@@ -179,7 +179,7 @@ class Lab:
                 stop[0].set()
                 await task
 
-            self._loop.run(end())
+            self._loop.call(end())
 
     # What stands.
 
@@ -247,7 +247,7 @@ class Lab:
             await stepping.advance(connection, seconds)
 
     def _killed(self, *, after_the_call: bool) -> None:
-        if not self._loop.run(self._daemons.claim_and_die(after_the_call=after_the_call)):
+        if not self._loop.call(self._daemons.claim_and_die(after_the_call=after_the_call)):
             raise LookupError("no row is due that a worker could claim")
         self.advance(seconds=self._daemons.lease + 1)
 

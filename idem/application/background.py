@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,6 +25,7 @@ from idem.outbox.database import installation
 from idem.outbox.database.outage import Outage
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.decisions import InProgress, Unknown
+from idem.outbox.values.background_loop import BackgroundLoop
 
 if TYPE_CHECKING:
     from idem.application.app import Idem
@@ -45,7 +45,7 @@ ASKED_WITHIN: Final = 11.0
 """Seconds for one question to the database, its connection (5 s) and its statement (5 s) included."""
 
 
-class Background:
+class Background(BackgroundLoop):
     """A background event loop, begun by the first that needs it."""
 
     def __init__(self, idem: Idem) -> None:
@@ -60,9 +60,7 @@ class Background:
         logs.quietly()
         self._idem = idem
         self._process = os.getpid()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="idem-background", daemon=True)
-        self._thread.start()
+        super().__init__("idem-background")
         self._open: asyncio.Lock | None = None
         self._database: Database | None = None
         self._renderer: Renderer | None = None
@@ -70,28 +68,15 @@ class Background:
         self._secret: bytes | None = None
         self._outage = Outage()
 
-    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do this on idem's loop, and wait for it. Raises what it raises; a caller torn away meanwhile cancels it."""
-        sent = self.send(work)
-        try:
-            return sent.result()
-        except BaseException:
-            sent.cancel()
-            raise
-
-    async def call_async(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The same for a caller with a loop of its own."""
-        return await asyncio.wrap_future(self.send(work))
-
     def send(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Do this on idem's loop, and wait for nothing."""
+        """Run this and do not wait for it. Raises Misuse in a process that was forked from the one that began it."""
         if os.getpid() != self._process:
             work.close()
             raise Misuse(
                 "this process was forked from the one that began this: its loop and its connections are not here, so "
                 "only that one can go on with it"
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return super().send(work)
 
     def close(self) -> None:
         """End what runs here: leases are renewed no longer, connections are closed."""
@@ -103,9 +88,7 @@ class Background:
                 await self._database.close()
 
         self.call(work())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        super().close()
 
     async def cancel(self, intent: UUID, *, by: str, reason: str) -> None:
         """Cancel what was certainly not sent. On idem's loop. Raises OperatorRefused."""

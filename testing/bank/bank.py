@@ -1,12 +1,12 @@
 """The bank: a payment provider that misbehaves on order, on a real socket."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from idem.outbox.values.background_loop import BackgroundLoop
 from idem.testing.bank.book import Book
 from idem.testing.bank.cache import KeyCache
 from idem.testing.bank.clock import Clock
@@ -152,36 +152,15 @@ class Bank:
             ExceptionGroup: at the end, what callbacks raised.
         """
         self._hooks.in_threads = True
-        opened: list[BaseException | None] = []
-        ready, stop = threading.Event(), asyncio.Event()
-
-        async def live() -> None:
+        with BackgroundLoop("bank") as background:
+            background.call(self.start())
+            failed = True
             try:
-                await self.start()
-            except BaseException as error:
-                opened.append(error)
-                ready.set()
-                return
-            opened.append(None)
-            ready.set()
-            await stop.wait()
-            await self.stop()
-
-        thread = threading.Thread(target=asyncio.run, args=(live(),), name="bank", daemon=True)
-        thread.start()
-        ready.wait()
-        if opened[0] is not None:
-            thread.join()
-            raise opened[0]
-        failed = True
-        try:
-            yield self
-            failed = False
-        finally:
-            assert self._loop is not None
-            self._loop.call_soon_threadsafe(stop.set)
-            thread.join()
-            self._raise_failures(hidden=failed)
+                yield self
+                failed = False
+            finally:
+                background.call(self.stop())
+                self._raise_failures(hidden=failed)
 
     async def start(self) -> None:
         """Read the log, open the port.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fix_line import target, through
 
+from idem.outbox.values.background_loop import BackgroundLoop
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 
@@ -50,17 +49,12 @@ class Cut:
 @contextmanager
 def cuttable(url: str) -> Iterator[Cut]:
     """The same database behind a line that can be cut."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
     cut = Cut(url)
     proxy = Proxy(target(url), cut)
-    asyncio.run_coroutine_threadsafe(proxy.listen(), loop).result(10)
-    cut.url = through(url, proxy)
-    try:
-        yield cut
-    finally:
-        asyncio.run_coroutine_threadsafe(proxy.stop(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
+    with BackgroundLoop("proxy") as background:
+        background.call(proxy.listen())
+        cut.url = through(url, proxy)
+        try:
+            yield cut
+        finally:
+            background.call(proxy.stop())

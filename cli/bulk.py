@@ -128,7 +128,7 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
     after: UUID | None = None
     since = await opening.time_of(connection, selection.since)
     while True:
-        page = await listing.letters(
+        page = await listing.dead_letters(
             connection, reason=selection.reason, provider=selection.provider, since=since, after=after, limit=PAGE,
         )  # fmt: skip
         versions |= {each["intent_id"]: each["version"] for each in page if each["intent_id"] is not None}
@@ -151,7 +151,7 @@ async def _candidates(connection: AsyncConnection[Any], catalogue: Catalogue, se
 async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UUID) -> str | None:
     from idem.outbox.operator import actions
 
-    held = await actions.stand(connection, intent)
+    held = await actions.snapshot(connection, intent)
     if held is None:
         return "it is completed already"
     if held.row.status == "unknown":

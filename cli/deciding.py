@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from idem.outbox.domain.operation import Answer
     from idem.outbox.domain.outcomes import Refused, Succeeded
     from idem.outbox.operator.confirmation import Confirmed
-    from idem.outbox.operator.guards import Standing
+    from idem.outbox.operator.guards import Snapshot
     from idem.outbox.operator.id_prefixes import Prefix
 
 Act: TypeAlias = Literal["completed", "failed_retryable", "closed", "redrive", "discard"]
@@ -60,7 +60,7 @@ class Case:
 
     letter: dict[str, Any]
     intent: dict[str, Any] | None
-    held: Standing | None
+    held: Snapshot | None
     event: dict[str, Any] | None = None
 
 
@@ -70,8 +70,8 @@ async def read(
     """Everything about a dead letter; `unmask`: who is shown what is masked. Raises OperatorRefused: there is none."""
     from idem.outbox.operator import actions, id_prefixes, listing, unmasking
 
-    letter_id = await id_prefixes.letter(connection, letter_id)
-    letter = await listing.letter(connection, letter_id)
+    letter_id = await id_prefixes.dead_letter(connection, letter_id)
+    letter = await listing.dead_letter(connection, letter_id)
     if letter is None:
         raise OperatorRefused(
             f"there is no dead letter {letter_id} in this database: `idem dlq list` shows the open ones"
@@ -83,7 +83,7 @@ async def read(
     if unmask is not None:
         await unmasking.note(connection, letter["intent_id"], by=unmask)
     intent = await listing.intent(connection, letter["intent_id"], params=params, unmask=unmask is not None)
-    return Case(letter, intent, await actions.stand(connection, letter["intent_id"]), event)
+    return Case(letter, intent, await actions.snapshot(connection, letter["intent_id"]), event)
 
 
 def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False) -> list[Prospect]:
@@ -116,7 +116,7 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
     letter, intent = case.letter, case.intent
     if letter["resolved_at"] is not None and wish.act != "redrive":
         how = f"{letter['resolution']}, by {letter['resolved_by']}"
-        raise OperatorRefused(f"dead letter {letter['id']} is resolved already: {how}")
+        raise OperatorRefused(f"dead letter {letter['id']} is already resolved: {how}")
     times = "once" if letter["seen"] == 1 else f"{letter['seen']} times"
     say(f"dead letter {letter['id']}: {letter['reason']}, {age(letter['age'])} old, seen {times}")
     if intent is not None:
@@ -164,7 +164,7 @@ async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, cas
     if wish.unchecked:
         doubt = confirmation.against(confirmed, wish.outcome, operation, other)
         say(f"WARNING: UNCHECKED: {doubt or 'you ask for no check'}. Your word is stored for ever")
-    outcome = confirmation.end(confirmed, wish.outcome, operation, unchecked=wish.unchecked, other=other)
+    outcome = confirmation.outcome_to_record(confirmed, wish.outcome, operation, unchecked=wish.unchecked, other=other)
     return replace(wish, outcome=outcome, confirmed=confirmed)
 
 

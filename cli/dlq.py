@@ -92,9 +92,9 @@ async def _list(
 
     start, end = moment(since), moment(until, "--until")
     async with opening.connected(config) as connection:
-        last = None if after is None else await id_prefixes.letter(connection, after)
+        last = None if after is None else await id_prefixes.dead_letter(connection, after)
         times = await opening.times(connection, start, end)
-        found = await listing.letters(connection, after=last, **times, **filters)
+        found = await listing.dead_letters(connection, after=last, **times, **filters)
         if not found:
             await known.note(config, connection, provider=filters["provider"], account=filters["account"])
         return found

@@ -103,7 +103,7 @@ async def _import(
             return found
         confirm(f"Take over {sum(found.new.values())} of {found.lines} lines?", yes=yes)
         with file.open("rb") as lines:
-            return await takeover.take(connection, catalogue, lines, checked=found, by=by, reason=reason)
+            return await takeover.take_over(connection, catalogue, lines, checked=found, by=by, reason=reason)
 
 
 def _tell(found: Found, dry_run: bool, against: str | None) -> None:

@@ -50,7 +50,7 @@ Intent = Annotated[
 ]
 State = Annotated[
     Literal["in_progress", "completed", "failed_retryable", "unknown"] | None,
-    typer.Option("--state", help="Only in this state."),
+    typer.Option("--state", help="Only intents in this state."),
 ]
 
 
@@ -62,7 +62,7 @@ def list_(
     config: Config = None,
     tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
     state: State = None,
-    operation: Annotated[str | None, typer.Option(help="Only of this operation.")] = None,
+    operation: Annotated[str | None, typer.Option(help="Only intents of this operation.")] = None,
     provider: Provider = None,
     key: Annotated[str | None, typer.Option(help="Only with this idempotency key.")] = None,
     account: Account = None,
@@ -151,7 +151,7 @@ async def _show(config: Path | None, prefix: Any, params: bool, unmask: str | No
 def known(found: dict[str, Any] | None, intent: UUID) -> dict[str, Any]:
     """The intent that was found. Raises OperatorRefused where there is none."""
     if found is None:
-        raise OperatorRefused(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+        raise OperatorRefused(f"no intent {intent} is in this database: `idem intents list` shows the intents")
     return found
 
 
@@ -181,7 +181,7 @@ async def _cancel(config: Path | None, prefix: Any, by: str, reason: str, sure: 
     async with opening.deciding(config, configuration) as connection:
         intent = await id_prefixes.intent(connection, prefix)
         found = known(await listing.intent(connection, intent), intent)
-        held = await actions.stand(connection, intent)
+        held = await actions.snapshot(connection, intent)
         for each in prospects(found, held, catalogue, sure=sure):
             if each.command == CANCEL:
                 say(f"intent {intent} ({found['operation']}, {found['label'] or 'no label'}): {each.text}")

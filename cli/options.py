@@ -64,9 +64,9 @@ Since: TypeAlias = Annotated[
 Until: TypeAlias = Annotated[str | None, typer.Option("--until", help="Before this time, written as --since is.")]
 Provider: TypeAlias = Annotated[str | None, typer.Option("--provider", help="Only of this provider.")]
 Account: TypeAlias = Annotated[str | None, typer.Option("--account", help="Only of this account of a provider.")]
-Label: TypeAlias = Annotated[str | None, typer.Option("--label", help="Only with this label.")]
+Label: TypeAlias = Annotated[str | None, typer.Option("--label", help="Only intents with this label.")]
 Reference: TypeAlias = Annotated[
-    str | None, typer.Option("--reference", help="Only with this reference of the provider's.")
+    str | None, typer.Option("--reference", help="Only intents with this reference of the provider.")
 ]
 Limit: TypeAlias = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many to show.")]
 

@@ -12,7 +12,7 @@ from idem.outbox.operator import dead_letters, guards, locking
 
 if TYPE_CHECKING:
     from idem.outbox.domain.terms import Terms
-    from idem.outbox.operator.guards import Standing
+    from idem.outbox.operator.guards import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ DISCARD = "discard"
 
 def prospects(
     intent: dict[str, Any] | None,
-    held: Standing | None,
+    held: Snapshot | None,
     catalogue: Catalogue | None,
     letter: dict[str, Any] | None = None,
     *,
@@ -75,14 +75,14 @@ def prospects(
     return found
 
 
-def _closing(reason: Reason, held: Standing | None) -> str:
+def _closing(reason: Reason, held: Snapshot | None) -> str:
     text = "closes this entry and keeps your reason; the intent stays what it is"
     if reason is Reason.CONFLICT and held is not None and held.row.status is OutboxStatus.AWAITING:
         text += f", so the reconciler asks on, and the next contradiction opens another entry. To end it: {COMPLETED}"
     return text
 
 
-def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None, *, sure: bool) -> list[Prospect]:
+def _of_row(intent: dict[str, Any], held: Snapshot, catalogue: Catalogue | None, *, sure: bool) -> list[Prospect]:
     row = held.row
     terms = (catalogue or Catalogue("", {}, {})).cautious(row.operation, row.provider)
     reference = f" (it is known there as {row.reference})" if row.reference else ""
@@ -110,7 +110,7 @@ def _of_row(intent: dict[str, Any], held: Standing, catalogue: Catalogue | None,
     ]
 
 
-def _redrive(held: Standing, terms: Terms, catalogue: Catalogue | None, *, sure: bool, new_key: bool) -> Prospect:
+def _redrive(held: Snapshot, terms: Terms, catalogue: Catalogue | None, *, sure: bool, new_key: bool) -> Prospect:
     row = held.row
     why_not = guards.against_redrive(held, terms, sure=sure, new_key=new_key)
     if why_not is None and catalogue is None:
@@ -147,7 +147,7 @@ def _overridden(risks: Iterable[guards.Risk], *, sure: bool) -> str:
     return f". YOU OVERRIDE: {texts}" if texts else ""
 
 
-def _safer(held: Standing, terms: Terms, risks: list[guards.Risk]) -> str:
+def _safer(held: Snapshot, terms: Terms, risks: list[guards.Risk]) -> str:
     unproven = {name for name, _ in risks} & {"new_key", "no_memory"}
     return f". What would settle it instead: {guards.instead(held, terms)}" if unproven else ""
 

@@ -22,7 +22,7 @@ from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers.key_locations import of_path, places
-from idem.outbox.worker.sent_as import CANCEL, CREDENTIALS, LOOKS, Sender, who
+from idem.outbox.worker.sent_as import CANCEL, CREDENTIALS, LOOKUPS, Sender, who
 from idem.reconciler.claim import Taken
 
 GOOD_FOR = 60.0
@@ -34,8 +34,8 @@ FORMS: Final = 50
 PLACES: Final = "the path of the operation, or the places of the request in which it names the key,"
 
 WHAT_TO_DO: Final = (
-    "put the old ones back until what was sent under them is settled, or settle it with `idem dlq resolve`; with "
-    "account_check a provider confirms new credentials of the same account"
+    "restore the old ones until everything that was sent under them is settled, or settle it with `idem dlq resolve`; "
+    "with account_check a provider confirms new credentials of the same account"
 )
 
 Form: TypeAlias = frozenset[str]
@@ -43,10 +43,10 @@ Of: TypeAlias = tuple[object, ...]
 """What a control question speaks for: who asked, as whom the row was sent if that differs, and how it is asked for."""
 
 UNFOUND: Final = (
-    "not believed, though nothing has changed: if the look-up is wrong, correct it, else settle this with `idem dlq "
-    "resolve`"
+    "the look-up is not trusted, although nothing has changed: if the look-up is wrong, correct it; otherwise settle "
+    "this with `idem dlq resolve`"
 )
-OTHERS_NOW: Final = "not believed: the credentials became others, or could not be read, while it was asked"
+OTHERS_NOW: Final = "not trusted: the credentials changed, or could not be read, during the look-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,14 @@ class ControlQuestion:
     async def _doubt(self, taken: Taken, changed: Sequence[str], form: Form | None, lease_ends: float) -> Doubt | None:
         if CREDENTIALS in changed and (doubt := await self._same_account(taken, lease_ends)) is not None:
             return doubt
-        if taken.sent_as is not None and (form is not None or LOOKS in changed):
+        if taken.sent_as is not None and (form is not None or LOOKUPS in changed):
             same, others = await self._older(taken, who(taken.sent_as), form)
             if same:
                 why = self._said(changed) if changed else UNFOUND
                 return await self._found(
                     same, f"{why}; an older payment that was sent like it is not found", lease_ends
                 )
-            if LOOKS in changed:
+            if LOOKUPS in changed:
                 return Doubt(f"{self._said(changed)}; no older payment that was sent like it can show it", True)
             if form is not None and (others or await self._is_sent_otherwise(taken, form)):
                 return Doubt(f"{self._said([PLACES])}; no older payment that was sent like it can show it", True)
@@ -143,7 +143,7 @@ class ControlQuestion:
         if question is None or not self._lane.provider.questions(question):
             # Without look-ups what was absent is the answer to a cancel.
             return None
-        why = "not believed: the same credentials do not find a settled payment either"
+        why = "not trusted: the same credentials do not find a settled payment either"
         return await self._found([question], why, lease_ends)
 
     async def _same_account(self, taken: Taken, lease_ends: float) -> Doubt | None:
@@ -201,7 +201,7 @@ class ControlQuestion:
         for question in questions:
             answer, seen = await self._lane.ask(question, lease_ends=lease_ends)
             if isinstance(answer, CouldNotAsk):
-                note = f"not believed: the control question failed ({seen.note or seen.error or seen.http_status})"
+                note = f"not trusted: the control question failed ({seen.note or seen.error or seen.http_status})"
                 return Doubt(note, False, seen.http_status, answer.retry_after)
             if not isinstance(answer, Absent):
                 return None

@@ -160,7 +160,7 @@ class LaneReconciler:
             found = await self._asker.ask(taken)
             how, look = (found.how, name(found.look)) if found else ("look", "not_askable")
             why = found.seen.why if found else None
-            telemetry.looked(self.name.provider, self.name.account, taken.intent_id, how, look, why)
+            telemetry.looked_up(self.name.provider, self.name.account, taken.intent_id, how, look, why)
             became, change = await settling.settle(desk.database, desk.renderer, taken, found, terms)
             desk.asked[became] += 1
             if change is not None and change.status is not taken.status:
@@ -171,7 +171,7 @@ class LaneReconciler:
             desk.left_running = True
         except Exception as error:  # one row must never stop the others: its take runs out, and it is asked about again
             desk.asked["broken"] += 1
-            telemetry.look_failed(self.name.provider, self.name.account)
+            telemetry.lookup_failed(self.name.provider, self.name.account)
             if not isinstance(error, (*AWAY, *REFUSED)):
                 telemetry.broken("reconciler", error, f"asking about {taken.intent_id}")
         finally:

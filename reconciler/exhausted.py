@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.states import OutboxStatus, Reason
-from idem.outbox.domain.transition import Change, Evidence, Letter
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
 from idem.outbox.settle.locked_rows import Found
 from idem.outbox.settle.pages import Place, change_page
@@ -48,8 +48,8 @@ async def open_entries(
         free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.looks >= len(schedule)
         if terms is None or terms.standing_order is not None or not free or found.stored:
             return None
-        details = {"looks": row.looks, "absents": row.absents, "why": "the schedule has been made shorter"}
-        letter = Letter(Reason.RECONCILE_EXHAUSTED, details)
+        details = {"looks": row.looks, "absents": row.absents, "why": "the schedule was shortened"}
+        letter = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
         return decide.told(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
 
     values = {

@@ -110,7 +110,7 @@ class Asker:
         if not taken.may_look:
             why = "look-ups are paused"
         elif strategies.may_ever_cancel(self._contract, taken):
-            why = "a cancel by key waits until nothing sent can arrive after it"
+            why = "a cancel by key waits until no request that was sent can arrive after it"
             quiet = self._contract.flight_limit + self._contract.pause_allowance
             wait = max(0.0, quiet if taken.quiet_left is None else taken.quiet_left) + verdict.EDGE
         elif not taken.may_send:

@@ -13,7 +13,7 @@ from uuid import uuid4
 from idem.outbox.domain.outcomes import Succeeded, name
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, Row, StoredProof
 from idem.outbox.settle import decide
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.claim import Taken
@@ -31,7 +31,7 @@ class Ordered:
 
     asked: bool = True
     done: StoredProof | None = None
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
 
 
 async def ready(renderer: Renderer, taken: Taken, terms: Terms, *, asked: bool) -> Ordered:

@@ -10,7 +10,7 @@ from idem.outbox.database.pool import Database
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.states import Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, Letter, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, StoredProof
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
 from idem.outbox.settle.locked_rows import Found
@@ -30,14 +30,14 @@ async def settle(
     """
     how = found.how if found else "look"
     look = found.look if found else CouldNotAsk()
-    seen = found.seen if found else Seen(note=taken.withheld or "there is nothing that could be asked")
+    seen = found.seen if found else Seen(note=taken.withheld or "no look-up is possible")
     why = found.why if found else taken.withheld
     attempt = found.attempt if found and found.attempt is not None else taken.attempt
     evidence = Evidence("reconciler", how, name(look), seen)
     if found and found.tried:
         evidence = dataclasses.replace(evidence, details={"tried": list(found.tried)})
     proof: StoredProof | None = None
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
     ordered = policy.Ordered()
     match look:
         case Succeeded() | Refused() | Pending():
@@ -53,7 +53,7 @@ async def settle(
         if seen.copies > 1:
             # One call, several objects: whatever made them, nobody else will notice (hazard 17).
             twice = {"copies": seen.copies, "reference": proof.proof.reference, "provider_key": taken.provider_key}
-            letters = (*letters, Letter(Reason.POSSIBLE_DUPLICATE, twice))
+            letters = (*letters, DeadLetter(Reason.POSSIBLE_DUPLICATE, twice))
 
     def make(held: Found) -> Change | None:
         row = held.row
@@ -84,7 +84,7 @@ async def settle(
         elif isinstance(look, Absent | CouldNotAsk):
             change = verdict.undecided(row, look, evidence, terms, sent=found.sent)
         else:
-            raise AssertionError("a proof was handled above")
+            raise AssertionError("a proof was handled earlier")
         change = policy.carried_out(change, row, terms, ordered)
         change = dataclasses.replace(change, key_burned=row.key_burned, server_error=row.server_error)
         return decide.fold(change, row, None, held.stored, terms)

@@ -9,9 +9,9 @@ from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Refused, name
 from idem.outbox.domain.states import OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, Row, StoredProof
 from idem.outbox.settle import decide
-from idem.outbox.settle.endings import DAY, LOOKS, flight_left, ordered, overdue
+from idem.outbox.settle.endings import DAY, LOOKUPS, flight_left, ordered, overdue
 from idem.outbox.settle.replay_window import memory_left
 from idem.outbox.values.backoff import backoff, not_before
 
@@ -46,12 +46,12 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
         letters = overdue(row, terms)
         if row.claim_age is not None and 0 <= row.claim_age < row.status_age - terms.contract.lookup.horizon:
             gone = {"first": "pending", "second": "absent", "reference": row.reference}
-            letters = (*letters, Letter(Reason.CONFLICT, gone))
+            letters = (*letters, DeadLetter(Reason.CONFLICT, gone))
         if (left := ordered(row)) is not None:
             return dataclasses.replace(change, due_in=left, letters=letters)
         schedule = terms.contract.pending_schedule
         due = DAY if overdue(row, terms) else schedule[min(row.looks + 1, len(schedule) - 1)]
-        looks = min(row.looks + 1, LOOKS)
+        looks = min(row.looks + 1, LOOKUPS)
         return dataclasses.replace(change, looks=looks, due_in=not_before(due), letters=letters)
     absents = row.absents + 1
     enough = absents >= terms.contract.lookup.agree and not row.contradicted and not may_act_late(row, terms.contract)
@@ -76,9 +76,11 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
         due = _inside_the_window(row, min(not_before(DAY), _quiet_in(row, change, terms) or DAY), terms)
         details: dict[str, object] = {"looks": looks, "absents": change.absents or row.absents}
         if may_act_late(row, terms.contract):
-            details["why"] = "the provider answered with a 5xx and may still carry it out: its absence proves nothing"
-        exhausted = Letter(Reason.RECONCILE_EXHAUSTED, details)
-        return dataclasses.replace(change, looks=min(looks, LOOKS), misses=0, due_in=due, letters=(exhausted,))
+            details["why"] = (
+                "the provider answered with a 5xx and may still carry it out, so its absence proves nothing"
+            )
+        exhausted = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
+        return dataclasses.replace(change, looks=min(looks, LOOKUPS), misses=0, due_in=due, letters=(exhausted,))
     due = not_before(schedule[looks])
     enough = (change.absents or row.absents) + 1 >= terms.contract.lookup.agree
     if enough and terms.contract.lookup.possible and not row.contradicted:
@@ -116,13 +118,16 @@ def cancelled(row: Row, evidence: Evidence, terms: Terms) -> Change:
     if row.doubted_for is not None:
         # Only this key is cancelled. In what the database has forgotten it may have been cancelled before, and the
         # call made under the next one, of which nobody can be asked: a person decides.
-        why = "its key is cancelled, but commits that are lost may have sent it under another key"
+        why = "its key is cancelled, but lost commits may have sent it under another key"
         change = answered(_kept(row, evidence, terms, sent=False), row, terms)
-        letters = (*change.letters, Letter(Reason.RECONCILE_EXHAUSTED, {"why": why, "provider_key": row.provider_key}))
+        letters = (
+            *change.letters,
+            DeadLetter(Reason.RECONCILE_EXHAUSTED, {"why": why, "provider_key": row.provider_key}),
+        )
         return dataclasses.replace(change, due_in=not_before(DAY), letters=letters)
     details = {**evidence.details, "cancelled_key": row.provider_key}
     settled = dataclasses.replace(evidence, details=details)
-    return dataclasses.replace(decide.verdict(row, settled, terms), looks=min(row.looks + 1, LOOKS), word="ends")
+    return dataclasses.replace(decide.verdict(row, settled, terms), looks=min(row.looks + 1, LOOKUPS), word="ends")
 
 
 def outlasts(stored: StoredProof) -> bool:
@@ -135,7 +140,7 @@ def contradicted(row: Row, stored: Sequence[StoredProof], evidence: Evidence, te
     shown = [p for p in stored if outlasts(p)]
     details = {"first": name(shown[0].proof), "second": "cancelled", "reference": shown[0].proof.reference}
     change = answered(_kept(row, evidence, terms, sent=True), row, terms)
-    return dataclasses.replace(change, letters=(*change.letters, Letter(Reason.CONFLICT, details)))
+    return dataclasses.replace(change, letters=(*change.letters, DeadLetter(Reason.CONFLICT, details)))
 
 
 def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
@@ -145,7 +150,7 @@ def not_askable(row: Row, evidence: Evidence, terms: Terms) -> Change:
     """
     if row.status is OutboxStatus.UNKNOWN and terms.contract.events:
         return answered(_kept(row, evidence, terms, sent=False), row, terms)
-    letter = Letter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider})
+    letter = DeadLetter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider})
     letters = (letter,) if row.status is OutboxStatus.UNKNOWN else overdue(row, terms)
     return dataclasses.replace(
         _kept(row, evidence, terms, sent=False), due_in=min(DAY, ordered(row) or DAY), letters=letters

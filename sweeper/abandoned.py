@@ -93,5 +93,5 @@ async def _leave(connection: AsyncConnection[Any], ids: list[UUID], tombstone_tt
             left = Moved(
                 tenant, operation, key, intent, None, "sweeper", "left", state, state, "held", None, provider, account
             )
-            after_commit.tell(connection, partial(after_commit.moved, left))
+            after_commit.emit(connection, partial(after_commit.moved, left))
     return len(gone)

@@ -102,7 +102,7 @@ class Sweeper:
         more |= await self._doubt(done, until)
         more |= await self._hold(done, until)
         more |= await self._end_redrives(done, until)
-        more |= await self._tell(done, until)
+        more |= await self._report_unserved(done, until)
         more |= await self._prune(done, until, walk=True)
         return SweepResult(**done, more=more)
 
@@ -115,7 +115,7 @@ class Sweeper:
         rarely = RARELY * settings.interval
         passes.add("doubted", self._timed(self._doubt, rarely), rarely)
         passes.add("redrives", self._timed(self._end_redrives, rarely), rarely)
-        passes.add("unattended", self._timed(self._tell, UNATTENDED_INTERVAL), UNATTENDED_INTERVAL)
+        passes.add("unattended", self._timed(self._report_unserved, UNATTENDED_INTERVAL), UNATTENDED_INTERVAL)
         passes.add("ages", self._report_ages, AGES_INTERVAL)
         passes.add("retention", self._timed(self._prune, settings.retention_interval), settings.retention_interval)
         living = asyncio.create_task(self.life.run(self.database, stop))
@@ -203,11 +203,13 @@ class Sweeper:
 
         return await self._repeat(page, until, place)
 
-    async def _tell(self, done: Counter[str], until: float) -> bool:
+    async def _report_unserved(self, done: Counter[str], until: float) -> bool:
         place = Place()
 
         async def page(connection: AsyncConnection[Any]) -> bool:
-            changes = await unattended.tell_unasked(connection, self.catalogue, batch=self.settings.batch, place=place)
+            changes = await unattended.report_unasked(
+                connection, self.catalogue, batch=self.settings.batch, place=place
+            )
             done["unattended"] += len(changes)
             return place.over
 

@@ -40,7 +40,7 @@ async def end_doubted(
         left = replay_window.time_left(row, terms)
         if row.status not in NOT_SENT_YET or left is None or left > 0:
             return None
-        why = "lost commits may have sent it, and the provider need not remember its key any more"
+        why = "lost commits may have sent it, and the provider may no longer remember its key"
         evidence = Evidence("sweeper", "database_changed", details={"why": why, "by": "daemon"})
         return decide.database_changed(row, evidence, terms)
 

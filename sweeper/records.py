@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 # A discrepancy stays: by its entry the next check knows that a person has decided about this object. So does an entry
 # about an event that is still there, which would be told once more, and one of an intent that is not at its end.
-DELETE_LETTERS = """
+DELETE_DEAD_LETTERS = """
 WITH gone AS (
     DELETE FROM idem.dead_letters l
      WHERE l.ctid = ANY (ARRAY(
@@ -31,9 +31,9 @@ SELECT count(*) FROM gone
 """
 
 
-async def delete_letters(connection: AsyncConnection[Any], *, batch: int) -> int:
+async def delete_dead_letters(connection: AsyncConnection[Any], *, batch: int) -> int:
     """Delete up to `batch` dead letters that were resolved before the retention of evidence; how many."""
-    return await _count(await connection.execute(DELETE_LETTERS, {"batch": batch}))
+    return await _count(await connection.execute(DELETE_DEAD_LETTERS, {"batch": batch}))
 
 
 # The newest of each thing stays, whatever its age: it says since when and why a lane is paused.

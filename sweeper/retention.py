@@ -22,7 +22,7 @@ from idem.outbox.observe import after_commit
 from idem.outbox.observe.after_commit import Moved
 from idem.outbox.settle.pages import Place
 from idem.sweeper.abandoned import leave_with_key
-from idem.sweeper.tenant_counts import hold_counts, take_off
+from idem.sweeper.tenant_counts import hold_counts, subtract
 
 # All three states of the index's own condition, so that no estimate of one of them can cost the order.
 PAST_KEYS = """
@@ -123,13 +123,13 @@ async def _expire(connection: AsyncConnection[Any], intents: list[UUID], tombsto
     wanted = {"intents": intents, "ttl": tombstone_ttl, "busy": busy}
     expired = await (await connection.execute(EXPIRE, wanted)).fetchall()
     for intent, tenant, operation, key, state in expired:
-        _tell(connection, Moved(tenant, operation, key, intent, None, "sweeper", "expired", state, "expired"))
-    await take_off(connection, Counter(tenant for _, tenant, *_ in expired))
+        _emit(connection, Moved(tenant, operation, key, intent, None, "sweeper", "expired", state, "expired"))
+    await subtract(connection, Counter(tenant for _, tenant, *_ in expired))
     return len(expired)
 
 
-def _tell(connection: AsyncConnection[Any], key: Moved) -> None:
-    after_commit.tell(connection, partial(after_commit.moved, key))
+def _emit(connection: AsyncConnection[Any], key: Moved) -> None:
+    after_commit.emit(connection, partial(after_commit.moved, key))
 
 
 DELETE_TOMBSTONES = """
@@ -158,5 +158,5 @@ async def _delete(connection: AsyncConnection[Any], intents: list[UUID]) -> list
         return []
     gone = await (await connection.execute(DELETE_TOMBSTONES, {"intents": intents})).fetchall()
     for intent, tenant, operation, key in gone:
-        _tell(connection, Moved(tenant, operation, key, intent, None, "sweeper", "deleted", "expired", None))
+        _emit(connection, Moved(tenant, operation, key, intent, None, "sweeper", "deleted", "expired", None))
     return [record[0] for record in gone]

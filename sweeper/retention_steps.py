@@ -62,7 +62,7 @@ class Retention:
         seldom: dict[str, Step] = {
             "history": self._history,
             "rows at rest": self._at_rest,
-            "dead letters": self._delete("dead_letters", lambda c: records.delete_letters(c, batch=batch)),
+            "dead letters": self._delete("dead_letters", lambda c: records.delete_dead_letters(c, batch=batch)),
             "lane changes": self._delete("lane_changes", lambda c: records.delete_lane_changes(c, batch=batch)),
             "handlers": self._delete("handler_work", lambda c: records.forget_handlers(c, batch=batch)),
         }

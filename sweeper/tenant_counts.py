@@ -45,20 +45,20 @@ async def hold_counts(connection: AsyncConnection[Any], intents: Sequence[UUID])
 
 
 # What was not counted yet needs nothing taken off: it is counted without.
-TAKE_OFF = """
+SUBTRACT = """
 UPDATE idem.tenant_keys k SET active = k.active - g.keys
   FROM unnest(%(tenants)s::text[], %(keys)s::bigint[]) AS g (tenant_id, keys)
  WHERE k.tenant_id = g.tenant_id AND k.counted_at IS NOT NULL
 """
 
 
-async def take_off(connection: AsyncConnection[Any], expired: Mapping[str, int]) -> None:
+async def subtract(connection: AsyncConnection[Any], expired: Mapping[str, int]) -> None:
     """Take expired keys off their tenants' counts, in the transaction that holds these (`hold_counts`).
 
     A statement of its own, whose snapshot is younger than the locks.
     """
     if expired:
-        await connection.execute(TAKE_OFF, {"tenants": list(expired), "keys": list(expired.values())})
+        await connection.execute(SUBTRACT, {"tenants": list(expired), "keys": list(expired.values())})
 
 
 DUE_MARKS = """

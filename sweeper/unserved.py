@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.states import OutboxStatus, Reason
-from idem.outbox.domain.transition import Change, Evidence, Letter
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.settle import decide
 from idem.outbox.settle.locked_rows import Found
 from idem.outbox.settle.pages import Place, change_page
@@ -22,8 +22,9 @@ from idem.outbox.settle.pages import Place, change_page
 UNASKED: Final = 86400.0
 """Seconds after which a look that is due and was not made is told to an operator."""
 WHY: Final = (
-    "its look is due for more than a day and no reconciler made it: is a reconciler running, or is its lane paused, "
-    "and are its operation, provider and account configured there? `idem doctor` says which rows nobody serves"
+    "its look-up has been due for more than a day and no reconciler made it: is a reconciler running, or is its lane "
+    "paused, and are its operation, provider and account configured there? `idem doctor` lists the rows that no "
+    "process serves"
 )
 
 # A lane that is paused waits on purpose; `doctor` tells of the pause. Where calls are paused, a row may wait for its
@@ -50,7 +51,7 @@ SELECT c.id, c.available_at
 """
 
 
-async def tell_unasked(
+async def report_unasked(
     connection: AsyncConnection[Any], catalogue: Catalogue, *, batch: int, place: Place | None = None
 ) -> list[Change]:
     """Open an entry for up to `batch` unknown or awaiting rows whose look is a day late; the changes that were written.
@@ -65,7 +66,7 @@ async def tell_unasked(
         reason = Reason.NOT_SETTLEABLE if row.status is OutboxStatus.UNKNOWN else Reason.PENDING_TOO_LONG
         details = {"why": WHY, "provider": row.provider, "account": row.account, "operation": row.operation}
         terms = catalogue.cautious(row.operation, row.provider)
-        return decide.told(row, Evidence("sweeper", "not_asked"), terms, Letter(reason, details))
+        return decide.told(row, Evidence("sweeper", "not_asked"), terms, DeadLetter(reason, details))
 
     place = place or Place()
     values = {"unasked": UNASKED, "stated": json.dumps(catalogue.memories)}

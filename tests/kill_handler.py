@@ -79,8 +79,8 @@ def run(url: str, point: str, asynchronous: bool) -> None:
         case "marked":
             turn.mark = _dies(turn.mark, after=True)
         case "committed":
-            setattr(executor, "told", _dies(turn.told, after=True))  # noqa: B010
-            setattr(executor, "told_async", _dies_async(turn.told_async))  # noqa: B010
+            setattr(executor, "run_handler", _dies(turn.run_handler, after=True))  # noqa: B010
+            setattr(executor, "run_handler_async", _dies_async(turn.run_handler_async))  # noqa: B010
     telemetry.set_up(json=True, level="error")
     asyncio.run(_run(url, asynchronous))
 

@@ -32,7 +32,7 @@ async def handlers(examination: Examination) -> list[Finding]:
                     "handlers",
                     f"handler {name} is behind: {waits}, the oldest for {age(each['oldest_going'])}, more than "
                     f"{text(limit)}",
-                    "See the worker's log for `handler_failed` and `handler_not_told`; is it slow, or hanging?",
+                    "See the worker's log for `handler_failed` and `handler_not_started`; is it slow, or hanging?",
                 )
             )
     if findings:

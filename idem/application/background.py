@@ -20,7 +20,7 @@ from idem.application.misuse import Misuse
 from idem.application.waiting import away
 from idem.outbox.accept import known_keys
 from idem.outbox.accept.accept import MINIMUM_RETRY_AFTER, pyformat
-from idem.outbox.accept.status import End
+from idem.outbox.accept.status import Status
 from idem.outbox.database import installation
 from idem.outbox.database.outage import Outage
 from idem.outbox.domain import fingerprints
@@ -172,13 +172,13 @@ class Background(BackgroundLoop):
 
         return await self._asking_soon(look)
 
-    async def stand(self, request: KeyedRequest, seconds: float) -> End:
+    async def stand(self, request: KeyedRequest, seconds: float) -> Status:
         """The end of a request, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
-        from idem.outbox.api.waiting import stands
+        from idem.outbox.api.waiting import statuses
 
-        async def look() -> End | None:
+        async def look() -> Status | None:
             async with (await self.database()).connection() as connection:
-                return (await stands(connection, [request.identity])).get(request.identity)
+                return (await statuses(connection, [request.identity])).get(request.identity)
 
         until = self._loop.time() + seconds
         while True:

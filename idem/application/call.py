@@ -24,7 +24,7 @@ from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import NotCommitted, NoTransaction, NotStored, OutOfOrder
 from idem.application.replies import Reply
 from idem.application.statements import Reservation, Reserved
-from idem.outbox.accept.status import End
+from idem.outbox.accept.status import Status
 from idem.outbox.domain.decisions import Accepted, InProgress, Retrying, Unknown
 from idem.outbox.domain.operation import Answer, check_answer, versioned
 
@@ -142,7 +142,7 @@ class _BaseCall:
     def _ours(self) -> bool:
         return isinstance(self._reservation, Reserved)
 
-    def _reply(self, end: End | None, seconds: float) -> Reply:
+    def _reply(self, end: Status | None, seconds: float) -> Reply:
         if end is None and isinstance(self._reservation, InProgress | Unknown):
             end = self._reservation  # whoever was at it has not committed, or has rolled back: it is as it was
         if end is None:

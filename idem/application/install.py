@@ -92,8 +92,8 @@ def answer_to(error: Exception) -> Answer:
         case _:
             found = ProblemError(
                 "store_unavailable",
-                "The database cannot answer now. Send the same request again, with the same key: it happens once at "
-                "most.",
+                "The database cannot answer now. Send the same request again with the same key: it happens at most "
+                "once.",
                 retry_after=RETRY_AFTER,
             )
     return found.answer()
@@ -103,5 +103,5 @@ def page_of(code: str) -> Answer:
     """The page behind a problem's type."""
     found = PROBLEMS.get(code)
     if found is None:
-        return ProblemError("not_found", "There is no such problem.").answer()
+        return ProblemError("not_found", "No problem has this code.").answer()
     return problems.page(found)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from idem.application.keyed_request import KeyedRequest
-from idem.outbox.accept.status import End
+from idem.outbox.accept.status import Status
 from idem.outbox.api import answers
 from idem.outbox.api.answers import Asked
 from idem.outbox.domain.operation import Answer
@@ -27,7 +27,7 @@ class Reply:
     answer: Answer
 
 
-def reply(request: KeyedRequest, end: End, *, repeated: bool, waited: float | None = None) -> Reply:
+def reply(request: KeyedRequest, end: Status, *, repeated: bool, waited: float | None = None) -> Reply:
     """The answer to how a request stands; a problem (RFC 9457) is one too."""
     asked = Asked(request.operation, "ietf", int(waited) if waited is not None and request.wait is not None else None)
     try:

@@ -12,7 +12,7 @@ from idem.application.connections import ConnectionAdapter
 from idem.application.keyed_request import KeyedRequest
 from idem.outbox.accept import accept, status
 from idem.outbox.accept.prepare import Prepared
-from idem.outbox.accept.status import STANDS, End
+from idem.outbox.accept.status import STATUS, Status
 from idem.outbox.domain.decisions import Decision, Limited
 from idem.outbox.domain.operation import Answer
 
@@ -133,7 +133,7 @@ def complete(
     )
 
 
-def stand(adapter: ConnectionAdapter, request: KeyedRequest) -> End | None:
+def stand(adapter: ConnectionAdapter, request: KeyedRequest) -> Status | None:
     """How a request stands now; None: its key is not there."""
-    row: Any = adapter.row(STANDS, status.columns([request.identity]))
-    return None if row is None else status.end(row)
+    row: Any = adapter.row(STATUS, status.columns([request.identity]))
+    return None if row is None else status.status_of(row)

@@ -22,7 +22,7 @@ from idem.application import statements
 from idem.application.connections import ConnectionAdapter, PsycopgAdapter, SQLAlchemyAdapter
 from idem.application.keyed_request import KeyedRequest
 from idem.outbox.accept import status
-from idem.outbox.accept.status import ENDED, KEYS_A_STATEMENT, STANDS, End
+from idem.outbox.accept.status import ENDED, KEYS_A_STATEMENT, STATUS, Status
 from idem.outbox.domain.decisions import InProgress, Unknown
 from idem.outbox.values.errors import StoreUnavailable
 
@@ -34,7 +34,7 @@ LONGEST_LOOK: Final = 10.0
 """Seconds for one look, its connection included: a database that does not answer keeps nobody for ever."""
 
 
-def wait(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> End | None:
+def wait(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
     """The end of a request, or how it stands after `seconds`; None: its key is not there.
 
     `ours`: this call has committed it, or nobody; else another transaction may still be about to. Raises
@@ -50,7 +50,7 @@ def wait(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, o
         pause = min(pause * 1.5, LONGEST)
 
 
-def _look(adapter: ConnectionAdapter, request: KeyedRequest) -> End | StoreUnavailable | None:
+def _look(adapter: ConnectionAdapter, request: KeyedRequest) -> Status | StoreUnavailable | None:
     try:
         with _reading(adapter) as reader:
             return statements.stand(reader, request)
@@ -60,11 +60,11 @@ def _look(adapter: ConnectionAdapter, request: KeyedRequest) -> End | StoreUnava
         return away(error)
 
 
-def _enough(seen: End | StoreUnavailable | None, ours: bool) -> bool:
+def _enough(seen: Status | StoreUnavailable | None, ours: bool) -> bool:
     return ours if seen is None else not isinstance(seen, InProgress | Unknown | StoreUnavailable)
 
 
-def _said(seen: End | StoreUnavailable | None) -> End | None:
+def _said(seen: Status | StoreUnavailable | None) -> Status | None:
     if isinstance(seen, StoreUnavailable):
         raise seen
     return seen
@@ -106,7 +106,7 @@ def _reading(adapter: ConnectionAdapter) -> Iterator[ConnectionAdapter]:
         yield adapter
 
 
-async def wait_async(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> End | None:
+async def wait_async(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
     """The same, for an asynchronous engine."""
     assert isinstance(adapter, SQLAlchemyAdapter)
     if seconds > 0 and adapter.connection.closed:
@@ -146,7 +146,7 @@ def _watch(engine: Engine) -> Watch:
 class _Waiter:
     until: float
     ours: bool
-    end: asyncio.Future[End | None]
+    end: asyncio.Future[Status | None]
     new: bool = True
 
 
@@ -158,7 +158,7 @@ class Watch:
         self._waiting: dict[tuple[str, str, str, str], list[_Waiter]] = defaultdict(list)
         self._looking: asyncio.Task[None] | None = None
 
-    async def wait(self, engine: Engine, request: KeyedRequest, seconds: float, *, ours: bool) -> End | None:
+    async def wait(self, engine: Engine, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
         """The end of a request, or how it stands after `seconds`. Raises StoreUnavailable if nobody can say."""
         waiter = _Waiter(self.loop.time() + seconds, ours, self.loop.create_future())
         self._waiting[request.identity].append(waiter)
@@ -201,12 +201,12 @@ class Watch:
             }
             asked = iter([request for request in wishes if request in moved or request in over])
             while chunk := list(islice(asked, KEYS_A_STATEMENT)):
-                rows = await connection.execute(text(STANDS), status.columns(chunk))
-                stand = {chunk[row.number]: status.end(row) for row in rows}
+                rows = await connection.execute(text(STATUS), status.columns(chunk))
+                stand = {chunk[row.number]: status.status_of(row) for row in rows}
                 for request in chunk:
                     self._tell(here[request], stand.get(request), request in moved)
 
-    def _tell(self, waiters: list[_Waiter], end: End | None, final: bool) -> None:
+    def _tell(self, waiters: list[_Waiter], end: Status | None, final: bool) -> None:
         now = self.loop.time()
         for waiter in waiters:
             waiter.new = False

@@ -203,7 +203,7 @@ def parameters(prepared: Prepared, *, may_create: bool = True, count: bool = Tru
 def check_kind(operation: OperationSpec | None) -> None:
     """Raises ConfigError for an operation of which no worker can make the call."""
     if operation is not None and operation.kind != "provider":
-        raise ConfigError(f"operations.{operation.name}: it is {operation.kind}: no worker can make its call")
+        raise ConfigError(f"operations.{operation.name}: it is {operation.kind}: a worker cannot make its call")
 
 
 def wanted(prepared: Prepared) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from idem.outbox.accept import accept
-from idem.outbox.accept.status import STANDS, AtRest, End, RequestIdentity, columns, end
+from idem.outbox.accept.status import STATUS, AtRest, RequestIdentity, Status, columns, status_of
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.decisions import Decision
 from idem.outbox.domain.operation import OperationSpec
@@ -52,7 +52,7 @@ class Retry:
 class Recalled:
     """How the key of a retry stands, and the retry's fingerprint, composed as that of the key."""
 
-    end: End
+    status: Status
     fingerprint: str
 
 
@@ -114,7 +114,7 @@ Wanted: TypeAlias = tuple[str, Mapping[str, Any]] | str
 
 
 def _steps(retry: Retry, operation: OperationSpec | None, *, count: bool) -> Generator[Wanted, Any, Recalled | None]:
-    found = yield STANDS, columns([retry.identity(NO_FINGERPRINT)])
+    found = yield STATUS, columns([retry.identity(NO_FINGERPRINT)])
     if found is None:
         return None
     composed = yield found.fingerprint
@@ -127,7 +127,7 @@ def _steps(retry: Retry, operation: OperationSpec | None, *, count: bool) -> Gen
             "account": called.account if called else None, "count": count,
         },
     )  # fmt: skip
-    return None if found.decision == "limited" else Recalled(end(found), composed)
+    return None if found.decision == "limited" else Recalled(status_of(found), composed)
 
 
 def decision(found: Recalled | None, refused: IdemError, *, inline: bool = False) -> Decision:
@@ -138,6 +138,10 @@ def decision(found: Recalled | None, refused: IdemError, *, inline: bool = False
     """
     if found is None:
         raise refused
-    if isinstance(found.end, AtRest):
-        raise refused if inline and isinstance(refused, ParamsInvalid | Unrenderable) else Unserved(found.end.intent_id)
-    return found.end
+    if isinstance(found.status, AtRest):
+        raise (
+            refused
+            if inline and isinstance(refused, ParamsInvalid | Unrenderable)
+            else Unserved(found.status.intent_id)
+        )
+    return found.status

@@ -86,13 +86,13 @@ def prepare(
     """
     known = operations.get(operation)
     if known is None:
-        raise ConfigError(f"operations.{operation}: there is no such operation. {nearest(operation, operations)}")
+        raise ConfigError(f"operations.{operation}: unknown operation. {nearest(operation, operations)}")
     canonical.check(params)
     known.validate(params)
     if known.card_data == "refuse" and (found := card_data.find(params)):
         raise ParamsInvalid(
             [
-                (place, f"this is {what}, which must not be stored: send the provider's token for it")
+                (place, f"this is {what}, which must not be stored: send the provider's token instead")
                 for place, what in found
             ]
         )
@@ -129,6 +129,6 @@ def _request(operation: OperationSpec, params: Any) -> ProviderRequest:
         raise
     except Exception as error:  # the operation's own code: its fault must not look like one of idem's
         raise Unrenderable(
-            f"the operation {operation.name} cannot make a request of these params ({type(error).__name__} in its own "
-            "code)"
+            f"the operation {operation.name} cannot build a request from these params ({type(error).__name__} in the "
+            "operation's code)"
         ) from error

@@ -24,7 +24,7 @@ class AtRest:
 RequestIdentity: TypeAlias = tuple[str, str, str, str]
 """Tenant, operation, key and fingerprint."""
 
-End: TypeAlias = Decision | AtRest
+Status: TypeAlias = Decision | AtRest
 
 # Subqueries that give one value, so that no plan hashes a whole table for the few rows that are asked for.
 ENDED = """
@@ -46,7 +46,7 @@ SELECT w.number::integer - 1 AS number
 """
 """Those of which the end, or the need of a person, can be told now: their numbers in the arrays."""
 
-STANDS = f"""
+STATUS = f"""
 SELECT w.number::integer - 1 AS number, {accept.DECIDED}
   FROM unnest(CAST(:tenants AS text[]), CAST(:operations AS text[]), CAST(:keys AS text[]),
               CAST(:fingerprints AS text[]))
@@ -63,8 +63,8 @@ def columns(requests: Sequence[RequestIdentity]) -> dict[str, list[str]]:
     return {"tenants": tenants, "operations": operations, "keys": keys, "fingerprints": fingerprints}
 
 
-def end(row: Any) -> End:
-    """The end in a row of `STANDS`, by the names of its columns."""
+def status_of(row: Any) -> Status:
+    """The end in a row of `STATUS`, by the names of its columns."""
     if row.decision == "failed_retryable":
         return AtRest(row.intent_id)
     decided = accept.decision(row)

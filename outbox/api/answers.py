@@ -9,7 +9,7 @@ from email.utils import format_datetime
 from typing import Any, Final, Literal, assert_never
 from uuid import UUID
 
-from idem.outbox.accept.status import AtRest, End
+from idem.outbox.accept.status import AtRest, Status
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.decisions import (
     Accepted,
@@ -29,7 +29,7 @@ SOON: Final = 1.0
 OPERATORS_TIME: Final = 3600.0
 """Seconds until a client that waits for a person may ask again."""
 
-ANOTHERS: Final = "This key was used by another program of your account: its token has another label."
+ANOTHERS: Final = "Another program of your account used this key: its token has another label."
 
 STEPS: Final[Mapping[str, str]] = {
     "unfrozen": "queued",
@@ -63,7 +63,7 @@ class Asked:
     caller: str | None = None
 
 
-def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Answer:
+def answer(asked: Asked, decision: Status | Limited, *, repeated: bool) -> Answer:
     """The answer to a decision. `repeated`: somebody has sent this request before. Raises ProblemError."""
     match decision:
         case Accepted(intent) | Retrying(intent):
@@ -72,8 +72,8 @@ def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Answer:
             return _noted(asked, final(intent, stored, completed, expires, repeated=repeated))
         case InProgress(intent, "awaiting", wait, reference, interim) if intent is not None:
             # A row that was awaiting before there were interim answers has its reference only.
-            told = {"reference": reference} if interim is None and reference is not None else interim
-            return accepted(asked, intent, STEPS["awaiting"], wait, told)
+            shown = {"reference": reference} if interim is None and reference is not None else interim
+            return accepted(asked, intent, STEPS["awaiting"], wait, shown)
         case InProgress(intent, step, wait):
             # Whoever accepted it, waited, and is still waiting has been accepted.
             if intent is not None and (not repeated or asked.operation.while_running == "accepted"):
@@ -82,18 +82,19 @@ def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Answer:
         case Unknown(intent, wait):
             raise _problem(
                 asked, "outcome_unknown",
-                "The call to the provider broke, and it may have acted. It is being found out, and not sent again.",
+                "The call to the provider broke, and the provider may have acted. idem is finding out what happened "
+                "and does not send it again.",
                 intent, wait,
             )  # fmt: skip
         case NeedsOperator(intent, reasons):
             raise _problem(
                 asked, "needs_operator",
-                f"An operator has to decide about this request ({', '.join(reasons)}).", intent, OPERATORS_TIME,
+                f"An operator must decide about this request ({', '.join(reasons)}).", intent, OPERATORS_TIME,
             )  # fmt: skip
         case AtRest(intent):
             raise _problem(
-                asked, "not_executed", "It is proven that nothing happened. The same request with the same key, sent "
-                "again, is done.", intent, SOON,
+                asked, "not_executed", "Nothing happened at the provider; this is proven. Send the same request again "
+                                       "with the same key to run it.", intent, SOON,
             )  # fmt: skip
         case Mismatch(intent, stored):
             anothers = fingerprints.is_anothers(stored, asked.caller)
@@ -104,8 +105,8 @@ def answer(asked: Asked, decision: End | Limited, *, repeated: bool) -> Answer:
             )  # fmt: skip
         case Expired(intent):
             raise _problem(
-                asked, "key_expired", f"The answer to this key is not kept any more; GET /v1/intents/{intent} "
-                "says what became of it.", intent, headers={"Idempotency-Key-Expired": "true"},
+                asked, "key_expired", f"The answer to this key is no longer kept; GET /v1/intents/{intent} shows how "
+                                      "it ended.", intent, headers={"Idempotency-Key-Expired": "true"},
             )  # fmt: skip
         case Limited():
             raise AssertionError("whoever set the limit knows when it ends")
@@ -141,8 +142,9 @@ def final(intent: UUID, stored: Answer, completed: datetime, expires: datetime, 
 def unserved(intent: UUID) -> ProblemError:
     """What a client is told whose key is at rest, and whose call nobody would make now."""
     return ProblemError(
-        "not_executed", "It is proven that nothing happened. Nothing makes this call now, because its operation is not "
-        "configured as it was. The same request with the same key is done once it is.", intent=intent,
+        "not_executed", "Nothing happened at the provider; this is proven. No worker makes this call now, because its "
+                        "operation is not configured as it was. Once it is, the same request with the same key runs "
+                        "it.", intent=intent,
         retry_after=OPERATORS_TIME,
     )  # fmt: skip
 
@@ -158,8 +160,8 @@ def http_date(moment: datetime) -> str:
     return format_datetime(moment.astimezone(UTC), usegmt=True)
 
 
-def _noted(asked: Asked, told: Answer) -> Answer:
-    return Answer(told.status, told.body, {**told.headers, **_preference(asked)})
+def _noted(asked: Asked, shown: Answer) -> Answer:
+    return Answer(shown.status, shown.body, {**shown.headers, **_preference(asked)})
 
 
 def _preference(asked: Asked) -> dict[str, str]:

@@ -136,7 +136,7 @@ def route(path: str, /, *alias: str, **methods: Endpoint) -> Route:
             request.path_params[each] = request.path_params[parameter]
         try:
             if any(canonical.UNSTORABLE.search(each) for each in request.path_params.values()):
-                raise ProblemError("not_found", "The path has a character that no name has.")
+                raise ProblemError("not_found", "The path contains a character that no name contains.")
             response = await methods[method](request)
         except ProblemError as error:
             telemetry.refused_request(error.problem.code)
@@ -175,8 +175,8 @@ def _is_id(text: str) -> bool:
 
 def _internal_error() -> Response:
     problem = ProblemError(
-        "internal_error", "Something failed that never should. Send the same request again, with the same key: it "
-        "happens once at most.", retry_after=1,
+        "internal_error", "idem failed unexpectedly. Send the same request again with the same key: it happens at "
+                          "most once.", retry_after=1,
     ).answer()  # fmt: skip
     return responses.response(problem)
 
@@ -195,5 +195,5 @@ async def _metrics(_: Request) -> Response:
 async def _problem(request: Request) -> Response:
     found = PROBLEMS.get(request.path_params["code"])
     if found is None:
-        raise ProblemError("not_found", "There is no such problem.")
+        raise ProblemError("not_found", "No problem has this code.")
     return responses.response(problems.page(found))

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from idem.outbox.accept.known_keys import Retry
 from idem.outbox.accept.prepare import Prepared
-from idem.outbox.accept.status import AtRest, End, RequestIdentity
+from idem.outbox.accept.status import AtRest, RequestIdentity, Status
 from idem.outbox.api import answers, intents, queries, reading, suspicious, tenant_search
 from idem.outbox.api.answers import Asked
 from idem.outbox.api.large_bodies import HEAVY
@@ -85,20 +85,20 @@ class Service:
         gone: ProblemError | None = None
         if operation is None or operation.kind != "provider":
             # Inline and local operations are their application's own: no worker could make their call.
-            gone = ProblemError("not_found", "There is no such operation.")
+            gone = ProblemError("not_found", "No operation has this name.")
         async with self._asking.said(request, caller, name, gone) as said:
             decided, fingerprint = await self._decided(request, caller, name, said)
         self._count(caller, name, said.key, decided)
         await self._sweep(caller.tenant, decided)
-        end, waited, seconds = decided, None, reading.wait(request, self._settings.wait_cap)
+        status, waited, seconds = decided, None, reading.wait(request, self._settings.wait_cap)
         if seconds and isinstance(decided, Accepted | Retrying | InProgress | Unknown):
             place = (caller.tenant, name, said.key, fingerprint)
-            end, waited = await self._wait(request, place, seconds), int(seconds)
+            status, waited = await self._wait(request, place, seconds), int(seconds)
         known = operation or self._catalogue.cautious(name, "").operation
         asked = Asked(known, self._settings.profile, waited, caller.label)
-        return response(answers.answer(asked, end, repeated=not isinstance(decided, Accepted | Retrying)))
+        return response(answers.answer(asked, status, repeated=not isinstance(decided, Accepted | Retrying)))
 
-    async def _decided(self, request: Request, caller: Caller, name: str, said: Said) -> tuple[End, str]:
+    async def _decided(self, request: Request, caller: Caller, name: str, said: Said) -> tuple[Status, str]:
         """What is decided about a request, and the fingerprint of its key."""
         if said.refused is not None:
             return await self._recalled(request, caller, name, said, said.refused)
@@ -171,7 +171,7 @@ class Service:
             if found["outcome"] != "cancelled":
                 await actions.cancel(
                     connection, self._catalogue, intent,
-                    by=f"token {caller.label}", reason="cancelled by its client", source="client",
+                    by=f"token {caller.label}", reason="cancelled by the client", source="client",
                 )  # fmt: skip
             return _cancelled(intent)
 
@@ -187,7 +187,7 @@ class Service:
         caller = await self._store.guarded(self._callers.caller(request.headers.getlist("authorization")))
         if caller is None:
             raise ProblemError(
-                "unauthorized", "A valid token is needed: `Authorization: Bearer …`.",
+                "unauthorized", "Send a valid token: `Authorization: Bearer …`.",
                 headers={"WWW-Authenticate": 'Bearer realm="idem"'},
             )  # fmt: skip
         self._limits.count(caller.tenant, Misuse.REQUESTS)
@@ -196,12 +196,14 @@ class Service:
             wait = RETRY_AFTER
         if wait is not None:
             self._limits.count(caller.tenant, Misuse.LIMITED)
-            raise ProblemError("too_many_requests", "Your account sends more requests than it may.", retry_after=wait)
+            raise ProblemError(
+                "too_many_requests", "Your account sends more requests than its limit allows.", retry_after=wait
+            )
         return caller
 
     async def _recalled(
         self, request: Request, caller: Caller, name: str, said: Said, refused: ProblemError
-    ) -> tuple[End, str]:
+    ) -> tuple[Status, str]:
         """A request that is refused now may be the retry of one that was accepted before: then its key decides (P3).
 
         Raises `refused` where the key is new, and for a body that is no JSON.
@@ -214,17 +216,17 @@ class Service:
             raise (refused if error.problem.code == "body_invalid" else error) from None
         if found is None:
             raise refused
-        if isinstance(found.end, AtRest):
-            raise answers.unserved(found.end.intent_id)
-        return found.end, found.fingerprint
+        if isinstance(found.status, AtRest):
+            raise answers.unserved(found.status.intent_id)
+        return found.status, found.fingerprint
 
-    async def _sweep(self, tenant: str, decided: End | Limited) -> None:
+    async def _sweep(self, tenant: str, decided: Status | Limited) -> None:
         """A request that meets a claim whose lease is over ends it, so that the reconciler asks about it."""
         if isinstance(decided, Unknown) and decided.lease_over:
             intent = decided.intent_id
             await self._store.run(lambda line: sweep_of(line, self._catalogue, intent, daemon="api"), tenant)
 
-    def _count(self, caller: Caller, name: str, key: str, decided: End | Limited) -> None:
+    def _count(self, caller: Caller, name: str, key: str, decided: Status | Limited) -> None:
         if not isinstance(decided, AtRest):
             telemetry.accepted(caller.tenant, name, key, decided)
         if misuse := COUNTED.get(type(decided)):
@@ -234,7 +236,7 @@ class Service:
         if self._nudge is not None and isinstance(decided, Accepted | Retrying):
             self._nudge.wake()
 
-    async def _wait(self, request: Request, asked: RequestIdentity, seconds: float) -> End:
+    async def _wait(self, request: Request, asked: RequestIdentity, seconds: float) -> Status:
         """Until the end, or the end of the client's patience. A client that goes away waits for nothing; one that has
         ended its side may be gone, or may read: it hears at once how things stand."""
         waiting = asyncio.create_task(self._waiters.wait(asked, seconds))
@@ -261,9 +263,11 @@ class Service:
         found = await self._found(tenant, intent)
         if found is None or found["outcome"] == "cancelled":
             return found and _cancelled(intent)
-        stands = found["outcome"] or found["step"] or found["state"]
+        state = found["outcome"] or found["step"] or found["state"]
         raise ProblemError(
-            "not_cancellable", f"It is {stands}: only what was certainly not sent can be cancelled.", intent=intent
+            "not_cancellable",
+            f"It is {state}: only a request that was certainly not sent can be cancelled.",
+            intent=intent,
         )
 
 
@@ -310,4 +314,4 @@ def _intent(request: Request) -> UUID:
 
 
 def _unknown_intent() -> ProblemError:
-    return ProblemError("not_found", "There is no such intent.")
+    return ProblemError("not_found", "No intent has this id.")

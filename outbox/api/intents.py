@@ -40,7 +40,7 @@ async def intent(connection: AsyncConnection[Any], tenant: str, intent_id: UUID)
     if found is None:
         return None
     answers = {"answer": _answer(found), "interim": found["interim"]}
-    return told(found) | answers | {"timeline": await _timeline(connection, intent_id)}
+    return summary(found) | answers | {"timeline": await _timeline(connection, intent_id)}
 
 
 # What is ours alone stays here: holders, tokens, roles, and the words of operators.
@@ -147,10 +147,10 @@ async def intents(
     else:
         query = INTENTS
     cursor = connection.cursor(row_factory=dict_row)
-    return [told(row) for row in await (await cursor.execute(query, parameters)).fetchall()]
+    return [summary(row) for row in await (await cursor.execute(query, parameters)).fetchall()]
 
 
-def told(row: dict[str, Any]) -> dict[str, Any]:
+def summary(row: dict[str, Any]) -> dict[str, Any]:
     """A row as the tenant sees it."""
     return {
         "id": str(row["id"]),

@@ -28,15 +28,15 @@ EXAMPLE_INTENT: Final = "0193b6a0-0000-7000-8000-000000000000"
 EXAMPLE_KEY: Final = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 
 HEADERS: Final[Mapping[str, str]] = {
-    "Location": "Where the intent can be looked at.",
-    "Retry-After": "Seconds until the same request makes sense again.",
-    "Preference-Applied": "`wait=N`, where the request has waited.",
+    "Location": "Where to read the intent.",
+    "Retry-After": "Seconds to wait before sending the same request again.",
+    "Preference-Applied": "`wait=N`, if the request waited.",
     "Idempotent-Replayed": "`true`: this is the stored answer to an earlier request with this key.",
-    "Idempotency-Key-Completed": "When the first request came to its end.",
+    "Idempotency-Key-Completed": "When the first request was settled.",
     "Idempotency-Key-Expires": "Until when the answer is kept.",
-    "Idempotency-Key-Expired": "`true`: the key was used again after it had expired.",
-    "Content-Location": "Where the intent can be looked at.",
-    "Idempotent-Answer-Version": "The version of the operation's answer that this one was stored with.",
+    "Idempotency-Key-Expired": "`true`: the key was used again after it expired.",
+    "Content-Location": "Where to read the intent.",
+    "Idempotent-Answer-Version": "The version of the operation's answer with which this answer was stored.",
 }
 
 HEADERS_OF: Final[Mapping[str, str]] = {
@@ -59,9 +59,9 @@ def document(catalogue: Catalogue, settings: ApiSettings) -> dict[str, Any]:
         "info": {
             "title": "idem",
             "version": "1",
-            "description": "An effect in somebody else's system happens once. `Idempotency-Key` follows "
-            "draft-ietf-httpapi-idempotency-key-header-07 (expired): the quoted and the bare spelling are one key. "
-            "Errors are problems of RFC 9457; each `type` has a page.",
+            "description": "Runs a side effect in another system once. `Idempotency-Key` follows "
+            "draft-ietf-httpapi-idempotency-key-header-07 (expired): the quoted and the bare spelling "
+            "are one key. Errors are problems of RFC 9457; each `type` has a page.",
         },
         "security": [{"token": []}],
         "paths": {
@@ -113,8 +113,8 @@ def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
             *([ANSWER_VERSION] if operation.answer_version is not None else []),
         )
     responses["202"] = {
-        "description": "It is in the database, and will be done. `interim` is there while the provider has it and its "
-        "end is to come.",
+        "description": "idem has stored the request and will run it. `interim` is present while the provider is still "
+        "working.",
         "headers": _headers("Location", "Retry-After", "Preference-Applied"),
         "links": {
             name: {"operationId": f"{name}Intent", "parameters": {"intent": "$response.body#/intent"}}
@@ -135,13 +135,13 @@ def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
     }
     return {
         "operationId": operation.name,
-        "summary": f"Ask for {operation.name}",
+        "summary": f"Request {operation.name}",
         "parameters": [
             {
                 "name": "Idempotency-Key",
                 "in": "header",
                 "required": True,
-                "description": "New for each wish, the same for its retries.",
+                "description": "A new key for each request, the same key for its retries.",
                 "schema": {
                     "type": "string",
                     "minLength": settings.min_key_length,
@@ -153,7 +153,7 @@ def _ask(operation: OperationSpec, settings: ApiSettings) -> dict[str, Any]:
             {
                 "name": "Prefer",
                 "in": "header",
-                "description": f"`wait=N`: wait up to N seconds for the end; at most {settings.wait_cap:g}.",
+                "description": f"`wait=N`: wait up to N seconds for the final answer; at most {settings.wait_cap:g}.",
                 "schema": {"type": "string"},
                 "example": "wait=10",
             },
@@ -168,7 +168,7 @@ def _show() -> dict[str, Any]:
         "operationId": "showIntent",
         "summary": "State, answer and timeline of one intent",
         "responses": {
-            "200": _json("What is known of it.", {"$ref": "#/components/schemas/Intent"}),
+            "200": _json("What idem knows about it.", {"$ref": "#/components/schemas/Intent"}),
             **_problems(("not_found", *WITH_TOKEN)),
         },
     }
@@ -177,16 +177,20 @@ def _show() -> dict[str, Any]:
 def _list(catalogue: Catalogue) -> dict[str, Any]:
     states = [state.value for state in KeyState if state is not KeyState.EXPIRED]
     parameters: list[tuple[str, dict[str, Any], str]] = [
-        ("state", {"type": "string", "enum": states}, "Only in this state."),
-        ("operation", {"type": "string", "enum": sorted(catalogue.operations)}, "Only of this operation."),
-        ("key", {"type": "string"}, "Only with this idempotency key; needs `operation`."),
-        ("provider_key", {"type": "string", "format": "uuid"}, "Only of calls under this key of ours at a provider."),
-        ("reference", {"type": "string"}, "Only with this reference of the provider's."),
-        ("label", {"type": "string"}, "Only with this label."),
-        ("since", {"type": "string", "format": "date-time"}, "Only asked for at this time or later."),
-        ("until", {"type": "string", "format": "date-time"}, "Only asked for before this time."),
-        ("before", {"type": "string", "format": "uuid"}, "Only older than this: `next` of the page before."),
-        ("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "At most so many."),
+        ("state", {"type": "string", "enum": states}, "Only intents in this state."),
+        ("operation", {"type": "string", "enum": sorted(catalogue.operations)}, "Only intents of this operation."),
+        ("key", {"type": "string"}, "Only the intent with this idempotency key; needs `operation`."),
+        ("provider_key", {"type": "string", "format": "uuid"}, "Only the intent whose call carries this provider key."),
+        ("reference", {"type": "string"}, "Only intents with this reference of the provider."),
+        ("label", {"type": "string"}, "Only intents with this label."),
+        ("since", {"type": "string", "format": "date-time"}, "Only intents accepted at this time or later."),
+        ("until", {"type": "string", "format": "date-time"}, "Only intents accepted before this time."),
+        (
+            "before",
+            {"type": "string", "format": "uuid"},
+            "Only intents older than this one: `next` of the previous page.",
+        ),
+        ("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Maximum number of intents."),
     ]
     return {
         "operationId": "listIntents",
@@ -196,8 +200,8 @@ def _list(catalogue: Catalogue) -> dict[str, Any]:
         ],
         "responses": {
             "200": _json(
-                "A page; `next` is null on the last one. By `reference` or `label`, a page before the last may "
-                "have fewer than `limit`, or none.",
+                "A page; `next` is null on the last one. With `reference` or `label`, a page that is not the last may "
+                "hold fewer than `limit` intents, or none.",
                 {
                     "type": "object",
                     "required": ["intents", "next"],
@@ -215,10 +219,10 @@ def _list(catalogue: Catalogue) -> dict[str, Any]:
 def _cancel() -> dict[str, Any]:
     return {
         "operationId": "cancelIntent",
-        "summary": "Cancel what was certainly not sent",
+        "summary": "Cancel a request that was certainly not sent",
         "responses": {
             "200": _json(
-                "It is cancelled, now or before.",
+                "The request is cancelled, now or earlier.",
                 {
                     "type": "object",
                     "required": ["id", "state", "outcome"],

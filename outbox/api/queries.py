@@ -25,9 +25,9 @@ def parameters(request: Request, known: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name not in known:
-            raise ProblemError("query_invalid", f"There is no parameter of this name; known are {', '.join(known)}.")
+            raise ProblemError("query_invalid", f"Unknown parameter; known parameters are {', '.join(known)}.")
         if name in found:
-            raise ProblemError("query_invalid", f"{name} is there more than once.")
+            raise ProblemError("query_invalid", f"{name} was sent more than once.")
         found[name] = value
     return found
 
@@ -35,7 +35,7 @@ def parameters(request: Request, known: tuple[str, ...]) -> dict[str, str]:
 def one_of(name: str, value: str | None, allowed: list[Any]) -> str | None:
     """A value that is one of these. Raises ProblemError."""
     if value is not None and value not in allowed:
-        raise ProblemError("query_invalid", f"{name} is one of {', '.join(allowed) or 'nothing here'}.")
+        raise ProblemError("query_invalid", f"{name} must be one of {', '.join(allowed) or 'nothing here'}.")
     return value
 
 
@@ -44,7 +44,7 @@ def key(value: str | None, operation: str | None) -> str | None:
     if value is None:
         return None
     if operation is None:
-        raise ProblemError("query_invalid", "key belongs to an operation: say operation too.")
+        raise ProblemError("query_invalid", "key belongs to an operation: send operation too.")
     try:
         return parse_key(value)
     except KeyInvalid as error:
@@ -56,7 +56,7 @@ def intent(name: str, value: str | None) -> UUID | None:
     try:
         return None if value is None else UUID(value)
     except ValueError:
-        raise ProblemError("query_invalid", f"{name} is the id of an intent.") from None
+        raise ProblemError("query_invalid", f"{name} must be the id of an intent.") from None
 
 
 def search(query: dict[str, str]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def search(query: dict[str, str]) -> dict[str, Any]:
     if not {*SEARCHED} & {*query}:
         return {}
     if "key" in query:
-        raise ProblemError("query_invalid", f"key names one intent: leave {', '.join(SEARCHED)} out.")
+        raise ProblemError("query_invalid", f"key names one intent: omit {', '.join(SEARCHED)}.")
     key = {"provider_key": _provider_key(query.get("provider_key"))}
     texts = {name: _text(name, query.get(name)) for name in ("reference", "label")}
     return key | texts | {name: _moment(name, query.get(name)) for name in ("since", "until")}
@@ -74,12 +74,14 @@ def _provider_key(value: str | None) -> UUID | None:
     try:
         return None if value is None else UUID(value)
     except ValueError:
-        raise ProblemError("query_invalid", "provider_key is the key of a call to a provider, a UUID.") from None
+        raise ProblemError(
+            "query_invalid", "provider_key must be the key of a call to a provider, which is a UUID."
+        ) from None
 
 
 def _text(name: str, value: str | None) -> str | None:
     if value is not None and not (0 < len(value) <= LONGEST and "\0" not in value):
-        raise ProblemError("query_invalid", f"{name} is a text of 1 to {LONGEST} characters.")
+        raise ProblemError("query_invalid", f"{name} must be a text of 1 to {LONGEST} characters.")
     return value
 
 
@@ -90,7 +92,7 @@ def _moment(name: str, value: str | None) -> datetime | None:
             return None if found is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise ProblemError("query_invalid", f"{name} is a time with its offset, as 2026-01-31T12:00:00Z.")
+    raise ProblemError("query_invalid", f"{name} must be a time with its offset, e.g. 2026-01-31T12:00:00Z.")
 
 
 def limit(value: str | None) -> int:
@@ -98,5 +100,5 @@ def limit(value: str | None) -> int:
     if value is None:
         return PAGE
     if not (value.isascii() and value.isdigit() and len(value) <= 6 and 1 <= int(value) <= LARGEST_PAGE):
-        raise ProblemError("query_invalid", f"limit is a whole number from 1 to {LARGEST_PAGE}.")
+        raise ProblemError("query_invalid", f"limit must be a whole number from 1 to {LARGEST_PAGE}.")
     return int(value)

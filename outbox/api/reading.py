@@ -17,7 +17,7 @@ from idem.outbox.values.errors import BodyInvalid, KeyInvalid
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from idem.outbox.http_server.body_memory import Held
+    from idem.outbox.http_server.body_memory import Reservation
 
 JSON_TYPE: Final = re.compile(r"application/(json|[a-z0-9!#$&^_.+-]{1,100}\+json)", re.IGNORECASE)
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
@@ -52,7 +52,8 @@ def check_key(request: Request, parsed: str, *, strict: bool, least: int) -> Non
     _parsed(request.headers["idempotency-key"], strict)
     if len(parsed) < least:
         raise ProblemError(
-            "key_invalid", f"The idempotency key has {len(parsed)} characters; at least {least} are wanted here."
+            "key_invalid",
+            f"The idempotency key has {len(parsed)} characters; this operation requires at least {least}.",
         )
 
 
@@ -67,7 +68,8 @@ def missing_key() -> ProblemError:
     """What a client is told that sends no key."""
     return ProblemError(
         "key_missing",
-        "Send an Idempotency-Key of 1 to 255 visible ASCII characters: new for each wish, the same for its retries.",
+        "Send an Idempotency-Key of 1 to 255 visible ASCII characters: a new key for each request, the same key for "
+        "its retries.",
     )
 
 
@@ -80,14 +82,14 @@ def check_media_type(request: Request) -> None:
         raise ProblemError("unsupported_media_type", f"Content-Type must be application/json; {said}.")
     charset = re.search(r'charset[ \t]*=[ \t]*"?([^";, \t]*)', parameters, re.IGNORECASE)
     if charset and charset[1].lower() not in ("utf-8", "utf8"):
-        raise ProblemError("unsupported_media_type", "JSON is UTF-8 (RFC 8259); another charset is not read.")
+        raise ProblemError("unsupported_media_type", "JSON is UTF-8 (RFC 8259); idem reads no other charset.")
     check_coding(request)
 
 
 def check_coding(request: Request) -> None:
     """The body is as it is. Raises ProblemError (`unsupported_media_type`)."""
     if any(coding.strip().lower() not in ("", "identity") for coding in request.headers.getlist("content-encoding")):
-        raise ProblemError("unsupported_media_type", "The body must be sent without a content coding.")
+        raise ProblemError("unsupported_media_type", "Send the body without a content coding.")
 
 
 def is_form(content_type: str) -> bool:
@@ -101,7 +103,7 @@ async def body(
     seconds: float,
     late: ProblemError,
     more: Callable[[], Awaitable[int]] | None = None,
-    held: Held | None = None,
+    held: Reservation | None = None,
 ) -> bytes:
     """The bytes of the body. `more` is asked once, by a body that is larger than `limit`: the limit that holds for it.
 

@@ -95,7 +95,7 @@ class Asking:
         except BodyInvalid as error:
             raise reading.body_problem(error) from None
         except ParamsInvalid as error:
-            raise ProblemError("params_invalid", "The operation refuses them.", errors=error.problems) from None
+            raise ProblemError("params_invalid", "The operation refuses the params.", errors=error.problems) from None
         except Unrenderable as error:
             if error.__cause__ is not None:
                 telemetry.broken("api", error.__cause__, f"the request of {operation.name}")
@@ -112,7 +112,9 @@ class Asking:
     async def _body(self, request: Request, more: Callable[[], Awaitable[int]]) -> bytes:
         seconds = reading.BODY_TIME
         late = ProblemError(
-            "body_invalid", f"It did not arrive whole within {seconds:.0f} seconds.", headers={"Connection": "close"}
+            "body_invalid",
+            f"The body did not arrive completely within {seconds:.0f} seconds.",
+            headers={"Connection": "close"},
         )
         return await reading.body(request, self._settings.max_body, seconds, late, more)
 

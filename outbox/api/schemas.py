@@ -28,9 +28,9 @@ PROBLEM: Final[dict[str, Any]] = {
     },
 }
 INTERIM: Final[dict[str, Any]] = {
-    "description": "While the provider has it and its end is to come: what the operation tells its client, as the "
-    "address at which a customer must act; by default the provider's reference and its word for the state. A newer one "
-    "takes its place, and the final answer ends it.",
+    "description": "Present while the provider is still working: what the operation shows its client, e.g. the "
+    "address at which a customer must act; by default the provider's reference and its word for the "
+    "state. A newer one replaces it, and the final answer removes it.",
     "examples": [{"reference": "pay_1", "status": "requires_action"}],
 }
 ACCEPTED: Final[dict[str, Any]] = {

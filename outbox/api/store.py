@@ -16,7 +16,7 @@ from psycopg.errors import InsufficientPrivilege
 from idem.outbox.accept import accept
 from idem.outbox.accept.known_keys import NO_FINGERPRINT, Recalled, Retry, recall_async
 from idem.outbox.accept.prepare import Prepared
-from idem.outbox.accept.status import STANDS, columns
+from idem.outbox.accept.status import STATUS, columns
 from idem.outbox.api.answers import unserved
 from idem.outbox.database import caller_errors, installation
 from idem.outbox.database.outage import Outage, Question
@@ -87,10 +87,10 @@ class Store:
 
     async def knows(self, tenant: str, operation: str, key: str) -> bool:
         """Whether a key is known, whatever it was used for. Raises ProblemError (`store_unavailable`)."""
-        place = columns([(tenant, operation, key, NO_FINGERPRINT)])
+        wanted = columns([(tenant, operation, key, NO_FINGERPRINT)])
 
         async def work(connection: AsyncConnection[Any]) -> bool:
-            return await (await connection.execute(accept.pyformat(STANDS), place)).fetchone() is not None
+            return await (await connection.execute(accept.pyformat(STATUS), wanted)).fetchone() is not None
 
         return await self.run(work, tenant)
 
@@ -146,7 +146,7 @@ class Store:
         if tenant is None or self._outage.on:
             return _nothing
         try:
-            return await self._shares.take(tenant, self._timeout)
+            return await self._shares.acquire(tenant, self._timeout)
         except TimeoutError:
             raise unavailable() from None
 
@@ -181,7 +181,7 @@ def unavailable() -> ProblemError:
     """What a client hears while the database cannot answer."""
     return ProblemError(
         "store_unavailable",
-        "The database cannot answer now. Send the same request again, with the same key: it happens once at most.",
+        "The database cannot answer now. Send the same request again with the same key: it happens at most once.",
         retry_after=RETRY_AFTER,
     )
 
@@ -197,7 +197,7 @@ async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_cr
             raise
         # Who paused it, and why, is not for clients.
         raise ProblemError(
-            "paused", "New requests for this operation are not taken now.", retry_after=PAUSED_RETRY_AFTER
+            "paused", "New requests for this operation are paused.", retry_after=PAUSED_RETRY_AFTER
         ) from error
     try:
         return accept.decision(await cursor.fetchone())

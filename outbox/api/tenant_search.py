@@ -2,7 +2,7 @@
 tenant alone.
 
 A reference or a label may belong to very many intents, and no index has what else is asked for. So a page looks at the
-next `LOOKS` of them by the index, and says where it has stopped.
+next `LOOKUPS` of them by the index, and says where it has stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 from idem.outbox.api import intents as ledger
 from idem.outbox.operator.search import span
 
-LOOKS: Final = 5000
+LOOKUPS: Final = 5000
 """Intents of one reference or one label that a page looks at. At least the largest page."""
 
 # A range over all columns of the index, as in `ledger.INTENTS`: with any statistics it is read by this index, in its
@@ -110,7 +110,7 @@ async def intents(
         return page, page[-1]["id"] if len(page) == limit else None
     parameters = {
         "tenant": tenant, "key": provider_key, "reference": reference, "label": label, "state": state,
-        "operation": operation, "low": low, "before": before, "looks": LOOKS, "limit": limit,
+        "operation": operation, "low": low, "before": before, "looks": LOOKUPS, "limit": limit,
     }  # fmt: skip
     cursor = connection.cursor(row_factory=dict_row)
     query = BY_LABEL if reference is None else BY_REFERENCE
@@ -121,4 +121,4 @@ async def intents(
     if len(ids) == limit:
         stopped_at = ids[-1]
     found = await (await cursor.execute(FOUND, {"ids": ids})).fetchall()
-    return [ledger.told(row) for row in found], None if stopped_at is None else str(stopped_at)
+    return [ledger.summary(row) for row in found], None if stopped_at is None else str(stopped_at)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from idem.outbox.accept import accept
-from idem.outbox.accept.status import ENDED, KEYS_A_STATEMENT, STANDS, End, RequestIdentity, columns, end
+from idem.outbox.accept.status import ENDED, KEYS_A_STATEMENT, STATUS, RequestIdentity, Status, columns, status_of
 from idem.outbox.api.store import unavailable
 from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
 from idem.outbox.database.pool import AWAY, REFUSED, Database, records, within
@@ -29,7 +29,7 @@ SECONDS_A_KEY: Final = 0.00005
 @dataclass(slots=True)
 class _Waiter:
     until: float
-    end: asyncio.Future[End]
+    status: asyncio.Future[Status]
 
 
 class Waiters:
@@ -50,14 +50,14 @@ class Waiters:
     def __len__(self) -> int:
         return sum(len(waiters) for waiters in self._waiting.values())
 
-    async def wait(self, wish: RequestIdentity, seconds: float) -> End:
+    async def wait(self, wish: RequestIdentity, seconds: float) -> Status:
         """The end of a request, or how it stands when `seconds` are over. Raises ProblemError if nobody can say."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(0.0 if self._closing else loop.time() + seconds, loop.create_future())
         self._waiting[wish].append(waiter)
         self._somebody.set()
         try:
-            return await waiter.end
+            return await waiter.status
         finally:
             self._leave(wish, waiter)
 
@@ -101,18 +101,18 @@ class Waiters:
         await self._hang_up()
 
     async def _look(self) -> None:
-        wishes = list(self._waiting)
-        connection = await self._line()
-        moved = await ended(connection, wishes)
+        requests = list(self._waiting)
+        connection = await self._dedicated()
+        moved = await ended(connection, requests)
         now = asyncio.get_running_loop().time()
-        over = {wish for wish in wishes if any(waiter.until <= now for waiter in self._waiting.get(wish, ()))}
-        asked = iter([wish for wish in wishes if wish in moved or wish in over])
+        over = {wish for wish in requests if any(waiter.until <= now for waiter in self._waiting.get(wish, ()))}
+        asked = iter([wish for wish in requests if wish in moved or wish in over])
         while chunk := list(islice(asked, KEYS_A_STATEMENT)):
-            stand = await stands(connection, chunk)
+            found = await statuses(connection, chunk)
             for wish in chunk:
-                self._tell(wish, stand.get(wish, InProgress(None, None, accept.MINIMUM_RETRY_AFTER)), wish in moved)
+                self._resolve(wish, found.get(wish, InProgress(None, None, accept.MINIMUM_RETRY_AFTER)), wish in moved)
 
-    async def _line(self) -> AsyncConnection[Any]:
+    async def _dedicated(self) -> AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:
             self._connection = await self._database.dedicated()
         return self._connection
@@ -123,18 +123,18 @@ class Waiters:
         if connection is not None:
             await connection.close()
 
-    def _tell(self, wish: RequestIdentity, end: End, final: bool) -> None:
+    def _resolve(self, wish: RequestIdentity, status: Status, final: bool) -> None:
         now = asyncio.get_running_loop().time()
         for waiter in self._waiting.get(wish, ()):
-            if not waiter.end.done() and (final or waiter.until <= now):
-                waiter.end.set_result(end)
+            if not waiter.status.done() and (final or waiter.until <= now):
+                waiter.status.set_result(status)
 
     def _give_up_those_in_time(self) -> None:
         now = asyncio.get_running_loop().time()
         for waiters in self._waiting.values():
             for waiter in waiters:
-                if not waiter.end.done() and waiter.until <= now:
-                    waiter.end.set_exception(unavailable())
+                if not waiter.status.done() and waiter.until <= now:
+                    waiter.status.set_exception(unavailable())
 
     def _leave(self, wish: RequestIdentity, waiter: _Waiter) -> None:
         waiters = self._waiting[wish]
@@ -143,13 +143,15 @@ class Waiters:
             del self._waiting[wish]
 
 
-async def ended(connection: AsyncConnection[Any], wishes: Sequence[RequestIdentity]) -> set[RequestIdentity]:
+async def ended(connection: AsyncConnection[Any], requests: Sequence[RequestIdentity]) -> set[RequestIdentity]:
     """Those of which the end, or the need of a person, can be told now."""
-    cursor = await connection.execute(accept.pyformat(ENDED), columns(wishes))
-    return {wishes[number] for (number,) in await cursor.fetchall()}
+    cursor = await connection.execute(accept.pyformat(ENDED), columns(requests))
+    return {requests[number] for (number,) in await cursor.fetchall()}
 
 
-async def stands(connection: AsyncConnection[Any], wishes: Sequence[RequestIdentity]) -> dict[RequestIdentity, End]:
+async def statuses(
+    connection: AsyncConnection[Any], requests: Sequence[RequestIdentity]
+) -> dict[RequestIdentity, Status]:
     """How these requests stand; one that is not here has not been committed yet."""
-    rows = await (await records(connection).execute(accept.pyformat(STANDS), columns(wishes))).fetchall()
-    return {wishes[row.number]: end(row) for row in rows}
+    rows = await (await records(connection).execute(accept.pyformat(STATUS), columns(requests))).fetchall()
+    return {requests[row.number]: status_of(row) for row in rows}

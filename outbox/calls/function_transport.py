@@ -62,7 +62,11 @@ class FunctionTransport:
         except BaseException as error:
             if error is call.stopped:
                 return NotSent(Seen(error=type(error).__name__, note=str(error), elapsed=elapsed), given_back=True)
-            note = "send raised, which proves nothing" if call.started else "send raised before it called start()"
+            note = (
+                "send raised an exception, which proves nothing"
+                if call.started
+                else ("send raised an exception before it called start()")
+            )
             return Lost(_seen(error, note, elapsed))
         if not call.started:
             telemetry.unchecked(contract.provider)
@@ -86,7 +90,7 @@ class FunctionTransport:
                     running.ended.cancel()
                 self.left += 1
                 running.ended.add_done_callback(self._one_less)
-            return Lost(_seen(error, "the look-up brought nothing", clock.boottime() - began))
+            return Lost(_seen(error, "the look-up returned nothing", clock.boottime() - began))
 
     def _run(self, account: Account, function: Callable[..., Any], *arguments: object, ends: float) -> Running:
         names = self._provider.contract.provider, account.name
@@ -109,14 +113,14 @@ async def _refused(call: Sending, start: Start, mark_start: MarkStart | None) ->
         if not start():
             raise LeaseTooShort("the claim was given back before the call began")
         if mark_start is not None and not await mark_start():
-            raise LeaseTooShort("the claim was over when the start was to be marked")
+            raise LeaseTooShort("the claim was gone when the start was to be marked")
         call.check()
     except NEVER_OURS:
         raise
     except LeaseTooShort as error:
         return Seen(error=LeaseTooShort.__name__, note=f"given back: {error}")
     except BaseException as error:
-        return Seen(error=type(error).__name__, note="given back: the start could not be marked")
+        return Seen(error=type(error).__name__, note="given back: the start could not be recorded")
     return None
 
 

@@ -139,9 +139,9 @@ class Recorder:
             if not self._start():
                 raise LeaseTooShort("the claim was given back before the call began")
             if self._mark_start is not None and not await self._mark_start():
-                raise LeaseTooShort("the claim was over when the start was to be marked")
+                raise LeaseTooShort("the claim was gone when the start was to be marked")
             if not self.fits:
-                raise LeaseTooShort("deadline and margin no longer fit into the lease")
+                raise LeaseTooShort("the deadline and its margin no longer fit into the lease")
         except NEVER_OURS:
             raise
         except LeaseTooShort as error:
@@ -150,7 +150,7 @@ class Recorder:
         except BaseException as error:
             # A cancellation too: the call ends here either way, and that nothing was sent must stay provable.
             self.stopped_by = type(error).__name__
-            self.stopped = LeaseTooShort("the start could not be marked")
+            self.stopped = LeaseTooShort("the start could not be recorded")
             raise self.stopped from error
 
 
@@ -203,12 +203,12 @@ async def call(
     ends = attempt.began + min(contract.deadline, lease_ends - margin - attempt.began)
     try:
         if not recorder.fits:
-            raise LeaseTooShort("deadline and margin do not fit into the lease")
+            raise LeaseTooShort("the deadline and its margin do not fit into the lease")
         async with asyncio.timeout(ends - clock.boottime()):
             async with asyncio.timeout(_share(contract, ends)):
                 attempt.address = await resolver.address(attempt.host)
             if not recorder.fits:
-                raise LeaseTooShort("the lease got too short while the name was resolved")
+                raise LeaseTooShort("the lease became too short while the name was resolved")
             outward = outgoing(
                 account,
                 request,

@@ -83,9 +83,9 @@ def _context(file: str | None, folder: str | None, named: str) -> ssl.SSLContext
     try:
         context.load_verify_locations(file, folder)
     except OSError as error:
-        why = "it holds no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        why = "it contains no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
         raise ConfigError(
-            f"{named}: {file or folder} cannot be used: {why}. Name the file of the authorities"
+            f"{named}: {file or folder} cannot be used: {why}. Name a file of certificate authorities"
         ) from None
     if sys.version_info >= (3, 13):
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
@@ -140,9 +140,9 @@ def origin(account: Account) -> Origin:
     try:
         url = httpx.URL(account.origin)
     except httpx.InvalidURL as error:
-        raise ConfigError(f"{where} is no URL; write it like https://api.example.com") from error
+        raise ConfigError(f"{where} is not a URL; write it like https://api.example.com") from error
     if url.scheme not in ("http", "https") or not url.raw_host:
-        raise ConfigError(f"{where} must begin with http:// or https:// and name a host")
+        raise ConfigError(f"{where} must start with http:// or https:// and name a host")
     if url.userinfo or url.path != "/" or url.query or url.fragment or account.origin.endswith(("?", "#")):
         raise ConfigError(f"{where} must be scheme, host and port only; the path belongs to the request")
     if url.port is not None and not 0 < url.port < 65536:
@@ -163,9 +163,9 @@ def head(account: Account, request: FrozenRequest) -> list[tuple[str, str]]:
     """
     where = origin(account)
     if request.method not in METHODS:
-        raise ConfigError(f"method {request.method!r} is none of {', '.join(sorted(METHODS))}")
+        raise ConfigError(f"method {request.method!r} is not one of {', '.join(sorted(METHODS))}")
     if not _TARGET.fullmatch(request.path):
-        raise ConfigError("the path must begin with '/' and be percent-encoded, without a fragment")
+        raise ConfigError("the path must start with '/' and be percent-encoded, without a fragment")
     length = len(request.body)
     frozen = _checked(request.headers.items(), "request header", length)
     given = [*account.credentials.items(), *_signature(account, request)]
@@ -254,13 +254,15 @@ def _checked(headers: Iterable[tuple[str, str]], where: str, length: int) -> dic
     for name, value in headers:
         lower = name.lower()
         if not _TOKEN.fullmatch(name):
-            raise ConfigError(f"{where}: {name!r} is no name of a header")
+            raise ConfigError(f"{where}: {name!r} is not a valid header name")
         if lower == "host" or lower in _HOP_BY_HOP or ours.get(lower, value) != value:
-            raise ConfigError(f"{where}: {name!r} is set by idem itself")
+            raise ConfigError(f"{where}: idem sets {name!r} itself")
         if lower in lines:
-            raise ConfigError(f"{where}: {name!r} is there twice")
+            raise ConfigError(f"{where}: {name!r} appears twice")
         if value and not _VALUE.fullmatch(value):
-            raise ConfigError(f"{where}: the value of {name!r} is not visible ASCII (a quotation mark, a line end?)")
+            raise ConfigError(
+                f"{where}: the value of {name!r} is not visible ASCII (a curly quotation mark, a line break?)"
+            )
         if lower not in ours:
             lines[lower] = (name, value)
     return lines

@@ -11,7 +11,7 @@ from functools import partial
 from idem.outbox.calls import lookup_pages
 from idem.outbox.calls.breaker import Breaker
 from idem.outbox.calls.http_call import Lost, MarkStart, NotSent, Start
-from idem.outbox.calls.lookup_pages import Cancelled, Told, observed
+from idem.outbox.calls.lookup_pages import Cancelled, LookupResult, observed
 from idem.outbox.calls.name_resolution import Resolver
 from idem.outbox.calls.transport import transport
 from idem.outbox.domain.contract import Account, FrozenRequest, Response
@@ -146,16 +146,18 @@ class Lane:
         key, now = question.provider_key, clock.boottime()
         if not self.breaker.may_call(key, now):
             return CouldNotAsk(self.breaker.wait(now) or None), Seen(note="the breaker is open")
-        told = Told(CouldNotAsk(), Seen(), None)
+        result = LookupResult(CouldNotAsk(), Seen(), None)
         try:
-            told = await lookup_pages.ask(self.provider, question, self._asking(lease_ends))
+            result = await lookup_pages.ask(self.provider, question, self._asking(lease_ends))
         except ConfigError as error:
-            told = Told(CouldNotAsk(), Seen(error="ConfigError", note=str(error)), None)
+            result = LookupResult(CouldNotAsk(), Seen(error="ConfigError", note=str(error)), None)
         except Exception as error:
-            told = Told(CouldNotAsk(), Seen(error=type(error).__name__, note="the question failed here"), None)
+            result = LookupResult(
+                CouldNotAsk(), Seen(error=type(error).__name__, note="the question failed here"), None
+            )
         finally:
-            self._record_look(key, told.reached)
-        return told.look, told.seen
+            self._record_look(key, result.reached)
+        return result.look, result.seen
 
     async def cancel(self, question: Question, *, lease_ends: float) -> tuple[Look, Seen]:
         """Have the provider void whatever was sent under the key of this call. Like `send` it does not raise.
@@ -164,7 +166,7 @@ class Lane:
         """
         request = self.provider.cancel(question)
         if request is None:
-            return CouldNotAsk(), Seen(note="this provider cancels nothing by key")
+            return CouldNotAsk(), Seen(note="this provider cannot cancel by key")
         key, now = question.provider_key, clock.boottime()
         if not self.breaker.may_call(key, now):
             return CouldNotAsk(self.breaker.wait(now) or None), Seen(note="the breaker is open")
@@ -215,9 +217,9 @@ class Lane:
             return None, Seen(note="the breaker is open")
         lease_ends = now + patience + self.margin + self.provider.contract.deadline
         try:
-            told = await lookup_pages.whose(self.provider, self._asking(lease_ends, always=True))
-            reached = told.reached
-            return told.account, told.seen
+            result = await lookup_pages.whose(self.provider, self._asking(lease_ends, always=True))
+            reached = result.reached
+            return result.account, result.seen
         except ConfigError as error:
             return None, Seen(error="ConfigError", note=str(error))
         except Exception as error:
@@ -267,7 +269,7 @@ class Lane:
                 return NotSent(Seen(error=type(error).__name__, note="given back: no slot was free"), given_back=True)
             try:
                 if self._closed or not (self.served or always):
-                    other = "the credentials are of another account, or the provider has not said yet whose they are"
+                    other = "the credentials belong to another account, or the provider has not yet named their account"
                     why = "the lane is closed" if self._closed else other
                     return NotSent(Seen(note=f"given back: {why}"), given_back=True)
                 if self.provider.contract.traceparent:

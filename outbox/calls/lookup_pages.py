@@ -40,7 +40,7 @@ class ListFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LookupResult:
     """What a question came to. `reached`: whether the provider answers; None: nothing was learned about that."""
 
     look: Look
@@ -88,34 +88,34 @@ def observed(seen: Seen, response: Response, elapsed: float) -> Seen:
 def not_its_own(response: Response) -> str | None:
     """Why the response is no answer of the provider's own; None where it is one, as far as the contract can tell."""
     if response.kept_for is not None:
-        return f"not the provider's answer of now: a cache has kept it for {response.kept_for} s (header Age)"
+        return f"not a current answer of the provider: a cache has kept it for {response.kept_for} s (header Age)"
     if response.lacks is None:
         return None
     return f"not the provider's own answer: it lacks the header {response.lacks}"
 
 
-async def ask(provider: Provider, question: Question, call: Ask) -> Told:
+async def ask(provider: Provider, question: Question, call: Ask) -> LookupResult:
     """Ask, best question first, until one is answered; of a list, as many pages as the provider needs.
 
     A page that fails, or that was there before, makes the whole question one that could not be asked.
     """
-    told = Told(CouldNotAsk(), Seen(note="this row cannot be asked about"), None)
+    result = LookupResult(CouldNotAsk(), Seen(note="no look-up is possible for this row"), None)
     for first in provider.questions(question):
-        told = await _walk(provider, question, first, call)
-        if not isinstance(told.look, CouldNotAsk) or not told.seen.started or cancelled():
+        result = await _walk(provider, question, first, call)
+        if not isinstance(result.look, CouldNotAsk) or not result.seen.started or cancelled():
             break
-    return replace(told, reached=None) if cancelled() else told
+    return replace(result, reached=None) if cancelled() else result
 
 
-async def _walk(provider: Provider, question: Question, first: FrozenRequest, call: Ask) -> Told:
-    told = Told(Absent(), Seen(), None)
+async def _walk(provider: Provider, question: Question, first: FrozenRequest, call: Ask) -> LookupResult:
+    result = LookupResult(Absent(), Seen(), None)
     asked: set[str] = set()
     request: FrozenRequest | None = first
     while request is not None:
         if request.path in asked:
-            return Told(CouldNotAsk(), Seen(note="the list goes in a circle", started=True), True)
+            return LookupResult(CouldNotAsk(), Seen(note="the list is circular", started=True), True)
         if asked and cancelled():
-            return Told(CouldNotAsk(), Seen(note="the list was not read to its end", started=True), None)
+            return LookupResult(CouldNotAsk(), Seen(note="the list was not read to the end", started=True), None)
         asked.add(request.path)
         began = clock.boottime()
         match await call(request):
@@ -123,12 +123,12 @@ async def _walk(provider: Provider, question: Question, first: FrozenRequest, ca
                 elapsed = clock.boottime() - began
                 read = partial(_read, provider, response, question, request)
                 look, seen, request = await threads.read_to_the_end(response.body, read)
-                told = _together(told, Told(look, observed(seen, response, elapsed), response.reached))
+                result = _together(result, LookupResult(look, observed(seen, response, elapsed), response.reached))
             case NotSent(seen=seen, given_back=given_back):
-                return Told(CouldNotAsk(), seen, None if given_back else False)
+                return LookupResult(CouldNotAsk(), seen, None if given_back else False)
             case Lost(seen=seen):
-                return Told(CouldNotAsk(), seen, False)
-    return told
+                return LookupResult(CouldNotAsk(), seen, False)
+    return result
 
 
 def _read(
@@ -143,7 +143,7 @@ def _read(
     return look, seen, following
 
 
-def _together(earlier: Told, later: Told) -> Told:
+def _together(earlier: LookupResult, later: LookupResult) -> LookupResult:
     """Two pages of one list: what a later one shows of the same object is newer, and other objects are copies."""
     if isinstance(earlier.look, Absent | CouldNotAsk) or isinstance(later.look, CouldNotAsk):
         return later
@@ -153,7 +153,7 @@ def _together(earlier: Told, later: Told) -> Told:
         return replace(later, seen=replace(later.seen, copies=max(earlier.seen.copies, later.seen.copies)))
     copies = max(earlier.seen.copies, 1) + max(later.seen.copies, 1)
     look, _ = best([(earlier.look, ""), (later.look, "")])
-    return Told(look, replace(later.seen, copies=copies), later.reached)
+    return LookupResult(look, replace(later.seen, copies=copies), later.reached)
 
 
 async def cancel(provider: Provider, question: Question, request: FrozenRequest, call: Ask) -> Cancelled:
@@ -194,7 +194,7 @@ async def whose(provider: Provider, call: Ask) -> Named:
             elapsed, account = clock.boottime() - began, None
             if response.complete:
                 account = await threads.read_to_the_end(response.body, partial(provider.read_account, response))
-            note = None if account is not None else "the answer names no account"
+            note = None if account is not None else "the answer does not name an account"
             return Named(account, observed(Seen(note=note), response, elapsed), response.reached)
         case NotSent(seen=seen, given_back=given_back):
             return Named(None, seen, None if given_back else False)
@@ -210,8 +210,8 @@ async def listing(provider: Provider, since: float, until: float, call: Ask) -> 
     request = provider.listing(since, until)
     if request is None:
         raise ListFailed(
-            f"provider {provider.contract.provider} cannot be asked for everything that it made: write "
-            f"[providers.{provider.contract.provider}.list], if it has such a list"
+            f"provider {provider.contract.provider} cannot list everything that it made: write "
+            f"[providers.{provider.contract.provider}.list] if the provider has such a list"
         )
     asked: set[str] = set()
     while request is not None:
@@ -235,7 +235,7 @@ async def _page(provider: Provider, request: FrozenRequest, call: Ask, number: i
                 if page is not None:
                     return page
                 why = f"the answer (HTTP {response.status}) " + (
-                    "shows no list" if (other := not_its_own(response)) is None else f"is {other}"
+                    "does not contain a list" if (other := not_its_own(response)) is None else f"is {other}"
                 )
                 if response.complete and response.status != 429 and response.status < 500:
                     break

@@ -29,7 +29,7 @@ class Running:
     def __init__(self, function: Callable[..., Any], *arguments: Any, ends: float, overran: Callable[[], None]) -> None:
         self._ends = ends
         self._overran = overran
-        self._told = False
+        self._reported = False
         self.late = False
         self.can_be_ended = is_async(function)
         self.ended: asyncio.Future[Any] = (
@@ -59,8 +59,8 @@ class Running:
             if self.can_be_ended:
                 self.ended.cancel()
                 await asyncio.wait({self.ended}, timeout=LAST_WORDS)
-            if not self.ended.done() and not self._told:
-                self._told = True
+            if not self.ended.done() and not self._reported:
+                self._reported = True
                 self._overran()
         return self.ended.done()
 

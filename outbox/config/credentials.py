@@ -89,7 +89,7 @@ class Vault:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
         except OSError as error:
             if self._needed:
-                why = "it holds no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
+                why = "it contains no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
                 self.error(loc, f"the file {name} cannot be used: {why}", "Name the file of the authorities, in PEM")
             return None
         return file

@@ -95,7 +95,7 @@ class Life:
         self.table = 0
         """The server's number of the outbox then. Nothing is claimed from another table."""
         self._misses = 0
-        self._told = False
+        self._reported = False
 
     @property
     def leap(self) -> Leap | None:
@@ -142,7 +142,7 @@ class Life:
                     # Only now: a database that went back has its doubts listed first.
                     self.beats, self.table = beat.number, beat.table
                     self._beaten()
-                    await self.census.take(connection)
+                    await self.census.count(connection)
             except (*AWAY, *REFUSED) as error:
                 self._missed(error)
             except Exception as error:  # without its sign of life this process would look dead
@@ -151,17 +151,17 @@ class Life:
             await wait(stop, HEARTBEAT)
 
     def _beaten(self) -> None:
-        if self._told:
-            daemon_events.sign_of_life_back(self.kind, self.id)
-        self._misses, self._told = 0, False
-        daemon_events.signs_of_life_missed(self.kind, 0)
+        if self._reported:
+            daemon_events.heartbeat_back(self.kind, self.id)
+        self._misses, self._reported = 0, False
+        daemon_events.heartbeats_missed(self.kind, 0)
 
     def _missed(self, error: BaseException) -> None:
         self._misses += 1
-        daemon_events.signs_of_life_missed(self.kind, self._misses)
-        if self._misses >= LOST and not self._told and not isinstance(error, AWAY):
-            self._told = True
-            daemon_events.sign_of_life_lost(self.kind, self.id, error)
+        daemon_events.heartbeats_missed(self.kind, self._misses)
+        if self._misses >= LOST and not self._reported and not isinstance(error, AWAY):
+            self._reported = True
+            daemon_events.heartbeat_lost(self.kind, self.id, error)
 
     async def end(self, database: Database) -> None:
         """Record that this daemon ended cleanly: nothing of it can act any more."""
@@ -216,16 +216,16 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def told(number: signal.Signals) -> None:
+    def on_signal(number: signal.Signals) -> None:
         if not stop.is_set():
-            daemon_events.told_to_stop(number.name)
+            daemon_events.stop_requested(number.name)
         stop.set()
 
     numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     for number in numbers:
-        loop.add_signal_handler(number, told, number)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield stop
     finally:

@@ -32,18 +32,18 @@ class Census:
     """Counts the fleet for those who divide a rate by it; where nobody does, nothing is read."""
 
     def __init__(self) -> None:
-        self._told: list[Callable[[Serving], None]] = []
+        self._subscribers: list[Callable[[Serving], None]] = []
 
-    def tell(self, whom: Callable[[Serving], None]) -> None:
+    def subscribe(self, whom: Callable[[Serving], None]) -> None:
         """Call this after every count."""
-        self._told.append(whom)
+        self._subscribers.append(whom)
 
-    async def take(self, connection: AsyncConnection[Any]) -> None:
+    async def count(self, connection: AsyncConnection[Any]) -> None:
         """One count."""
-        if not self._told:
+        if not self._subscribers:
             return
         counted = await serving(connection)
-        for whom in self._told:
+        for whom in self._subscribers:
             whom(counted)
 
 
@@ -51,5 +51,5 @@ def paced(limits: Limits, who: Part, census: Census) -> Pacer:
     """The pacer of one lane of this process: by its part of the rate, which follows every count of the fleet."""
     pacer = Pacer(part(limits, who, Serving()))
     if limits.rate is not None and limits.processes is None:
-        census.tell(lambda serving: pacer.set(part(limits, who, serving), clock.boottime()))
+        census.subscribe(lambda serving: pacer.set(part(limits, who, serving), clock.boottime()))
     return pacer

@@ -23,7 +23,7 @@ class Listener:
         self._probe = probe
         self._events: list[asyncio.Event] = []
         self.listening = asyncio.Event()
-        self._told_away = False
+        self._reported_away = False
 
     def subscribe(self) -> asyncio.Event:
         """An event that is set at each nudge; whoever waits for it clears it."""
@@ -48,7 +48,7 @@ class Listener:
                 await connection.execute(f"LISTEN {CHANNEL}")
                 failures = 0
                 self.listening.set()
-                self._told_away = False
+                self._reported_away = False
                 daemon_events.listening()
                 self._wake()
                 while not stop.is_set():
@@ -71,8 +71,8 @@ class Listener:
                 await connection.close()
 
     def _away(self, error: Exception) -> None:
-        if not self._told_away:
-            self._told_away = True
+        if not self._reported_away:
+            self._reported_away = True
             daemon_events.listener_away(error)
 
     def _wake(self) -> None:

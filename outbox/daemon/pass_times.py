@@ -32,9 +32,9 @@ class PassTime:
     def made(self) -> None:
         """A pass has come to its end, with or without anything to do."""
         self._at, self.is_made = time.monotonic(), True
-        self.tell()
+        self.publish()
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Set the metric."""
         telemetry.passed(self.daemon, self.name, self.provider, self.account)
 
@@ -60,7 +60,7 @@ class PassTimes:
         """From now on this daemon makes such a pass about `every` seconds."""
         kind = PassTime(self._daemon, name, every, provider, account)
         self._kinds.append(kind)
-        kind.tell()
+        kind.publish()
         return kind
 
     def end(self) -> None:

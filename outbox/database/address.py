@@ -71,7 +71,7 @@ def libpq(url: str) -> str:
     """The URL in libpq's words: `postgresql://`, `sslmode`, hosts with commas. Raises ValueError, without the URL."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme.partition("+")[0] not in SCHEMES:
-        raise ValueError("it is no URL of a PostgreSQL database: write postgresql://user@host:5432/name")
+        raise ValueError("it is not a PostgreSQL URL: write postgresql://user@host:5432/name")
     base, _, query = rest.partition("?")
     hosts: list[str] = []
     kept: dict[str, str] = {}
@@ -104,11 +104,11 @@ def _translated(name: str, value: str) -> tuple[str, str]:
     if name == "ssl":
         mode = "require" if value.lower() in TRUE else "disable" if value.lower() in FALSE else value
         if mode not in MODES:
-            raise ValueError(f"the parameter ssl is none of {', '.join(sorted(MODES))}: write sslmode=require")
+            raise ValueError(f"the parameter ssl is not one of {', '.join(sorted(MODES))}: write sslmode=require")
         return "sslmode", mode
     if name == "timeout":
         if not value.replace(".", "", 1).isdigit():
-            raise ValueError("the parameter timeout is no number of seconds: write connect_timeout=10")
+            raise ValueError("the parameter timeout is not a number of seconds: write connect_timeout=10")
         return "connect_timeout", str(max(1, int(float(value))))
     if name == "direct_tls":
         return "sslnegotiation", "direct" if value.lower() in TRUE else "postgres"

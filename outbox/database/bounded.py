@@ -31,7 +31,7 @@ IDLE: Final = 40
 """Looks without any, after which the thread that looks ends."""
 
 
-class Line(AsyncConnection[Any]):
+class BoundedConnection(AsyncConnection[Any]):
     """Cut after `silence` seconds without an answer, and every error of a lost or useless connection is `DatabaseAway`.
 
     The line is cut instead of the task: a cancelled statement would be followed by a ROLLBACK, which waits on a silent
@@ -99,7 +99,7 @@ class Line(AsyncConnection[Any]):
         return asyncio.get_running_loop().call_later(seconds, over)
 
 
-class BlockingLine(Connection[Any]):
+class BlockingConnection(Connection[Any]):
     """The same for synchronous code, whose thread would else wait for ever."""
 
     silence: float = SILENCE
@@ -131,7 +131,7 @@ class BlockingLine(Connection[Any]):
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    line: BlockingLine
+    line: BlockingConnection
     ends: float
     late: bool = False
 
@@ -144,7 +144,7 @@ class _Watch:
         self._waits: set[_Watched] = set()
         self._thread: threading.Thread | None = None
 
-    def begin(self, line: BlockingLine, seconds: float) -> _Watched:
+    def begin(self, line: BlockingConnection, seconds: float) -> _Watched:
         watched = _Watched(line, time.monotonic() + seconds)
         with self._lock:
             self._waits.add(watched)
@@ -178,7 +178,7 @@ _watch = _Watch()
 
 def silent(seconds: float) -> str:
     """What is said of a line that was cut for its silence."""
-    return f"the database has said nothing for {seconds:g} s: the line is given up"
+    return f"the database has not answered for {seconds:g} s: the connection is closed"
 
 
 def cut(connection: psycopg.BaseConnection[Any]) -> None:

@@ -29,9 +29,9 @@ does not take connections yet, that takes no writes (a standby, `default_transac
 disk or connections left."""
 NO_ROOM: Final = "53200"
 ROOM_FOR_LOCKS: Final = (
-    "the database server has no room left for locks, or no memory (SQLSTATE 53200). Each new key holds one lock until "
-    "its transaction ends, in a table that all sessions of the server share: let a transaction accept 1000 rows at "
-    "most and commit, or raise max_locks_per_transaction in postgresql.conf and restart the server"
+    "the database server has no lock slots or no memory left (SQLSTATE 53200). Each new key holds one lock until its "
+    "transaction ends, in a table that all sessions of the server share: let a transaction accept at most 1000 rows "
+    "and commit, or raise max_locks_per_transaction in postgresql.conf and restart the server"
 )
 PAUSED: Final = "ID503"
 """idem's own (`idem.refuse_paused_accept`): the provider's accept is paused, or the calls of an inline operation."""
@@ -43,13 +43,13 @@ def said(code: str | None, error: BaseException, *, away: bool) -> Exception | N
     `code` is its SQLSTATE, `away` whether the connection is lost.
     """
     if code == SERIALIZATION_FAILURE:
-        return RetryTransaction("another transaction used this key first: run yours again, from its beginning")
+        return RetryTransaction("another transaction used this key first: run your transaction again from the start")
     if code == PAUSED:
         return AcceptPaused(f"{_message(error)}. Send the same request with the same key again later")
     if code == NO_ROOM:
         return StoreUnavailable(f"{ROOM_FOR_LOCKS}. Nothing was sent. The server says: {_message(error)}")
     if away or code in UNAVAILABLE:
-        return StoreUnavailable(f"the database could not decide; nothing was sent: {error}")
+        return StoreUnavailable(f"the database could not complete the request; nothing was sent: {error}")
     return None
 
 

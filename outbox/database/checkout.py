@@ -32,10 +32,10 @@ def connection_of(session: Session) -> Connection:
     finding out whether it is back.
     """
     bind = session.get_bind()
-    return taken(bind, session.connection) if isinstance(bind, Engine) else session.connection()
+    return checked_out(bind, session.connection) if isinstance(bind, Engine) else session.connection()
 
 
-def taken(engine: Engine, connect: Callable[[], Connection]) -> Connection:
+def checked_out(engine: Engine, connect: Callable[[], Connection]) -> Connection:
     """What `connect` takes out of this engine. Raises StoreUnavailable."""
     try:
         with outage_of(engine).asking(lambda error: _unreachable(error) or None):

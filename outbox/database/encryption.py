@@ -25,9 +25,12 @@ def readable(connection: AsyncConnection[Any]) -> str | None:
 def how(connection: AsyncConnection[Any]) -> str:
     """How this connection is protected, for people."""
     if connection.pgconn.ssl_in_use:
-        return "the line to PostgreSQL is encrypted"
-    return "the line to PostgreSQL does not leave this machine"
+        return "the connection to PostgreSQL is encrypted"
+    return "the connection to PostgreSQL does not leave this machine"
 
 
-WHAT = "the line to PostgreSQL at {host} is not encrypted: whoever is on the way reads passwords, params and answers"
+WHAT = (
+    "the connection to PostgreSQL at {host} is not encrypted: anyone on the network path can read passwords, "
+    "params and answers"
+)
 DO = "Add ?sslmode=verify-full (or require) to the database's URL, and give the server a certificate"

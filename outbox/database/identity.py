@@ -134,7 +134,7 @@ def same_but_for_timeline(was: Known, identity: Identity) -> bool:
 def what(was: Known, identity: Identity, went_back: bool) -> str:
     """What has changed, for people."""
     if went_back:
-        return "the database went back behind what this process had seen"
+        return "the database is at an earlier point than this process has seen"
     if was.system_identifier != identity.system_identifier:
         return "another database cluster"
     if was.database_name != identity.database_name:
@@ -142,5 +142,5 @@ def what(was: Known, identity: Identity, went_back: bool) -> str:
     if was.database_oid != identity.database_oid:
         return "another database under the same name"
     if was.table_oid != identity.table_oid:
-        return "tables of idem that were made anew, as a dump makes them"
+        return "tables of idem that were created again, e.g. from a dump"
     return f"timeline {identity.timeline} instead of {was.timeline}"

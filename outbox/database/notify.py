@@ -21,7 +21,7 @@ from idem.outbox.database.channel import CHANNEL
 if TYPE_CHECKING:
     import asyncpg
 
-    from idem.outbox.database.bounded import BlockingLine
+    from idem.outbox.database.bounded import BlockingConnection
 
 PATIENCE = 5.0
 """Seconds for one connection or one hint."""
@@ -68,7 +68,7 @@ class Nudge:
             self._thread.join(timeout=2)
 
     def _run(self) -> None:
-        line = _line(self._address)
+        sender = _sender(self._address)
         while True:
             self._wanted.wait()
             if not self._closed:
@@ -77,25 +77,25 @@ class Nudge:
                 self._asked = False
                 # SQLAlchemy announces a commit just before it happens: give it the time to become visible.
                 time.sleep(self._settle_time)
-                line.hint()
+                sender.hint()
             if self._closed:
                 break
             time.sleep(self._interval)
-        line.close()
+        sender.close()
 
 
-class _Line(Protocol):
+class _Sender(Protocol):
     def hint(self) -> None:
         """Send one; connect first where that is needed. Never raises."""
 
     def close(self) -> None: ...
 
 
-def _line(address: Address) -> _Line:
+def _sender(address: Address) -> _Sender:
     # A driver that is there and cannot be loaded (psycopg without libpq) is as good as none.
-    for line in (_Psycopg, _Asyncpg):
+    for sender in (_Psycopg, _Asyncpg):
         try:
-            return line(address)
+            return sender(address)
         except ImportError:
             pass
     return _None()
@@ -107,7 +107,7 @@ class _Psycopg:
 
         self._connect = bare_sync
         self._address = address
-        self._connection: BlockingLine | None = None
+        self._connection: BlockingConnection | None = None
 
     def hint(self) -> None:
         try:

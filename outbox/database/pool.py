@@ -21,7 +21,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from idem.outbox.database import preconditions, session
 from idem.outbox.database.address import Address
-from idem.outbox.database.bounded import Line
+from idem.outbox.database.bounded import BoundedConnection
 from idem.outbox.database.memory import Beat
 from idem.outbox.database.server_errors import REFUSED, DatabaseAway, away
 from idem.outbox.database.session import Timeouts
@@ -84,25 +84,25 @@ class Database:
         self._on_connect = on_connect
         self._name = name
         self._refused: Exception | None = None
-        self._lines: WeakSet[Line] = WeakSet()
+        self._lines: WeakSet[BoundedConnection] = WeakSet()
         self._hurry: float | None = None
-        self._pool: AsyncConnectionPool[Line] = AsyncConnectionPool(
+        self._pool: AsyncConnectionPool[BoundedConnection] = AsyncConnectionPool(
             min_size=1,
             max_size=size,
             open=False,
             timeout=self.timeouts.connect,
             reconnect_timeout=self.timeouts.connect,
             max_idle=300.0,
-            connection_class=self._line(),
+            connection_class=self._connection_class(),
             check=self._check,
             configure=self._configure,
             kwargs=session.options(name, self.timeouts.connect),
         )
 
-    def _line(self) -> type[Line]:
+    def _connection_class(self) -> type[BoundedConnection]:
         database = self
 
-        class Ours(Line):
+        class Ours(BoundedConnection):
             """A connection of this pool: the address is read when it is made, and what refused it is kept."""
 
             @classmethod
@@ -126,7 +126,7 @@ class Database:
         """Close all connections."""
         await self._pool.close(timeout=2.0)
 
-    async def _configure(self, connection: Line) -> None:
+    async def _configure(self, connection: BoundedConnection) -> None:
         connection.silence = self._hurry or self.timeouts.silence()
         try:
             await session.make_ours(connection, self.address, self._name, self.timeouts)
@@ -137,7 +137,7 @@ class Database:
             self._refused = error
             raise
 
-    async def _check(self, connection: Line) -> None:
+    async def _check(self, connection: BoundedConnection) -> None:
         # A silent one must not use up the caller's time: the next one may be new.
         with connection.bounded(self.timeouts.connect / 2):
             await AsyncConnectionPool.check_connection(connection)
@@ -171,7 +171,7 @@ class Database:
         if self._on_connect is not None:
             await self._on_connect.beaten(connection, beat)
 
-    async def dedicated(self) -> Line:
+    async def dedicated(self) -> BoundedConnection:
         """A connection outside the pool (LISTEN, probes); the caller closes it. Raises one of `AWAY`, and ConfigError
         behind a pooler that keeps no sessions."""
         line = await session.connect(self.address, name=self._name, timeouts=self.timeouts)
@@ -201,16 +201,16 @@ async def within(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
     try:
         await asyncio.wait({task}, timeout=seconds)
         if not task.done():
-            raise TimeoutError(f"the database has said nothing for {seconds:.0f} seconds")
+            raise TimeoutError(f"the database has not answered for {seconds:.0f} seconds")
         return task.result()
     finally:
         if not task.done():
             task.cancel()
             _left.add(task)
-            task.add_done_callback(_end_of_left)
+            task.add_done_callback(_forget_abandoned)
 
 
-def _end_of_left(task: asyncio.Task[Any]) -> None:
+def _forget_abandoned(task: asyncio.Task[Any]) -> None:
     _left.discard(task)
     if not task.cancelled():
         task.exception()  # nobody waits for it any more

@@ -15,14 +15,15 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 
-from idem.outbox.database.bounded import BlockingLine, Line
+from idem.outbox.database.bounded import BlockingConnection, BoundedConnection
 from idem.outbox.values.errors import ConfigError
 
 WHAT: Final = (
-    "a pooler in transaction mode stands before the database: consecutive statements of one session run on different "
-    "servers, so idem's own settings (timeouts, durable commits) and prepared statements are lost, and left to others"
+    "a pooler in transaction mode is in front of the database: consecutive statements of one session run on different "
+    "server sessions, so idem's own settings (timeouts, durable commits) and prepared statements are lost, or leak to "
+    "other clients"
 )
-DO: Final = "Give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)"
+DO: Final = "Connect idem directly to the database, or through a pool in session mode (PgBouncer: pool_mode = session)"
 
 PATIENCE: Final = 5.0
 """Seconds for each question to a pooler: one with a single connection makes us wait for ourselves."""
@@ -33,7 +34,7 @@ BACKEND: Final = "SELECT pg_backend_pid()"
 async def behind(connection: AsyncConnection[Any]) -> bool:
     """Whether the server behind this connection is another than the one that greeted us: a pooler is between."""
     found = await _backend(connection)
-    if isinstance(connection, Line):
+    if isinstance(connection, BoundedConnection):
         connection.served_by = found
     return connection.info.backend_pid != found
 
@@ -82,7 +83,7 @@ def refuse_pooler_sync(connection: Connection[Any], another: Callable[[], Connec
     if connection.info.backend_pid == before:
         return
     with contextlib.suppress(psycopg.OperationalError), another() as other:
-        if isinstance(other, BlockingLine):
+        if isinstance(other, BlockingConnection):
             other.silence = PATIENCE
         with other.transaction():
             shared = _backend_sync(other) == before

@@ -64,8 +64,8 @@ def hindrances(found: Found) -> list[Hindrance]:
         wrong.append(
             Hindrance(
                 "encoding",
-                f"the encoding of this database is {found.encoding}, and idem needs {ENCODING}: what clients and "
-                "providers write could not be stored",
+                f"the encoding of this database is {found.encoding}, but idem needs {ENCODING}: it could not store "
+                "what clients and providers write",
                 f"Create a database with ENCODING '{ENCODING}' TEMPLATE template0, and move to it by pg_dump",
             )
         )
@@ -73,9 +73,9 @@ def hindrances(found: Found) -> list[Hindrance]:
         wrong.append(
             Hindrance(
                 "triggers",
-                f"session_replication_role is replica for role {found.role}: no trigger runs, and triggers are what "
-                "keeps answers and evidence",
-                f"ALTER ROLE {found.role} RESET session_replication_role (of the database or the server too)",
+                f"session_replication_role is replica for role {found.role}: no trigger runs, and idem protects "
+                "answers and evidence with triggers",
+                f"ALTER ROLE {found.role} RESET session_replication_role (also for the database or the server)",
             )
         )
     if found.hidden:
@@ -89,8 +89,8 @@ def _hidden(role: str, tables: list[str]) -> Hindrance:
     named = ", ".join(tables[:3]) + (f" and {len(tables) - 3} more" if len(tables) > 3 else "")
     return Hindrance(
         "row_security",
-        f"row-level security hides rows of idem's tables from role {role} ({named}), so work and answers that are "
-        "there would look absent",
+        f"row-level security hides rows of idem's tables from role {role} ({named}), so existing work and answers "
+        "would look absent",
         f"ALTER ROLE {role} BYPASSRLS, or ALTER TABLE idem.… DISABLE ROW LEVEL SECURITY for each of them",
     )
 

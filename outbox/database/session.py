@@ -13,7 +13,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from idem.outbox.database.address import Address
-from idem.outbox.database.bounded import BlockingLine, Line
+from idem.outbox.database.bounded import BlockingConnection, BoundedConnection
 from idem.outbox.database.pooler import refuse_pooler, refuse_pooler_sync
 
 
@@ -110,17 +110,17 @@ async def configure(connection: AsyncConnection[Any], timeouts: Timeouts) -> Non
     await connection.execute(SETTINGS, parameters(settings(timeouts)))
 
 
-async def bare(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> Line:
+async def bare(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> BoundedConnection:
     """An autocommit connection without idem's settings: for questions about the way itself. The caller closes it.
 
     `connect_timeout` in seconds. Raises psycopg.OperationalError.
     """
-    return await Line.connect(address.now(), **{**options(name, connect_timeout), **more})
+    return await BoundedConnection.connect(address.now(), **{**options(name, connect_timeout), **more})
 
 
-def bare_sync(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> BlockingLine:
+def bare_sync(address: Address, *, name: str, connect_timeout: float = 5.0, **more: Any) -> BlockingConnection:
     """The same for synchronous code."""
-    return BlockingLine.connect(address.now(), **{**options(name, connect_timeout), **more})
+    return BlockingConnection.connect(address.now(), **{**options(name, connect_timeout), **more})
 
 
 async def make_ours(connection: AsyncConnection[Any], address: Address, name: str, timeouts: Timeouts) -> None:
@@ -129,7 +129,9 @@ async def make_ours(connection: AsyncConnection[Any], address: Address, name: st
     await configure(connection, timeouts)
 
 
-async def connect(address: Address | str, *, name: str, timeouts: Timeouts | None = None, **more: Any) -> Line:
+async def connect(
+    address: Address | str, *, name: str, timeouts: Timeouts | None = None, **more: Any
+) -> BoundedConnection:
     """An autocommit connection with idem's settings; the caller closes it.
 
     Raises psycopg.OperationalError, and ConfigError behind a pooler that keeps no sessions.
@@ -145,7 +147,9 @@ async def connect(address: Address | str, *, name: str, timeouts: Timeouts | Non
     return connection
 
 
-def connect_sync(address: Address | str, *, name: str, timeouts: Timeouts | None = None, **more: Any) -> BlockingLine:
+def connect_sync(
+    address: Address | str, *, name: str, timeouts: Timeouts | None = None, **more: Any
+) -> BlockingConnection:
     """The same for synchronous code."""
     limits, address = timeouts or Timeouts(), Address.of(address)
     connection = bare_sync(address, name=name, connect_timeout=limits.connect, **more)

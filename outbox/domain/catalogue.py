@@ -18,8 +18,8 @@ LONGEST_FLIGHT = 86400.0
 that is written with it a daemon which knows the provider believes "not found"."""
 
 WRITTEN = (
-    'Operations are written in idem.toml, as [operations."NAME"], and in the application that `app` of idem.toml, '
-    "IDEM_APP or --app names"
+    'Define operations in idem.toml, in [operations."NAME"], or in the application that `app` in idem.toml, IDEM_APP '
+    "or --app names"
 )
 
 
@@ -53,8 +53,8 @@ class Catalogue:
         known = self.operations.get(operation)
         if known is None:
             raise ConfigError(
-                f"operations.{operation}: rows of this operation are in the database, but it is not configured here; "
-                "use the idem.toml that it was accepted with"
+                f"operations.{operation}: the database has rows of this operation, but it is not configured here; use "
+                "the idem.toml with which they were accepted"
             )
         return Terms(self.providers[known.provider].contract, known)
 
@@ -71,9 +71,9 @@ class Catalogue:
         terms = self.require(operation)
         if terms.operation.provider != provider:
             raise ConfigError(
-                f"operations.{operation}: the call was made for provider {provider}, and the operation goes to "
-                f"{terms.operation.provider} now: no worker would send it. Configure {provider} for it again, or "
-                "resolve the intent"
+                f"operations.{operation}: the call was made for provider {provider}, but the operation now uses "
+                f"{terms.operation.provider}: no worker would send it. Configure {provider} for it again, or resolve "
+                "the intent"
             )
         return terms
 

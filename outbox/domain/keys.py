@@ -46,7 +46,7 @@ def parse_key(text: str | None, strict: bool = False) -> str:
         if not key:
             raise KeyInvalid("the idempotency key is empty")
     elif strict and not stripped.startswith('"'):
-        raise KeyInvalid('the idempotency key must stand in double quotes (a String of RFC 9651): "…"')
+        raise KeyInvalid('the idempotency key must be in double quotes (a String of RFC 9651): "…"')
     elif BARE.fullmatch(stripped):
         key = stripped
     else:
@@ -132,4 +132,4 @@ def _why_not(text: str) -> str:
         return "parameters are not allowed"
     if separator == ",":
         return "it is a list (or the header was sent twice); send one key"
-    return "a double quote stands only around the whole key"
+    return "double quotes are allowed only around the whole key"

@@ -58,11 +58,11 @@ def check_answer(answer: object) -> None:
     if not (isinstance(answer.status, int) and 200 <= answer.status < 500):
         raise ValueError(f"the answer has status {answer.status}; 2xx to 4xx are stored")
     if not isinstance(answer.body, bytes) or len(answer.body) > BODY_LIMIT:
-        raise ValueError(f"the body of an answer is bytes, at most {BODY_LIMIT}")
+        raise ValueError(f"the body of an answer must be bytes, at most {BODY_LIMIT}")
     if answer.status in WITHOUT_CONTENT and answer.body:
-        raise ValueError(f"the answer has a body and status {answer.status}, which has none")
+        raise ValueError(f"the answer has a body, but status {answer.status} does not allow one")
     if not isinstance(answer.headers, Mapping):
-        raise TypeError(f"the headers of an answer are a mapping of texts, not {type(answer.headers).__name__}")
+        raise TypeError(f"the headers of an answer must map str to str, not {type(answer.headers).__name__}")
     # What cannot be sent would be no answer, for ever.
     for name, value in answer.headers.items():
         if not (isinstance(name, str) and isinstance(value, str) and HEADER_NAME.fullmatch(name)

@@ -39,31 +39,31 @@ _ALL: Final = (
         "Correct the token first; the key can stay the same.",
     ),
     Problem(
-        "not_found", 404, "There is no such thing here",
-        "The path, the operation or the intent does not exist, or the intent belongs to somebody else.",
-        "Will get the same answer until it exists.",
+        "not_found", 404, "Not found",
+        "The path, the operation or the intent does not exist, or the intent belongs to another account.",
+        "Gets the same answer until it exists.",
     ),
     Problem(
-        "method_not_allowed", 405, "This method is not possible here",
-        "`Allow` lists the methods that are.",
-        "Will get the same answer.",
+        "method_not_allowed", 405, "Method not allowed",
+        "`Allow` lists the allowed methods.",
+        "Gets the same answer.",
     ),
     Problem(
-        "framing_invalid", 400, "It cannot be told where the body ends",
-        "Content-Length and Transfer-Encoding were both sent: what stands between you and idem could see two requests "
-        f"in it. The connection is closed. {NOTHING_HAPPENED}",
+        "framing_invalid", 400, "The end of the body is ambiguous",
+        "The request has both Content-Length and Transfer-Encoding: a proxy between you and idem could read it as two "
+        f"requests. idem closes the connection. {NOTHING_HAPPENED}",
         "Safe, with one of the two headers.",
     ),
     Problem(
         "too_many_requests", 429, "Too many requests",
-        "Your account sends more requests a second than it may, or has more under way at once. "
+        "Your account sends more requests per second, or has more open requests at once, than its limits allow. "
         f"{NOTHING_HAPPENED}",
         "Safe after `Retry-After`.",
     ),
     Problem(
         "too_many_keys", 429, "Too many new keys",
-        "Your account makes new keys faster than it may, or holds as many unexpired ones as it may. Requests with a "
-        f"known key are answered as ever. {NOTHING_HAPPENED}",
+        "Your account creates new keys faster than its limit allows, or has reached its limit of unexpired keys. idem "
+        f"still answers requests with a known key. {NOTHING_HAPPENED}",
         "Safe after `Retry-After`.",
     ),
     Problem(
@@ -73,12 +73,12 @@ _ALL: Final = (
     ),
     Problem(
         "key_missing", 400, "Idempotency-Key is missing",
-        "Every request that causes an effect needs an `Idempotency-Key`: 1 to 255 visible ASCII characters, new for "
-        f"each wish and the same for each retry of it. A UUID is a good one. {NOTHING_HAPPENED}",
-        "Send it with a key. If it was sent without one before, that one had no effect either.",
+        "Every request that causes an effect needs an `Idempotency-Key`: 1 to 255 visible ASCII characters, a new key "
+        f"for each request and the same key for each retry of it. A UUID is a good key. {NOTHING_HAPPENED}",
+        "Send it with a key. An earlier request without a key had no effect either.",
     ),
     Problem(
-        "key_invalid", 400, "Idempotency-Key cannot be used",
+        "key_invalid", 400, "Idempotency-Key is invalid",
         "A key is one value of 1 to 255 visible ASCII characters, bare or in double quotes (a String of RFC 9651, as "
         "draft-ietf-httpapi-idempotency-key-header-07 says; both spellings are the same key). Lists, parameters, a "
         f"header sent twice and other characters are refused. {NOTHING_HAPPENED}",
@@ -87,114 +87,115 @@ _ALL: Final = (
     Problem(
         "body_too_large", 413, "The body is too large",
         f"`detail` says how many bytes are allowed. {NOTHING_HAPPENED}",
-        "Will get the same answer.",
+        "Gets the same answer.",
     ),
     Problem(
-        "body_invalid", 400, "The body is not JSON that can be held exactly",
-        "Malformed JSON, NaN or Infinity, a member that appears twice, a number that a double or PostgreSQL would "
-        "change, a NUL, half a surrogate pair, or nested too deep. `errors` has the JSON pointer (RFC 6901). "
+        "body_invalid", 400, "The body is not JSON that idem can store exactly",
+        "The body has malformed JSON, NaN or Infinity, a duplicate member, a number that a double or PostgreSQL would "
+        "change, a NUL, half a surrogate pair, or too many nested levels. `errors` has the JSON pointer (RFC 6901). "
         f"{NOTHING_HAPPENED}",
         "Correct the body first; the key can stay the same.",
     ),
     Problem(
         "params_invalid", 422, "The operation refuses these params",
-        "The body is JSON, but not what this operation takes. `errors` has the JSON pointers. "
+        "The body is JSON, but it does not match what this operation accepts. `errors` has the JSON pointers. "
         f"{NOTHING_HAPPENED}",
         "Correct the body first; the key can stay the same.",
     ),
     Problem(
-        "query_invalid", 400, "A parameter of the query cannot be used",
-        "`detail` names it, and what it may be.",
-        "Will get the same answer.",
+        "query_invalid", 400, "A query parameter is invalid",
+        "`detail` names the parameter and the values that it accepts.",
+        "Gets the same answer.",
     ),
     Problem(
         "key_reused", 422, "Idempotency-Key is already used",
-        "This key was used for other content, or, where the operation says `key_owner = \"label\"`, with a token of "
-        "another label. The first request stands as it is, this one did nothing. (With the profile `stripe` the status "
-        "is 400.)",
-        "Will get the same answer. Use a new key for a new wish; send a retry with exactly the first content.",
+        'This key was used for other content, or, where the operation says `key_owner = "label"`, with a token of '
+        "another label. The first request is unchanged, and this one did nothing. (With the profile `stripe` the "
+        "status is 400.)",
+        "Gets the same answer. Use a new key for a new request; send a retry with exactly the first content.",
     ),
     Problem(
         "in_progress", 409, "A request is outstanding for this Idempotency-Key",
-        "The first request with this key is still being worked on. Nothing was started a second time.",
-        "Safe after `Retry-After`, with the same key, or with `Prefer: wait=N` to be answered when it ends.",
+        "idem is still working on the first request with this key. Nothing was started a second time.",
+        "Safe after `Retry-After`, with the same key, or with `Prefer: wait=N` to wait for the final answer.",
     ),
     Problem(
-        "outcome_unknown", 409, "Nobody knows yet what became of this request",
-        "The call to the provider broke, and it may or may not have acted. It is being found out; until then nobody "
-        "sends it again. `Retry-After` is the next look.",
-        "Safe after `Retry-After`, with the same key. A new key could do it twice.",
+        "outcome_unknown", 409, "The outcome of this request is unknown",
+        "The call to the provider broke, and the provider may or may not have acted. idem is finding out what "
+        "happened and does not send it again until it knows. `Retry-After` is the time of the next look-up.",
+        "Safe after `Retry-After`, with the same key. A new key could make it happen twice.",
     ),
     Problem(
-        "needs_operator", 409, "This request waits for a person",
-        "What became of it, or whether it may be sent, cannot be decided by rules; an operator sees it as a dead "
-        "letter.",
-        "Will get the same answer until they have decided. A new key could do it twice.",
+        "needs_operator", 409, "This request waits for an operator",
+        "No rule can decide what happened to it, or whether it may be sent; an operator sees it as a dead letter.",
+        "Gets the same answer until the operator has decided. A new key could make it happen twice.",
     ),
     Problem(
         "not_executed", 503, "It was not executed",
-        "It is proven that nothing happened, and nothing will without you. Where `detail` says that nothing makes this "
-        "call now, the operation was removed or moved: it is done once its operator has brought it back.",
-        "Does it: the same key goes back to work.",
+        "Nothing happened at the provider; this is proven. Nothing will happen until you retry. Where `detail` says "
+        "that no worker makes this call now, the operation was removed or moved: a retry runs it once the operator "
+        "has restored it.",
+        "Runs it: the same key goes back to work.",
     ),
     Problem(
         "key_expired", 410, "This Idempotency-Key has expired",
-        "A request with this key ended long ago, and its answer is not kept any more. This one did nothing.",
-        "Will get the same answer while the key is remembered. Look at `GET /v1/intents/{intent}` before you use a "
-        "new key: the first request may have done what you want.",
+        "A request with this key was settled long ago, and its answer is no longer kept. This one did nothing.",
+        "Gets the same answer while idem remembers the key. Read `GET /v1/intents/{intent}` before you use a new key: "
+        "the first request may have done what you want.",
     ),
     Problem(
         "cancelled", 409, "This request was cancelled",
-        "It was cancelled before anything was sent. A delayed duplicate of it does nothing either.",
-        "Will get the same answer. Use a new key if you want it after all.",
+        "The request was cancelled before anything was sent. A delayed duplicate of it does nothing either.",
+        "Gets the same answer. Use a new key if you still want it.",
     ),
     Problem(
         "not_cancellable", 409, "It cannot be cancelled now",
-        "Only what was certainly not sent can be cancelled. `detail` says where it stands.",
-        "May be possible later, where it comes back to the queue.",
+        "Only a request that was certainly not sent can be cancelled. `detail` shows its state.",
+        "May succeed later, if the request returns to the queue.",
     ),
     Problem(
         "provider_refused", 402, "The provider refused",
-        "The provider decided against it; `provider_code` is its own code. This is the final answer for this key.",
-        "Will get the same answer. Use a new key for a new try.",
+        "The provider refused the request; `provider_code` is the provider's own code. This is the final answer for "
+        "this key.",
+        "Gets the same answer. Use a new key to try again.",
     ),
     Problem(
         "store_unavailable", 503, "The database cannot answer now",
-        "Your request is either whole in the database or not there at all, and it is sent once at most.",
-        "Safe after `Retry-After`, with the same key: it finds what there is.",
+        "Your request is either completely stored or not stored at all, and it is sent at most once.",
+        "Safe after `Retry-After`, with the same key: it finds what was stored.",
     ),
     Problem(
         "paused", 503, "New requests are paused",
-        "The operator of this service takes no new requests for this operation now. Requests with a known key are "
-        f"answered as ever. {NOTHING_HAPPENED}",
+        "The operator of this service has paused new requests for this operation. idem still answers requests with a "
+        f"known key. {NOTHING_HAPPENED}",
         "Safe after `Retry-After`, with the same key.",
     ),
     Problem(
-        "internal_error", 500, "A fault of idem's own",
-        "Something failed that never should; the log has it. Your request is either whole in the database or not "
-        "there at all. Answers like this are never stored.",
+        "internal_error", 500, "idem failed",
+        "A bug in idem, or an error that it does not handle; see its log. Your request is either completely stored or "
+        "not stored at all. idem never stores an answer like this one.",
         "Safe, with the same key.",
     ),
     Problem(
-        "webhook_unverified", 401, "The signature does not fit",
-        "A webhook whose signature or time stamp is not right, or that is signed with a secret that is not in use.",
-        "Will get the same answer.",
+        "webhook_unverified", 401, "The signature is not valid",
+        "The webhook's signature or time stamp is wrong, or it is signed with a secret that is not in use.",
+        "Gets the same answer.",
     ),
     Problem(
         "webhook_unreadable", 400, "The event cannot be read",
-        "The signature is right, but the body is no event of this provider.",
-        "Will get the same answer.",
+        "The signature is valid, but the body is not an event of this provider.",
+        "Gets the same answer.",
     ),
     Problem(
-        "webhook_not_configured", 503, "No secret can be tried for these webhooks",
-        "No secret is configured, or the accounts that share this address have more secrets than are tried for one "
-        "event. `detail` says which. Nothing can be verified, so nothing is taken.",
-        "Is taken once a secret is configured, or the events go to the account's own address.",
+        "webhook_not_configured", 503, "No secret can verify these webhooks",
+        "No secret is configured, or the accounts that share this address have more secrets than idem tries for one "
+        "event. `detail` says which. idem can verify nothing, so it accepts nothing.",
+        "Is accepted once a secret is configured, or the events go to the account's own address.",
     ),
     Problem(
-        "too_many_bodies", 503, "Too many webhooks are on their way at once",
-        "Their bodies take all the memory there is for bodies whose signature is not checked yet; this one had been on "
-        "its way the longest, or others wait for their check. Nothing of it was kept.",
+        "too_many_bodies", 503, "Too many webhooks are arriving at once",
+        "Bodies whose signature is not yet checked use all the memory that is set aside for them; this one had been "
+        "arriving the longest, or others wait for their check. Nothing of it was stored.",
         "Safe after `Retry-After`.",
     ),
 )  # fmt: skip

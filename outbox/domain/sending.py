@@ -76,7 +76,7 @@ class Sending:
         it through, and the call counts as not made. Raises StartedTwice.
         """
         if self.started or self.stopped is not None:
-            raise StartedTwice("one call may send once: idem decides whether there is another")
+            raise StartedTwice("a call may send only once: idem decides whether there is another attempt")
         self.check()
         self.started = True
 
@@ -84,9 +84,9 @@ class Sending:
         """Raises LeaseTooShort unless the whole deadline and the margin still fit into the lease."""
         now = clock.boottime()
         if now + self._needed > self._lease_ends:
-            self.stopped = LeaseTooShort("deadline and margin no longer fit into the lease")
+            self.stopped = LeaseTooShort("the deadline and its margin no longer fit into the lease")
         elif now >= self._ends:
-            self.stopped = LeaseTooShort("the deadline was over before the call began")
+            self.stopped = LeaseTooShort("the deadline passed before the call began")
         if self.stopped is not None:
             raise self.stopped
 
@@ -111,7 +111,7 @@ def outcome(result: object, cap: float) -> tuple[Outcome, str]:
         case Ambiguous():
             return result, "send says so"
         case _:
-            return Ambiguous(), f"send returned {type(result).__name__}, which is no outcome"
+            return Ambiguous(), f"send returned {type(result).__name__}, which is not an outcome"
 
 
 def look(result: object, cap: float) -> tuple[Look, str]:

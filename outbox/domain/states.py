@@ -64,10 +64,18 @@ KEY_TRANSITIONS: tuple[Transition, ...] = (
     Transition(K.IN_PROGRESS, K.COMPLETED, ("cancel",), "never sent, or every attempt proven not executed"),
     Transition(K.IN_PROGRESS, K.FAILED_RETRYABLE, ("worker", "sweeper", "settle"), "proven not executed, and at rest"),
     Transition(K.IN_PROGRESS, K.UNKNOWN, ("worker",), "ambiguous, or outcome and stored proof disagree"),
-    Transition(K.IN_PROGRESS, K.UNKNOWN, ("sweeper", "api", "reconcile"), "claimed, and the lease has passed"),
-    Transition(K.IN_PROGRESS, K.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
+    Transition(K.IN_PROGRESS, K.UNKNOWN, ("sweeper", "api", "reconcile"), "claimed, and the lease has expired"),
     Transition(
-        K.FAILED_RETRYABLE, K.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"
+        K.IN_PROGRESS,
+        K.UNKNOWN,
+        ("recover", "sweeper"),
+        "the database changed, and the deadline for the row has passed",
+    ),
+    Transition(
+        K.FAILED_RETRYABLE,
+        K.UNKNOWN,
+        ("recover", "sweeper"),
+        "the database changed, and the deadline for the row has passed",
     ),
     Transition(K.UNKNOWN, K.COMPLETED, ("reconciler", "webhook", "late result", "operator"), "a final proof"),
     Transition(K.UNKNOWN, K.IN_PROGRESS, ("settle",), "step done and another follows; or accepted and pending there"),
@@ -78,7 +86,7 @@ KEY_TRANSITIONS: tuple[Transition, ...] = (
     Transition(K.FAILED_RETRYABLE, K.COMPLETED, ("cancel",), "every attempt proven not executed"),
     Transition(K.COMPLETED, K.EXPIRED, ("sweeper",), "expires_at has passed, no open dead letter"),
     Transition(K.FAILED_RETRYABLE, K.EXPIRED, ("sweeper",), "expires_at has passed, no open dead letter"),
-    Transition(K.EXPIRED, GONE, ("sweeper",), "the tombstone's time has passed"),
+    Transition(K.EXPIRED, GONE, ("sweeper",), "the tombstone has expired"),
 )
 
 OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
@@ -107,12 +115,20 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
     Transition(S.HELD, S.PENDING, ("accept", "redrive"), "back to work under the same provider key"),
     Transition(S.HELD, S.UNFROZEN, ("accept", "redrive"), "never rendered, or its key is burned: back to be rendered"),
     Transition(S.HELD, S.CLAIMED, ("accept",), "inline: the client's retry makes the call itself"),
-    Transition(S.PENDING, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
-    Transition(S.WAITING, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
-    Transition(S.UNFROZEN, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
-    Transition(S.HELD, S.UNKNOWN, ("recover", "sweeper"), "the database changed; its last moment has passed"),
+    Transition(
+        S.PENDING, S.UNKNOWN, ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
+    ),
+    Transition(
+        S.WAITING, S.UNKNOWN, ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
+    ),
+    Transition(
+        S.UNFROZEN, S.UNKNOWN, ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
+    ),
+    Transition(
+        S.HELD, S.UNKNOWN, ("recover", "sweeper"), "the database changed, and the deadline for the row has passed"
+    ),
     *(Transition(status, GONE, ("settle", "cancel"), "step done or cancelled") for status in S),
-    Transition(S.HELD, GONE, ("sweeper",), "its key has expired, and the tombstone's time has passed"),
+    Transition(S.HELD, GONE, ("sweeper",), "the key and the tombstone have expired"),
 )
 
 

@@ -95,7 +95,7 @@ class StoredProof:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """A dead letter to open."""
 
     reason: Reason
@@ -164,7 +164,7 @@ class Change:
     rests: bool = False
     doubt: Literal["begins", "ends"] | None = None
     word: Literal["begins", "ends"] | None = None
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
     closes: frozenset[Reason] = frozenset()
     event: Event | None = None
     folds: tuple[UUID, ...] = ()
@@ -230,13 +230,13 @@ def parameters(change: Change) -> dict[str, Any]:
         "details": storable.fields(details),
         "message": None if seen.message is None else storable.text(seen.message, redaction.KEPT),
         "body": None if seen.body is None else storable.text(seen.body, redaction.KEPT),
-        "letters": _letters(change.letters),
+        "letters": _dead_letters(change.letters),
         "closes": sorted(change.closes - {x.reason for x in change.letters}),
         "folds": [str(proof) for proof in change.folds],
     }
 
 
-def _letters(letters: Sequence[Letter]) -> list[dict[str, Any]]:
+def _dead_letters(letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
     # One entry a reason: two in one statement would be refused by the unique index, and the row would never settle.
     details: dict[Reason, dict[str, Any]] = {}
     for letter in letters:

@@ -21,17 +21,17 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, QueuePool
 from idem.outbox.database import session
 from idem.outbox.database.address import Address
 from idem.outbox.handlers.handler import ASYNC, Handler
-from idem.outbox.handlers.run import Fate, Turn, told, told_async
+from idem.outbox.handlers.run import Execution, Fate, run_handler, run_handler_async
 
 NAME: Final = "idem-handlers"
 SILENCE: Final = 75.0
 """Seconds without an answer after which a handler's line is given up: longer than its turn may take."""
 OPTIONS: Final[Mapping[str, Any]] = {"autocommit": False, "connect_timeout": 10, "prepare_threshold": None}
 
-Ended = Callable[["Seat", Fate | BaseException], None]
+Ended = Callable[["Executor", Fate | BaseException], None]
 
 
-class Seat:
+class Executor:
     """One thread and one connection for one handler. `ended` is called in the loop that made it, after each turn."""
 
     def __init__(self, address: Address, handler: Handler, ended: Ended, *, silence: float = SILENCE) -> None:
@@ -41,18 +41,18 @@ class Seat:
         self._way, self._kind = handler.way()
         self._ended = ended
         self._loop = asyncio.get_running_loop()
-        self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        self._executions: queue.SimpleQueue[Execution | None] = queue.SimpleQueue()
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Fate]] | None = None
         self._thread = threading.Thread(target=self._run, name=f"idem-handler {handler.name}", daemon=True)
         self._thread.start()
 
-    def put(self, turn: Turn) -> None:
+    def put(self, execution: Execution) -> None:
         """Run this turn; the seat must be free."""
-        self._turns.put(turn)
+        self._executions.put(execution)
 
     def close(self) -> None:
         """End after the turn that runs, if one does."""
-        self._turns.put(None)
+        self._executions.put(None)
 
     def cancel(self) -> None:
         """Cancel the asynchronous handler that runs, at its next await; a synchronous one hears nothing."""
@@ -74,32 +74,32 @@ class Seat:
         if self._way in ASYNC:
             with asyncio.Runner() as runner:
                 engine = async_engine(self._address, silence=self._silence)
-                self._serve(lambda turn: runner.run(self._turn_async(engine, turn)))
+                self._serve(lambda execution: runner.run(self._run_async(engine, execution)))
                 runner.run(engine.dispose())
             return
         engine_ = sync_engine(self._address, silence=self._silence)
 
-        def one(turn: Turn) -> Fate:
+        def one(execution: Execution) -> Fate:
             with engine_.connect() as connection:
-                return told(connection, turn, self._way, self._kind)
+                return run_handler(connection, execution, self._way, self._kind)
 
         self._serve(one)
         engine_.dispose()
 
-    def _serve(self, run: Callable[[Turn], Fate]) -> None:
-        while (turn := self._turns.get()) is not None:
+    def _serve(self, run: Callable[[Execution], Fate]) -> None:
+        while (execution := self._executions.get()) is not None:
             result: Fate | BaseException
             try:
-                result = run(turn)
+                result = run(execution)
             except BaseException as error:  # a handler may raise anything, SystemExit too: it ends its turn alone
                 result = error
             with suppress(RuntimeError):  # the daemon's loop has ended, and nobody waits any more
                 self._loop.call_soon_threadsafe(self._ended, self, result)
 
-    async def _turn_async(self, engine: AsyncEngine, turn: Turn) -> Fate:
+    async def _run_async(self, engine: AsyncEngine, execution: Execution) -> Fate:
         async def one() -> Fate:
             async with engine.connect() as connection:
-                return await told_async(connection, turn, self._way, self._kind)
+                return await run_handler_async(connection, execution, self._way, self._kind)
 
         task = asyncio.ensure_future(one())
         self._running = asyncio.get_running_loop(), task

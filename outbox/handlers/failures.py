@@ -14,7 +14,7 @@ from idem.outbox.database.pool import records
 from idem.outbox.domain.states import Reason
 from idem.outbox.handlers.queue import Item
 from idem.outbox.observe import after_commit
-from idem.outbox.observe.logs import told
+from idem.outbox.observe.logs import error_text
 from idem.outbox.values import storable
 from idem.outbox.values.backoff import not_before
 
@@ -35,11 +35,11 @@ def failure(error: BaseException, *, final: bool = False) -> Failure:
     """What is kept of an exception of a handler's: its class and what it says, never parameters of statements."""
     match error:
         case DBAPIError() if error.orig is not None:
-            return Failure(type(error.orig).__name__, told(error.orig), final)
+            return Failure(type(error.orig).__name__, error_text(error.orig), final)
         case ValidationError():
             said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            return Failure("ValidationError", f"the params do not fit the model any more: {said}"[:500], final)
-    return Failure(type(error).__name__, storable.text(str(error), 500) or told(error), final)
+            return Failure("ValidationError", f"the params no longer match the model: {said}"[:500], final)
+    return Failure(type(error).__name__, storable.text(str(error), 500) or error_text(error), final)
 
 
 FAIL = """
@@ -91,7 +91,7 @@ async def fail(connection: AsyncConnection[Any], item: Item, why: Failure, *, at
         )  # fmt: skip
         row = await cursor.fetchone()
         if row is not None and row.stops:
-            after_commit.tell(connection, partial(after_commit.dead_letter, item.intent, Reason.HANDLER_FAILED))
+            after_commit.emit(connection, partial(after_commit.dead_letter, item.intent, Reason.HANDLER_FAILED))
     return None if row is None else bool(row.stops)
 
 

@@ -27,5 +27,5 @@ async def keep_expanding(database: Database, stop: asyncio.Event, passes: PassTi
         except (*AWAY, *REFUSED):
             pass  # told by whoever works with it
         except Exception as error:
-            telemetry.broken("handlers", error, "giving events to handlers")
+            telemetry.broken("handlers", error, "assigning events to handlers")
         await wait(stop, INTERVAL)

@@ -96,7 +96,7 @@ class Handler:
         default: Way = "AsyncSession" if self.is_async else "Session"
         parameters = [p for p in inspect.signature(self.function).parameters.values() if p.kind <= p.VAR_POSITIONAL]
         if len(parameters) != 2:
-            raise ConfigError(f"handlers.{self.name}: it takes two parameters, the session and what has settled")
+            raise ConfigError(f"handlers.{self.name}: it must take two parameters, the session and the settled intent")
         named = parameters[0].annotation
         if isinstance(named, str):
             # As written: what it names need not be imported where it is only a type.
@@ -115,14 +115,14 @@ class Handler:
                 if way in names:
                     return self._fits(way), named
         raise ConfigError(
-            f"handlers.{self.name}: its first parameter is a {getattr(named, '__name__', named)}, which is none of "
+            f"handlers.{self.name}: its first parameter is a {getattr(named, '__name__', named)}, which is not one of "
             f"SQLAlchemy's {', '.join(WAYS)}"
         )
 
     def _fits(self, way: Way) -> Way:
         if (way in ASYNC) is not self.is_async:
             kind, others = ("asynchronous", "AsyncSession") if self.is_async else ("synchronous", "Session")
-            raise ConfigError(f"handlers.{self.name}: the function is {kind} and takes a {way}: give it a {others}")
+            raise ConfigError(f"handlers.{self.name}: the function is {kind} and takes a {way}: it needs a {others}")
         return way
 
 
@@ -141,9 +141,11 @@ def handler(
     said = name or f"{function.__module__}.{function.__qualname__}"
     full = f"{operation}:{said}"
     if name is None and "<lambda>" in function.__qualname__:
-        raise ConfigError(f'handlers.{full}: a lambda has no name to keep its marks under: give it one, name="..."')
+        raise ConfigError(
+            f'handlers.{full}: a lambda has no name under which idem could record its marks: pass name="..."'
+        )
     if begin not in ("registered", "first"):
-        raise ConfigError(f'handlers.{full}: begin is {begin!r}, neither "registered" nor "first"')
+        raise ConfigError(f'handlers.{full}: begin is {begin!r}, but must be "registered" or "first"')
     model = read if isinstance(read, type) and issubclass(read, BaseModel) else None
     made = Handler(
         full, operation, function, model, inspect.iscoroutinefunction(function), None if model else read, begin

@@ -22,7 +22,7 @@ class Item:
     number: int
 
     @property
-    def line(self) -> tuple[str, UUID]:
+    def sequence(self) -> tuple[str, UUID]:
         """What is told one at a time, in its order."""
         return self.handler, self.intent
 

@@ -20,7 +20,7 @@ from idem.outbox.handlers.handler import Handler, Settled, Way
 from idem.outbox.handlers.queue import Item
 from idem.outbox.values.errors import IdemError, ParamsInvalid
 
-Fate: TypeAlias = Literal["told", "not_now", "marked"]
+Fate: TypeAlias = Literal["succeeded", "not_now", "marked"]
 """not_now: somebody else has it, or it is not its turn any more. marked: done before, or past its retention."""
 
 
@@ -29,13 +29,13 @@ class OwnTransaction(IdemError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"the handler {what} the transaction that its mark is written in: a handler only writes, idem commits what "
-            "it wrote together with the mark. Take it out; for a part that may fail use begin_nested()"
+            f"the handler {what} the transaction that its mark is written in: a handler only writes, and idem commits "
+            "what it wrote together with the mark. Remove it; for a part that may fail use begin_nested()"
         )
 
 
 @dataclass(slots=True)
-class Turn:
+class Execution:
     """One event for one handler. `backend` is the server process in whose transaction it runs, while it runs."""
 
     item: Item
@@ -74,7 +74,7 @@ class Turn:
 LOCK_TIMEOUT: Final = 10.0
 """Seconds that a handler may wait for a lock: less than its time, so that what it waits for is named."""
 
-TAKE = """
+LOCK_WORK = """
 SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation, n.idempotency_key, n.params, n.label,
        n.provider, n.result, n.provider_reference, k.response_status, k.response_headers, k.response_body,
        EXISTS (SELECT FROM idem.handled_events m WHERE m.event_id = w.event_id AND m.handler = w.handler) AS marked,
@@ -93,24 +93,24 @@ SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation
 """
 
 
-def take(connection: Connection, turn: Turn) -> Settled[Any] | Fate:
+def lock_work(connection: Connection, execution: Execution) -> Settled[Any] | Fate:
     """Lock the work of this turn and read what is to be told, or say why there is nothing to tell."""
-    limit = f"{int(turn.limit * 1000)}ms"
+    limit = f"{int(execution.limit * 1000)}ms"
     settings = {
         **session.VALUES,
         "statement_timeout": limit,
-        "lock_timeout": f"{int(min(LOCK_TIMEOUT, turn.limit / 2) * 1000)}ms",
+        "lock_timeout": f"{int(min(LOCK_TIMEOUT, execution.limit / 2) * 1000)}ms",
         "idle_in_transaction_session_timeout": limit,
     }
     # Of this transaction alone, so that nothing of one handler is left for the next, whatever pooler is between.
     connection.exec_driver_sql(session.SETTINGS, session.parameters(settings, local=True))
-    found = connection.exec_driver_sql(TAKE, _key(turn.item)).mappings().one_or_none()
+    found = connection.exec_driver_sql(LOCK_WORK, _key(execution.item)).mappings().one_or_none()
     if found is None:
         return "not_now"
     if found["marked"] or found["type"] is None:
         return "marked"
-    turn.transaction, turn.backend = found["transaction"], found["backend"]
-    return settled(dict(found), turn.handler)
+    execution.transaction, execution.backend = found["transaction"], found["backend"]
+    return settled(dict(found), execution.handler)
 
 
 # In another transaction than the one in which it was taken there is nothing to mark.
@@ -125,10 +125,10 @@ INSERT INTO idem.handled_events (event_id, handler) SELECT g.event_id, g.handler
 """
 
 
-def mark(connection: Connection, turn: Turn) -> None:
+def mark(connection: Connection, execution: Execution) -> None:
     """Write the mark in the transaction of the handler's own work. Raises OwnTransaction if it is another by now."""
-    if connection.exec_driver_sql(MARK, {**_key(turn.item), "transaction": turn.transaction}).rowcount != 1:
-        turn.ended_by_handler = "ended"
+    if connection.exec_driver_sql(MARK, {**_key(execution.item), "transaction": execution.transaction}).rowcount != 1:
+        execution.ended_by_handler = "ended"
         raise OwnTransaction("ended")
 
 
@@ -172,51 +172,51 @@ def _params(found: Mapping[str, Any], handler: Handler) -> Any:
         return found["params"]
 
 
-def told(connection: Connection, turn: Turn, way: Way, kind: type | None) -> Fate:
+def run_handler(connection: Connection, execution: Execution, way: Way, kind: type | None) -> Fate:
     """A whole turn of a synchronous handler, committed here. Raises what the handler raises."""
     with connection.begin() as transaction:
-        what = take(connection, turn)
+        what = lock_work(connection, execution)
         if isinstance(what, str):
             return what
         session = None
-        turn.guard(connection)
+        execution.guard(connection)
         try:
             if way == "Session":
                 session = (kind or Session)(bind=connection, join_transaction_mode="control_fully")
-                turn.handler.function(session, what)
+                execution.handler.function(session, what)
                 session.flush()
             else:
-                turn.handler.function(connection, what)
-            turn.over()
-            mark(connection, turn)
+                execution.handler.function(connection, what)
+            execution.over()
+            mark(connection, execution)
             transaction.commit()
         finally:
-            turn.abandon()
+            execution.abandon()
             if session is not None:
                 session.close()
-    return "told"
+    return "succeeded"
 
 
-async def told_async(connection: AsyncConnection, turn: Turn, way: Way, kind: type | None) -> Fate:
+async def run_handler_async(connection: AsyncConnection, execution: Execution, way: Way, kind: type | None) -> Fate:
     """The same of an asynchronous handler."""
     async with connection.begin() as transaction:
-        what = await connection.run_sync(take, turn)
+        what = await connection.run_sync(lock_work, execution)
         if isinstance(what, str):
             return what
         session = None
-        turn.guard(connection.sync_connection)  # type: ignore[arg-type]
+        execution.guard(connection.sync_connection)  # type: ignore[arg-type]
         try:
             if way == "AsyncSession":
                 session = (kind or AsyncSession)(bind=connection, join_transaction_mode="control_fully")
-                await turn.handler.function(session, what)
+                await execution.handler.function(session, what)
                 await session.flush()
             else:
-                await turn.handler.function(connection, what)
-            turn.over()
-            await connection.run_sync(mark, turn)
+                await execution.handler.function(connection, what)
+            execution.over()
+            await connection.run_sync(mark, execution)
             await transaction.commit()
         finally:
-            turn.abandon()
+            execution.abandon()
             if session is not None:
                 await session.close()
-    return "told"
+    return "succeeded"

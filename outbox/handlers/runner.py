@@ -12,11 +12,11 @@ from idem.outbox.daemon.pass_times import PassTimes
 from idem.outbox.database.address import Address
 from idem.outbox.database.pool import AWAY, REFUSED, Database
 from idem.outbox.handlers import failures, queue
-from idem.outbox.handlers.executor import NAME, Seat
+from idem.outbox.handlers.executor import NAME, Executor
 from idem.outbox.handlers.failures import Failure
 from idem.outbox.handlers.handler import Handler
 from idem.outbox.handlers.queue import Item
-from idem.outbox.handlers.run import Fate, OwnTransaction, Turn
+from idem.outbox.handlers.run import Execution, Fate, OwnTransaction
 from idem.outbox.observe import telemetry
 
 SIGN_OF_LIFE: Final = 30.0
@@ -30,16 +30,16 @@ GRACE: Final = 3.0
 
 
 @dataclass(slots=True)
-class _Line:
+class _Pool:
     """The seats of one handler. `hanging`: threads that were left behind and have not ended."""
 
-    free: list[Seat]
+    free: list[Executor]
     running: int = 0
     hanging: int = 0
 
 
 class HandlerRunner:
-    """Runs the handlers of one process, each at most `seats` times at once; any number of processes may run.
+    """Runs the handlers of one process, each at most `threads` times at once; any number of processes may run.
 
     `limit`: seconds that a turn may take. `attempts`: failures until the dead letter. `poll`: seconds between two looks
     for work. What this worker settles wakes it at once; the poll finds what other processes have settled, and what is
@@ -47,22 +47,22 @@ class HandlerRunner:
     """
 
     def __init__(
-        self, address: Address | str, handlers: Mapping[str, Handler], *, seats: int = 2, limit: float = 60.0,
+        self, address: Address | str, handlers: Mapping[str, Handler], *, threads: int = 2, limit: float = 60.0,
         attempts: int = 8, poll: float = 1.0,
     ) -> None:  # fmt: skip
         self.handlers = dict(handlers)
         self._address = Address.of(address)
-        self._seats = seats
+        self._threads = threads
         self._limit = limit
         self._attempts = attempts
         self._poll = poll
         self._database = Database(self._address, name=NAME, size=3)
         self._opened = False
-        self._lines = {name: _Line([]) for name in self.handlers}
-        self._turns: dict[tuple[str, object], asyncio.Task[None]] = {}
-        self._ending: dict[Seat, asyncio.Future[Fate | BaseException]] = {}
+        self._pools = {name: _Pool([]) for name in self.handlers}
+        self._executions: dict[tuple[str, object], asyncio.Task[None]] = {}
+        self._ending: dict[Executor, asyncio.Future[Fate | BaseException]] = {}
         self._freed = asyncio.Event()
-        self._told = 0
+        self._succeeded = 0
         self._seen = float("-inf")
 
     async def run(
@@ -89,7 +89,7 @@ class HandlerRunner:
             except REFUSED as error:
                 await trouble.refused(error, stop)
             except Exception as error:
-                telemetry.broken("handlers", error, "looking for events to tell")
+                telemetry.broken("handlers", error, "looking for events to handle")
                 await wait(stop, BROKEN_WAIT)
         await self.close()
 
@@ -98,25 +98,25 @@ class HandlerRunner:
 
         A failure is kept and not tried again before it is due.
         """
-        before = self._told
+        before = self._succeeded
         self._seen = float("-inf")
-        while await self._begin() or self._turns:
-            if self._turns:
-                await asyncio.wait(list(self._turns.values()), return_when=asyncio.FIRST_COMPLETED)
-        return self._told - before
+        while await self._begin() or self._executions:
+            if self._executions:
+                await asyncio.wait(list(self._executions.values()), return_when=asyncio.FIRST_COMPLETED)
+        return self._succeeded - before
 
     async def close(self) -> None:
         """Wait for the turns that run, each until its time is up at the most, and close threads and connections."""
-        if self._turns:
-            await asyncio.wait(list(self._turns.values()))
-        seats = [seat for line in self._lines.values() for seat in line.free]
-        for seat in seats:
-            seat.close()
-        for line in self._lines.values():
-            line.free.clear()
+        if self._executions:
+            await asyncio.wait(list(self._executions.values()))
+        threads = [executor for pool in self._pools.values() for executor in pool.free]
+        for executor in threads:
+            executor.close()
+        for pool in self._pools.values():
+            pool.free.clear()
         # Idle seats end at once; a moment for their connections to say good-bye.
         for _ in range(100):
-            if not any(seat.alive for seat in seats):
+            if not any(executor.alive for executor in threads):
                 break
             await asyncio.sleep(0.01)
         if self._opened:
@@ -140,17 +140,17 @@ class HandlerRunner:
                 self._seen = loop.time()
             if first := [name for name, each in self.handlers.items() if each.begin == "first"]:
                 walked = await queue.walk(connection, first)
-            limits = {name: room for name, line in self._lines.items() if (room := self._room(line)) > 0}
+            limits = {name: room for name, pool in self._pools.items() if (room := self._room(pool)) > 0}
             found = await queue.find(connection, limits)
-        fresh = [item for item in found if item.line not in self._turns]
+        fresh = [item for item in found if item.sequence not in self._executions]
         for item in fresh:
-            if self._room(self._lines[item.handler]) > 0:
-                self._turns[item.line] = asyncio.create_task(self._turn(item))
-                self._lines[item.handler].running += 1
+            if self._room(self._pools[item.handler]) > 0:
+                self._executions[item.sequence] = asyncio.create_task(self._execution(item))
+                self._pools[item.handler].running += 1
         return len(fresh) + walked
 
-    def _room(self, line: _Line) -> int:
-        return 0 if line.hanging >= LEFT_BEHIND else self._seats - line.running
+    def _room(self, pool: _Pool) -> int:
+        return 0 if pool.hanging >= LEFT_BEHIND else self._threads - pool.running
 
     async def _rest(self, stop: asyncio.Event, settled: asyncio.Event) -> None:
         # A turn that has ended or a result that was settled may have brought work, and a stop must end the wait.
@@ -163,90 +163,92 @@ class HandlerRunner:
         if settled.is_set() and not self._freed.is_set():
             await wait(stop, TOGETHER)
 
-    async def _turn(self, item: Item) -> None:
+    async def _execution(self, item: Item) -> None:
         try:
-            await self._tell(item)
+            await self._execute(item)
         except (*AWAY, *REFUSED) as error:
             # What was not committed is still to be told, and found again when the database is back.
-            telemetry.handler_not_told(item.handler, item.intent, item.number, error)
+            telemetry.handler_not_started(item.handler, item.intent, item.number, error)
         except Exception as error:
-            telemetry.broken("handlers", error, f"telling {item.handler} of {item.intent}")
+            telemetry.broken("handlers", error, f"running {item.handler} for {item.intent}")
         finally:
-            del self._turns[item.line]
-            self._lines[item.handler].running -= 1
+            del self._executions[item.sequence]
+            self._pools[item.handler].running -= 1
             self._freed.set()
 
-    async def _tell(self, item: Item) -> None:
-        handler, line = self.handlers[item.handler], self._lines[item.handler]
-        turn = Turn(item, handler, self._limit)
-        seat = (
-            line.free.pop() if line.free else Seat(self._address, handler, self._ended, silence=self._limit + 5 * GRACE)
+    async def _execute(self, item: Item) -> None:
+        handler, pool = self.handlers[item.handler], self._pools[item.handler]
+        execution = Execution(item, handler, self._limit)
+        executor = (
+            pool.free.pop()
+            if pool.free
+            else Executor(self._address, handler, self._ended, silence=self._limit + 5 * GRACE)
         )
-        ended = self._ending[seat] = asyncio.get_running_loop().create_future()
-        seat.put(turn)
+        ended = self._ending[executor] = asyncio.get_running_loop().create_future()
+        executor.put(execution)
         done, _ = await asyncio.wait([ended], timeout=self._limit)
         result: Fate | BaseException
         if done:
             result = ended.result()
-            line.free.append(seat)
+            pool.free.append(executor)
         else:
-            result = await self._end(seat, turn, ended, line)
+            result = await self._end(executor, execution, ended, pool)
         match result:
-            case "told":
-                self._told += 1
-                telemetry.handler_told(item.handler, item.intent, item.number)
+            case "succeeded":
+                self._succeeded += 1
+                telemetry.handler_succeeded(item.handler, item.intent, item.number)
             case "marked":
                 async with self._database.connection() as connection:
                     await failures.drop(connection, item)
             case "not_now":
                 pass
             case _:
-                await self._failed(turn, result)
+                await self._failed(execution, result)
 
     async def _end(
-        self, seat: Seat, turn: Turn, ended: asyncio.Future[Fate | BaseException], line: _Line
+        self, executor: Executor, execution: Execution, ended: asyncio.Future[Fate | BaseException], pool: _Pool
     ) -> Fate | BaseException:
         """End a turn whose time is up: by a word, then by its connection; a thread that goes on is left behind."""
-        seat.close()
-        seat.cancel()
-        done, _ = await asyncio.wait([ended], timeout=min(GRACE, self._limit) if seat.is_async else 0)
-        if not done and turn.backend is not None:
+        executor.close()
+        executor.cancel()
+        done, _ = await asyncio.wait([ended], timeout=min(GRACE, self._limit) if executor.is_async else 0)
+        if not done and execution.backend is not None:
             async with self._database.connection() as connection:
-                await connection.execute(TERMINATE, {"backend": turn.backend})
+                await connection.execute(TERMINATE, {"backend": execution.backend})
             done, _ = await asyncio.wait([ended], timeout=GRACE)
         if not done:
-            line.hanging += 1
+            pool.hanging += 1
 
             def came_back(_: object) -> None:
-                line.hanging -= 1
+                pool.hanging -= 1
 
             ended.add_done_callback(came_back)
-        elif ended.result() == "told":
-            return "told"
-        return TimeoutError(f"it took more than {self._limit:g} s, and was ended")
+        elif ended.result() == "succeeded":
+            return "succeeded"
+        return TimeoutError(f"it took more than {self._limit:g} s, and idem stopped it")
 
-    def _ended(self, seat: Seat, result: Fate | BaseException) -> None:
-        ended = self._ending.pop(seat, None)
+    def _ended(self, executor: Executor, result: Fate | BaseException) -> None:
+        ended = self._ending.pop(executor, None)
         if ended is not None and not ended.done():
             ended.set_result(result)
 
-    async def _failed(self, turn: Turn, error: Fate | BaseException) -> None:
+    async def _failed(self, execution: Execution, error: Fate | BaseException) -> None:
         assert isinstance(error, BaseException)
-        if turn.backend is None:
+        if execution.backend is None:
             # It never began: no connection, or not this transaction. Not the handler's failure, and no hot loop.
-            telemetry.handler_not_told(turn.item.handler, turn.item.intent, turn.item.number, error)
+            telemetry.handler_not_started(execution.item.handler, execution.item.intent, execution.item.number, error)
             await asyncio.sleep(1.0)
             return
-        final = isinstance(error, OwnTransaction) or turn.ended_by_handler is not None
+        final = isinstance(error, OwnTransaction) or execution.ended_by_handler is not None
         why: Failure = failures.failure(
-            OwnTransaction(turn.ended_by_handler or "ended") if final else error, final=final
+            OwnTransaction(execution.ended_by_handler or "ended") if final else error, final=final
         )
-        item = turn.item
+        item = execution.item
         async with self._database.connection() as connection:
             stopped = await failures.fail(connection, item, why, attempts=self._attempts)
         if stopped is None:
             # The answer to its COMMIT was lost: it is done.
-            telemetry.handler_told(item.handler, item.intent, item.number)
+            telemetry.handler_succeeded(item.handler, item.intent, item.number)
         else:
             telemetry.handler_failed(item.handler, item.intent, item.number, error, stopped=stopped)
 

@@ -22,12 +22,12 @@ class Memory:
     def __init__(self, most: int) -> None:
         self.most = most
         self.used = 0
-        self._coming: dict[Held, None] = {}
+        self._coming: dict[Reservation, None] = {}
 
     @contextmanager
-    def held(self) -> Iterator[Held]:
+    def held(self) -> Iterator[Reservation]:
         """The place of one body, empty at first; its bytes are free again afterwards."""
-        held = Held(self)
+        held = Reservation(self)
         self._coming[held] = None
         try:
             yield held
@@ -35,7 +35,7 @@ class Memory:
             held.complete()
             held.drop()
 
-    def make_room(self, size: int, wanted: Held) -> None:
+    def make_room(self, size: int, wanted: Reservation) -> None:
         """Room for so many bytes more. Raises ProblemError where `wanted` is what must give way."""
         while self.used + size > self.most:
             oldest = next((each for each in self._coming if each.size or each is wanted), wanted)
@@ -44,12 +44,12 @@ class Memory:
                 raise full()
         self.used += size
 
-    def leave(self, held: Held) -> None:
+    def leave(self, held: Reservation) -> None:
         """It has arrived, or comes no further."""
         self._coming.pop(held, None)
 
 
-class Held:
+class Reservation:
     """The bytes of one body."""
 
     def __init__(self, memory: Memory) -> None:
@@ -92,7 +92,7 @@ def full() -> ProblemError:
     """What a sender is told whose body finds no room."""
     return ProblemError(
         "too_many_bodies",
-        "The bodies of other deliveries take all the memory there is for them.",
+        "The bodies of other deliveries use all the memory that is set aside for them.",
         retry_after=AGAIN,
         headers={"Connection": "close"},
     )

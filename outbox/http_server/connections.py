@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from idem.outbox.http_server.framing import Wire
 from idem.outbox.http_server.slices import SLICE, STEP, Slices, has_blanks, is_light
-from idem.outbox.http_server.transport import Line
+from idem.outbox.http_server.transport import LingeringTransport
 from idem.outbox.observe import telemetry
 
 KEEP_ALIVE: Final = 75
@@ -54,7 +54,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def take(self, listening: socket.socket, make: Callable[[], Connection]) -> None:
+    async def accept(self, listening: socket.socket, make: Callable[[], Connection]) -> None:
         """Take connections until this is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
@@ -124,7 +124,7 @@ class Connections:
 class Connection(H11Protocol):
     """One connection. A client that has ended its own side still gets the answer to what it has asked whole."""
 
-    transport: Line  # type: ignore[assignment]
+    transport: LingeringTransport  # type: ignore[assignment]
     conn: Wire
 
     def __init__(self, connections: Connections, **options: Any) -> None:
@@ -145,7 +145,7 @@ class Connection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(Line(transport, self._comes_more))  # type: ignore[arg-type]
+        super().connection_made(LingeringTransport(transport, self._comes_more))  # type: ignore[arg-type]
         self._all.idle(self)
         self._look()
 
@@ -170,7 +170,7 @@ class Connection(H11Protocol):
             self.transport.hold(True)
             self._all.slices.add(self)
 
-    def take_slice(self) -> bool:
+    def parse_slice(self) -> bool:
         """Parse some of what waits; whether there is more."""
         size = len(self._waiting) if self.conn.plain else SLICE
         piece = bytes(self._waiting[:size])

@@ -16,7 +16,7 @@ MOST: Final = 10_000
 """Connections of one process at most."""
 LEAST: Final = 4
 
-LIMIT_TEXT: Final = "the process has no descriptor left; raise its limit (LimitNOFILE, ulimit -n)"
+LIMIT_TEXT: Final = "the process has no file descriptor left; raise its limit (LimitNOFILE, ulimit -n)"
 
 
 def raise_limit() -> int:

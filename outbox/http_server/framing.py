@@ -33,7 +33,7 @@ class Wire(h11.Connection):
         super().__init__(h11.SERVER, LARGEST_HEAD)
         self._chunked = False
         self._length = 0
-        self._taken = 0
+        self._received = 0
         self._body = 0
 
     @property
@@ -48,7 +48,7 @@ class Wire(h11.Connection):
 
     def receive_data(self, data: bytes) -> None:
         if self.unread:
-            self._taken += len(data)
+            self._received += len(data)
         super().receive_data(data)
 
     def next_event(self) -> Any:
@@ -59,13 +59,13 @@ class Wire(h11.Connection):
             fields = dict(event.headers)
             self._chunked = b"transfer-encoding" in fields
             self._length = int(fields.get(b"content-length", b"0"))
-            self._taken = self._body = 0
+            self._received = self._body = 0
         elif isinstance(event, h11.Data):
             self._body += len(event.data)
         elif event is h11.NEED_DATA and self.unread and self._chunked:
             if len(self.trailing_data[0]) > FRAMING:
                 raise h11.RemoteProtocolError(f"more than {FRAMING} bytes around one chunk")
-            if self._taken > OVERHEAD * self._body + SLACK:
+            if self._received > OVERHEAD * self._body + SLACK:
                 raise h11.RemoteProtocolError("chunks too small for the size of the body")
         return event
 

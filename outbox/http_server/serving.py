@@ -39,21 +39,21 @@ class _Server(uvicorn.Server):
         self.up = asyncio.Event()
         self._listening = listening
         self._connections = connections
-        self._taking: asyncio.Task[None] | None = None
+        self._accepting: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             raise RuntimeError("the application did not start")
         self.servers = []
-        self._taking = asyncio.create_task(self._connections.take(self._listening, self._connection))
+        self._accepting = asyncio.create_task(self._connections.accept(self._listening, self._connection))
         self.started = True
         self.up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            await asyncio.wait({self._taking})
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait({self._accepting})
         await super().shutdown([self._listening])
 
     def _connection(self) -> Connection:
@@ -70,19 +70,19 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes any free one. Raises ConfigError where the address cannot be taken."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        taken = socket.socket(found[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening = socket.socket(found[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
-        raise ConfigError(f"{host}: this address cannot be listened on: {error.strerror}") from None
+        raise ConfigError(f"{host}: cannot listen on this address: {error.strerror}") from None
     try:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(found[4])
-        taken.listen(BACKLOG)
-        taken.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(found[4])
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
     except OSError as error:
-        taken.close()
-        why = "another process listens there" if error.errno == errno.EADDRINUSE else error.strerror
-        raise ConfigError(f"{host}:{port} cannot be listened on: {why}. Choose another port") from None
-    return taken
+        listening.close()
+        why = "another process is listening there" if error.errno == errno.EADDRINUSE else error.strerror
+        raise ConfigError(f"cannot listen on {host}:{port}: {why}. Choose another port") from None
+    return listening
 
 
 async def serve(
@@ -106,7 +106,7 @@ async def serve(
 
 
 async def serve_on(
-    taken: socket.socket,
+    listening: socket.socket,
     app: Any,
     stop: asyncio.Event,
     *,
@@ -134,13 +134,13 @@ async def serve_on(
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=LARGEST_HEAD,
     )
-    server = _Server(config, taken, connections)
-    running = asyncio.create_task(server.serve(sockets=[taken]))
+    server = _Server(config, listening, connections)
+    running = asyncio.create_task(server.serve(sockets=[listening]))
     up, stopped = asyncio.create_task(server.up.wait()), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({up, running}, return_when=asyncio.FIRST_COMPLETED)
         if up.done() and ready is not None:
-            address = taken.getsockname()
+            address = listening.getsockname()
             ready(address[0], address[1])
         await asyncio.wait({stopped, running}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done() and drain > 0:
@@ -150,4 +150,4 @@ async def serve_on(
         stopped.cancel()
         server.should_exit = True
         await running
-        taken.close()
+        listening.close()

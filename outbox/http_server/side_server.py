@@ -54,8 +54,8 @@ class Beside:
             routes.append(Route("/healthz", _said(lambda: {"alive": health.alive})))
             routes.append(Route("/readyz", _said(lambda: {"ready": health.alive and not health.draining})))
         self._app = Starlette(routes=routes)
-        self._taken = listen(host, port)
-        self.host, self.port = self._taken.getsockname()[:2]
+        self._socket = listen(host, port)
+        self.host, self.port = self._socket.getsockname()[:2]
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -76,7 +76,7 @@ class Beside:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._up.set()
-        await serve_on(self._taken, self._app, self._stop, name=self._name, most=CONNECTIONS)
+        await serve_on(self._socket, self._app, self._stop, name=self._name, most=CONNECTIONS)
 
 
 async def _metrics(_: Request) -> Response:

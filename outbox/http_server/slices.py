@@ -26,7 +26,7 @@ BODY_LINES: Final = 16
 class Sliced(Protocol):
     """A connection that waits."""
 
-    def take_slice(self) -> bool:
+    def parse_slice(self) -> bool:
         """Parse one slice; whether there is more."""
 
 
@@ -50,7 +50,7 @@ class Slices:
     def _turn(self) -> None:
         self._begun = False
         one = self._waiting.popleft()
-        if one.take_slice():
+        if one.parse_slice():
             self._waiting.append(one)
         self._begin()
 

@@ -16,7 +16,7 @@ FORGOTTEN: Final = 16 * 1024 * 1024
 """Bytes of it: a client that still writes then gets no answer."""
 
 
-class Line:
+class LingeringTransport:
     """A transport for uvicorn. `unread` says whether the client is still to send the rest of a body.
 
     To close a socket that has unread bytes resets the connection, and the client loses the answer. So `close` ends

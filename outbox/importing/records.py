@@ -49,11 +49,11 @@ class Body(_Strict):
             try:
                 return base64.b64decode(self.body_base64, validate=True)
             except binascii.Error as error:
-                raise ValueError(f"body_base64 is no base64: {error}") from error
+                raise ValueError(f"body_base64 is not valid base64: {error}") from error
         return (self.body or "").encode()
 
 
-class Told(Body):
+class StoredAnswer(Body):
     """The answer that the client got, byte for byte."""
 
     status: int
@@ -76,7 +76,7 @@ class Shape(_Strict):
     key: str
     params: Any
     state: State
-    answer: Told | None = None
+    answer: StoredAnswer | None = None
     reference: str | None = None
     provider_key: str | None = None
     first_sent_at: AwareDatetime | None = None
@@ -113,7 +113,7 @@ def read(number: int, text: bytes, catalogue: Catalogue, secret: bytes) -> Item:
     """Check one line against its shape and its operation. `secret` is the installation's. Raises LineError."""
     try:
         if len(text) > LINE_LIMIT:
-            raise ValueError(f"it has more than {LINE_LIMIT} bytes, which no line of an export has")
+            raise ValueError(f"it has more than {LINE_LIMIT} bytes; a line of an export is never that long")
         parsed = canonical.parse(text, limit=LINE_LIMIT)
         shape = Shape.model_validate(parsed)
         answer = _answer(shape)
@@ -126,9 +126,9 @@ def read(number: int, text: bytes, catalogue: Catalogue, secret: bytes) -> Item:
         place = ".".join(str(part) for part in first["loc"]) or "the line"
         raise LineError(number, f"{place}: {first['msg']}") from error
     except BodyInvalid as error:
-        raise LineError(number, f"it is no JSON that idem can keep exactly: {error}") from error
+        raise LineError(number, f"it is not JSON that idem can store exactly: {error}") from error
     except ParamsInvalid as error:
-        raise LineError(number, f"params: the operation refuses them: {error}") from error
+        raise LineError(number, f"params: the operation refuses the params: {error}") from error
     except (IdemError, ValueError, TypeError) as error:
         raise LineError(number, str(error)) from error
 
@@ -137,9 +137,9 @@ def _answer(shape: Shape) -> Answer | None:
     ended = shape.state in ("completed", "refused")
     if ended != (shape.answer is not None):
         raise ValueError(
-            f"answer: a line that is {shape.state} has one: the status, headers and body that its client got"
+            f"answer: a line that is {shape.state} needs one: the status, headers and body that the client got"
             if ended
-            else f"answer: a line that is {shape.state} has none, because nothing was decided"
+            else f"answer: a line that is {shape.state} must not have one, because nothing was decided"
         )
     if shape.answer is None:
         return None
@@ -151,21 +151,23 @@ def _answer(shape: Shape) -> Answer | None:
 def _check_times(shape: Shape) -> None:
     if shape.state != "in_flight":
         if shape.request is not None or shape.first_sent_at is not None:
-            raise ValueError(f"request, first_sent_at: they belong to in_flight; this line is {shape.state}")
+            raise ValueError(f"request, first_sent_at: only an in_flight line has them; this line is {shape.state}")
         return
     if shape.first_sent_at is None:
-        raise ValueError("first_sent_at: say when it was sent first; the provider's memory counts from there")
+        raise ValueError("first_sent_at: say when it was first sent; the provider's retention counts from then")
     if shape.provider_key is None and shape.reference is None:
-        raise ValueError("provider_key: say under which key it was sent, or the provider's reference, to ask with")
+        raise ValueError(
+            "provider_key: say under which key it was sent, or give the provider's reference for the look-up"
+        )
     if shape.request is not None and shape.provider_key is None:
-        raise ValueError("provider_key: a request can be sent again only under the key that it was sent under")
+        raise ValueError("provider_key: a request can be sent again only under the key under which it was sent")
 
 
 def _prepared(shape: Shape, catalogue: Catalogue, secret: bytes) -> Prepared:
     operation = catalogue.named(shape.operation)
     if operation.operation.kind != "provider":
         raise ConfigError(
-            f"operation: {shape.operation} is {operation.operation.kind}: only calls that idem makes can be taken over"
+            f"operation: {shape.operation} is {operation.operation.kind}: only calls that idem makes can be imported"
         )
     if (fault := keys.tenant_fault(shape.tenant)) is not None:
         raise ValueError(f"tenant: {fault}")
@@ -204,9 +206,9 @@ def _check_key(shape: Shape, prepared: Prepared) -> None:
     by_key = contract.lookup.possible or contract.replays or contract.cancel is not None
     if shape.state == "in_flight" and shape.provider_key is None and by_key:
         raise ValueError(
-            f"provider_key: say under which key it was sent. Provider {contract.provider} settles by the key, and says "
-            "of another key that nothing is there. The `reference` alone is enough only where lookup.by_id is the "
-            "provider's only way to settle. Where you do not have the key, let the old system settle this one"
+            f"provider_key: say under which key it was sent. Provider {contract.provider} settles by the key, and "
+            "answers for any other key that nothing exists. The `reference` alone is enough only where lookup.by_id "
+            "is the provider's only way to settle. If you do not have the key, let the old system settle this one"
         )
 
 
@@ -217,8 +219,8 @@ def _provider_key(text: str) -> UUID:
         key = None
     if key is None or str(key) != text:
         raise ValueError(
-            f"provider_key: {text[:60]!r} is no UUID in lower case with hyphens, the only form in which idem sends a "
-            "key; let the old system settle this one"
+            f"provider_key: {text[:60]!r} is not a UUID in lower case with hyphens, the only form in which idem sends "
+            "a key; let the old system settle this one"
         )
     return key
 
@@ -235,9 +237,9 @@ def _check_request(request: FrozenRequest, prepared: Prepared, provider_key: str
     if named := sorted(headers.keys() & secret):
         raise ValueError(f"request.headers: {', '.join(named)} is a credential, and credentials are never stored")
     if named := sorted(headers.keys() & OURS):
-        raise ValueError(f"request.headers: {', '.join(named)} is made anew by whoever sends: leave it out")
+        raise ValueError(f"request.headers: {', '.join(named)} is created for each send: omit it")
     if not request.path.startswith("/"):
-        raise ValueError("request.path: it begins with a slash; the origin is the account's")
+        raise ValueError("request.path: it must start with a slash; the account has the origin")
     name = (rule.name or "").lower()
     if rule.carrier == "header" and headers.get(name) != provider_key:
         raise ValueError(f"request.headers: {name} is not the provider_key under which it was sent")

@@ -14,10 +14,11 @@ UNSENT = ("queued", "failed")
 """What idem sends as new, or lets a client's retry or a redrive send."""
 AFTER_A_LOSS = (
     "nothing was written: {unsent} of the new lines are queued or failed, and this database has lost commits (noticed "
-    "{at:%Y-%m-%d %H:%M} UTC). If such a line was taken over before and is lost with them, idem may have sent it, and "
-    "would send it again. Run `idem reconcile --since TIME_OF_THE_BACKUP` first, and correct the file: what the "
-    "provider has is `completed` with its reference, what may have left is `in_flight`. If idem has sent none of the "
-    "queued and failed lines that remain, or the provider still remembers their keys, add --not-sent-before"
+    "{at:%Y-%m-%d %H:%M} UTC). If such a line was imported before and is lost with these commits, idem may have sent "
+    "it, and would send it again. Run `idem reconcile --since TIME_OF_THE_BACKUP` first, and correct the file: a line "
+    "whose effect the provider has is `completed` with its reference, a line that may have been sent is `in_flight`. "
+    "If idem has sent none of the queued and failed lines that remain, or the provider still remembers their keys, "
+    "add --not-sent-before"
 )
 
 

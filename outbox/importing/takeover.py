@@ -37,7 +37,9 @@ BATCH = 200
 BATCH_BYTES = LINE_LIMIT
 """Bytes of these lines, one line more than the last that fits: what is read at once stays in memory."""
 OPEN = ("queued", "in_flight")
-OVER = "To have idem make or settle this call, write a later expires_at or none; if its end is known, write that state"
+OVER = (
+    "To let idem make or settle this call, write a later expires_at or none; if its outcome is known, write that state"
+)
 FIRST, LAST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 """What the database stores of a time."""
 
@@ -76,7 +78,7 @@ async def _lost_at(connection: AsyncConnection[Any]) -> datetime | None:
     return None if record is None or record.at is None else record.at.astimezone(UTC)
 
 
-async def take(
+async def take_over(
     connection: AsyncConnection[Any], catalogue: Catalogue, file: BinaryIO, *, checked: Found, by: str, reason: str
 ) -> Found:
     """Take over every line that is new, in transactions of `BATCH` lines; run again, it goes on where it ended.
@@ -99,7 +101,7 @@ async def take(
                 found.lines += 1
                 items.append(read(number, text, catalogue, secret))
             async for item, now in _new(connection, items, found):
-                await _take(connection, catalogue, item, now, by, reason)
+                await _take_over(connection, catalogue, item, now, by, reason)
             if found.errors:
                 raise OperatorRefused(str(found.errors[0]))
     if found.digests != checked.digests:
@@ -109,11 +111,11 @@ async def take(
 
 LOST_MEANWHILE = (
     "this database has lost commits since the lines were checked (a restore, or `idem recover --lost`): see "
-    "docs/on-call.md, then run the import again; what is there of it is left alone"
+    "docs/on-call.md, then run the import again; lines that were imported already stay unchanged"
 )
 OTHER_LINES = (
-    "the file has other lines than a moment ago, when they were checked: something is still writing it. Write the "
-    "export to its end, then run the import again; what was taken over before is left alone"
+    "the file has other lines than when they were checked a moment ago: something is still writing it. Finish the "
+    "export, then run the import again; lines that were imported already stay unchanged"
 )
 
 
@@ -150,11 +152,13 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 def _only_once(item: Item, seen: dict[tuple[str, str, str], int], sent: dict[tuple[str, str, UUID], int]) -> None:
     if (first := seen.setdefault(item.scope, item.number)) != item.number:
-        raise LineError(item.number, f"key: the same tenant, operation and key stand in line {first}")
+        raise LineError(item.number, f"key: the same tenant, operation and key are in line {first}")
     operation = item.prepared.operation
     under = (operation.provider, operation.account, item.prepared.provider_key)
     if (first := sent.setdefault(under, item.number)) != item.number:
-        raise LineError(item.number, f"provider_key: line {first} has the same one, and it can name one call only")
+        raise LineError(
+            item.number, f"provider_key: line {first} has the same one, but a provider key can name only one call"
+        )
 
 
 COMPARED = """
@@ -193,16 +197,16 @@ async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: F
         elif record.known:
             found.err(LineError(item.number, _in_the_way(record)))
         elif record.other is not None:
-            found.err(LineError(item.number, f"provider_key: intent {record.other} has the same one already"))
+            found.err(LineError(item.number, f"provider_key: intent {record.other} already has the same one"))
         elif item.shape.first_sent_at is not None and item.shape.first_sent_at > record.now:
-            found.err(LineError(item.number, "first_sent_at: it lies in the future, by the database's clock"))
+            found.err(LineError(item.number, "first_sent_at: it is in the future by the database's clock"))
         elif item.shape.first_sent_at is not None and item.shape.first_sent_at < FIRST:
-            found.err(LineError(item.number, "first_sent_at: it lies before the years that are stored"))
+            found.err(LineError(item.number, "first_sent_at: it is before the earliest time that idem stores"))
         elif item.shape.expires_at is not None and item.shape.expires_at > LAST:
-            found.err(LineError(item.number, f"expires_at: it lies after {LAST:%Y-%m-%d}, the last day that is stored"))
+            found.err(LineError(item.number, f"expires_at: it is after {LAST:%Y-%m-%d}, the last day that idem stores"))
         elif item.shape.expires_at is not None and item.shape.expires_at <= record.now:
             if item.shape.state in OPEN:
-                found.err(LineError(item.number, f"expires_at: {item.shape.state}, but its key is over. {OVER}"))
+                found.err(LineError(item.number, f"expires_at: {item.shape.state}, but its key has expired. {OVER}"))
             else:
                 found.expired += 1
         else:
@@ -212,9 +216,9 @@ async def _new(connection: AsyncConnection[Any], items: Sequence[Item], found: F
 
 def _in_the_way(record: Any) -> str:
     if record.digest is None:
-        return f"key: idem has it already ({record.state}), and not from an import: its own record stands"
+        return f"key: idem already has it ({record.state}), and not from an import: its own record stays"
     return (
-        f"key: it was taken over from another line, and is {record.state} now. idem settles it by itself, or you do, "
+        f"key: it was imported from another line, and is {record.state} now. idem settles it by itself, or you do, "
         "with `idem dlq resolve`"
     )
 
@@ -239,7 +243,7 @@ SELECT {accept.DECIDED}
 """  # noqa: S608
 
 
-async def _take(
+async def _take_over(
     connection: AsyncConnection[Any], catalogue: Catalogue, item: Item, now: datetime, by: str, reason: str
 ) -> None:
     terms = catalogue.require(item.prepared.operation.name)
@@ -253,7 +257,7 @@ async def _take(
     assert row is not None
     decided = accept.decision(row)
     if not isinstance(decided, Accepted):
-        raise OperatorRefused(f"line {item.number}: its key came into use at this moment; run the import again")
+        raise OperatorRefused(f"line {item.number}: its key was used at this moment; run the import again")
     own = await (await connection.execute(OWN_ROW, {"intent": decided.intent_id})).fetchone()
     assert own is not None
     (found,) = await read_locked(connection, [own[0]])

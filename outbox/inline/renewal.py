@@ -20,17 +20,19 @@ def interval(operation: OperationSpec, every: float | None) -> float:
     """Seconds between two renewals: `every`, or a third of the lease. Raises ConfigError where there is no room."""
     where = f"operations.{operation.name}"
     if operation.lease <= 0:
-        raise ConfigError(f"{where}.lease: it is {operation.lease}, and no call fits into it: say seconds above 0")
+        raise ConfigError(
+            f"{where}.lease: it is {operation.lease}, which is too short for a call: give seconds above 0"
+        )
     if operation.renew_for < 0:
-        raise ConfigError(f"{where}.renew_for: it is {operation.renew_for}: say seconds, or 0 for no renewal")
+        raise ConfigError(f"{where}.renew_for: it is {operation.renew_for}: give seconds, or 0 for no renewal")
     third = operation.lease / BEATS
     if every is None:
         return third
     if not 0 < every <= third:
         raise ConfigError(
             f"{where}.lease: a renewal every {text(every)} is not within a third of the lease of "
-            f"{text(operation.lease)}, so that one late beat would lose it: renew at least every {text(third)}, or "
-            f"make the lease {text(BEATS * every)} long"
+            f"{text(operation.lease)}, so one late renewal would lose the lease: renew at least every {text(third)}, "
+            f"or make the lease {text(BEATS * every)} long"
         )
     return every
 

@@ -40,7 +40,7 @@ TRY: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class RunContext:
     """What the runs of one process share. `report_within`: seconds for which a report is tried while the database is
     away. `holds`: the tokens that this process may still act under."""
 
@@ -57,8 +57,8 @@ class Run:
     cancellation, or because it forgot to. Belongs to one event loop.
     """
 
-    def __init__(self, desk: Desk, begun: Begun, terms: Terms, *, every: float) -> None:
-        self._desk = desk
+    def __init__(self, context: RunContext, begun: Begun, terms: Terms, *, every: float) -> None:
+        self._context = context
         self._row = begun.row
         self._terms = terms
         self._every = every
@@ -106,7 +106,7 @@ class Run:
         """
         if self._over or self.lost:
             return False
-        async with self._desk.database.connection() as connection:
+        async with self._context.database.connection() as connection:
             ends = await renew(connection, self._row, self._terms.operation)
         if ends is None:
             self._lost = not self._over
@@ -124,8 +124,8 @@ class Run:
         wanted = completion.meaning(self._terms.operation, outcome)
         if isinstance(wanted, Pending) and self._row.provider == LOCAL:
             raise ValueError(
-                f"{self._terms.operation.name} has no provider that could tell how a pending call ends: give the "
-                'operation its provider, or say completes_when = "exists"'
+                f"{self._terms.operation.name} has no provider that could say how a pending call ends: give the "
+                'operation a provider, or set completes_when = "exists"'
             )
         return await self._end(outcome, seen or Seen())
 
@@ -153,7 +153,7 @@ class Run:
             # A report that was begun is written, though its caller may have been cancelled meanwhile.
             await asyncio.wait({self._ending})
             return
-        note = "the code ended without a report" if kind is None else "the code raised before its report"
+        note = "the code ended without a report" if kind is None else "the code raised an exception before its report"
         if kind is None:
             await self.ambiguous(note)
             return
@@ -172,7 +172,7 @@ class Run:
 
     async def _end(self, outcome: Outcome, seen: Seen) -> Fate:
         if self._ending is not None and not self._failed(self._ending):
-            raise RuntimeError(f"the run of intent {self.intent_id} was reported before: a run ends once")
+            raise RuntimeError(f"the run of intent {self.intent_id} was already reported: a run ends only once")
         self._ending = asyncio.create_task(self._settle(outcome, seen))
         self._ending.add_done_callback(self._ended)
         return await asyncio.shield(self._ending)
@@ -184,22 +184,22 @@ class Run:
         # Whatever it came to, the call is over, and nothing of this process acts under the token any more.
         self.stop()
         if self._row.token is not None:
-            self._desk.holds.let_go(self._row.token)
+            self._context.holds.let_go(self._row.token)
         if not ending.cancelled():
             ending.exception()  # the caller may have been cancelled, and hear of it from nobody
 
     async def _settle(self, outcome: Outcome, seen: Seen) -> Fate:
-        told = Rendered()
+        rendered = Rendered()
         if isinstance(outcome, Succeeded | Refused | Pending):
-            told = await self._desk.renderer.render(self._terms.operation, outcome, self.intent_id)
-        report = Report(self._row, outcome, seen, self._terms, told.answer, told.letter, told.interim)
+            rendered = await self._context.renderer.render(self._terms.operation, outcome, self.intent_id)
+        report = Report(self._row, outcome, seen, self._terms, rendered.answer, rendered.letter, rendered.interim)
         fate = await self._written(report)
         telemetry.reported(self.intent_id, self.attempt, name(outcome), fate)
         return fate
 
     async def _written(self, report: Report) -> Fate:
-        loop, desk, failures = asyncio.get_running_loop(), self._desk, 0
-        until = loop.time() + desk.report_within
+        loop, context, failures = asyncio.get_running_loop(), self._context, 0
+        until = loop.time() + context.report_within
         while True:
             try:
                 return await within(max(1.0, min(TRY, until - loop.time())), self._write(report))
@@ -208,15 +208,15 @@ class Run:
                 pause = backoff(failures, base=0.2, cap=2.0)
                 if loop.time() + pause > until:
                     raise StoreUnavailable(
-                        f"the database could not be told within {text(desk.report_within)} that the call of intent "
-                        f"{self.intent_id} ended {name(report.outcome)}. When its lease is over the intent is unknown, "
-                        f"and settled by what its provider says of {self.provider_key}, or by an operator. Do not "
-                        "make the call again: the same key will say how it ended"
+                        f"idem could not write to the database within {text(context.report_within)} that the call of "
+                        f"intent {self.intent_id} ended {name(report.outcome)}. When its lease expires the intent "
+                        f"becomes unknown, and it is settled by what its provider answers for {self.provider_key}, or "
+                        "by an operator. Do not make the call again: the same key will show how it ended"
                     ) from error
                 await asyncio.sleep(pause)
 
     async def _write(self, report: Report) -> Fate:
-        async with self._desk.database.connection() as connection:
+        async with self._context.database.connection() as connection:
             return (await results.settle(connection, [report]))[self._row.id]
 
     async def _keep(self) -> None:

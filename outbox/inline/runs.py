@@ -23,7 +23,7 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Row
 from idem.outbox.inline.begin import Beginning, Begun, begin
 from idem.outbox.inline.renewal import interval
-from idem.outbox.inline.run import Desk, Run
+from idem.outbox.inline.run import Run, RunContext
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import results
 from idem.outbox.settle.rendering import Renderer
@@ -58,7 +58,7 @@ class InlineRuns:
         self._renew_every = renew_every
         self._begin_within = begin_within
         self._holds = Holds()
-        self._desk = Desk(database, Renderer(), self._holds, report_within)
+        self._context = RunContext(database, Renderer(), self._holds, report_within)
         self._life = Life("inline")
         self._life.tokens = lambda: list(self._holds)
         self._stop = asyncio.Event()
@@ -75,7 +75,7 @@ class InlineRuns:
         """
         operation = prepared.operation
         if operation.kind != "inline":
-            raise ConfigError(f"operations.{operation.name}: it is not inline, so no code of yours makes its call")
+            raise ConfigError(f"operations.{operation.name}: it is not inline, so your code does not make its call")
         every = interval(operation, self._renew_every)
         if self._living is None:
             self._living = asyncio.create_task(self._life.run(self._database, self._stop))
@@ -96,7 +96,7 @@ class InlineRuns:
             telemetry.accepted(prepared.tenant, operation.name, prepared.key, found, counts=False)
             return found
         after_commit.begun(prepared.tenant, prepared.key, found.row, again=found.again)
-        run = Run(self._desk, found, Terms(prepared.provider.contract, operation), every=every)
+        run = Run(self._context, found, Terms(prepared.provider.contract, operation), every=every)
         self._runs.add(run)
         return run
 
@@ -105,14 +105,14 @@ class InlineRuns:
         for run in list(self._runs):
             run.stop()
         if self._giving_back:
-            await asyncio.wait(list(self._giving_back), timeout=self._desk.report_within)
+            await asyncio.wait(list(self._giving_back), timeout=self._context.report_within)
         self._stop.set()
         if self._living is not None:
             await self._living
             if not self._holds:
                 # Only then can nothing of this process act any more.
                 await self._life.end(self._database)
-        self._desk.renderer.close()
+        self._context.renderer.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -137,8 +137,8 @@ class InlineRuns:
                 pause = backoff(failed, base=0.2, cap=2.0)
                 if loop.time() + pause > until:
                     raise StoreUnavailable(
-                        f"the database could not decide within {text(self._begin_within)}; no call was begun. Send "
-                        f"the same request with the same key again: {error}"
+                        f"the database could not complete the request within {text(self._begin_within)}; no call was "
+                        f"started. Send the same request with the same key again: {error}"
                     ) from error
                 await asyncio.sleep(pause)
 
@@ -160,13 +160,13 @@ class InlineRuns:
         if not sent:
             self._holds.let_go(token)
             return
-        task = asyncio.create_task(self._end_what_nobody_makes(prepared, token, sent[-1]))
+        task = asyncio.create_task(self._give_back_orphans(prepared, token, sent[-1]))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    async def _end_what_nobody_makes(self, prepared: Prepared, token: UUID, backend: int) -> None:
+    async def _give_back_orphans(self, prepared: Prepared, token: UUID, backend: int) -> None:
         terms = Terms(prepared.provider.contract, prepared.operation)
-        note = Seen(note="given back: the answer to the beginning was lost, and no call was made")
+        note = Seen(note="given back: the answer to begin was lost, and no call was made")
         failed = 0
         try:
             patience = max(self._database.timeouts.statement, prepared.operation.lease)
@@ -182,6 +182,6 @@ class InlineRuns:
                     failed += 1
                     await wait(self._stop, backoff(failed, base=0.2, cap=5.0))
         except Exception as error:  # its lease ends by itself
-            telemetry.broken("inline", error, "giving back a run that nobody makes")
+            telemetry.broken("inline", error, "giving back a run that has no caller")
         finally:
             self._holds.let_go(token)

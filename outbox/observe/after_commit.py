@@ -53,14 +53,14 @@ class Moved:
     traceparent: str | None = None
 
 
-Told: TypeAlias = Callable[[], None]
-_open: WeakKeyDictionary[AsyncConnection[Any], list[Told]] = WeakKeyDictionary()
+Emit: TypeAlias = Callable[[], None]
+_open: WeakKeyDictionary[AsyncConnection[Any], list[Emit]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
 async def transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
     """A transaction, or a savepoint of one, whose changes are told when the outermost has committed, or not at all."""
-    outer, own = _open.get(connection), list[Told]()
+    outer, own = _open.get(connection), list[Emit]()
     _open[connection] = own
     try:
         async with connection.transaction():
@@ -77,7 +77,7 @@ async def transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
             each()
 
 
-def tell(connection: AsyncConnection[Any], what: Told) -> None:
+def emit(connection: AsyncConnection[Any], what: Emit) -> None:
     """Tell of what a statement has written: now, or at the end of the connection's `transaction`."""
     waiting = _open.get(connection)
     if waiting is None:
@@ -153,5 +153,5 @@ def _how(source: str, kind: str, seen: str | None) -> str:
 
 def dead_letter(intent: UUID | None, reason: str) -> None:
     """A dead letter was opened."""
-    metrics.LETTERS.labels(reason).inc()
+    metrics.DEAD_LETTERS.labels(reason).inc()
     log.warning("dead_letter", intent=str(intent) if intent else None, reason=reason)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from idem.outbox.database.caller_errors import NO_ROOM, ROOM_FOR_LOCKS
 from idem.outbox.observe import metrics
-from idem.outbox.observe.logs import log, told
+from idem.outbox.observe.logs import error_text, log
 from idem.outbox.values.errors import one_line
 
 
@@ -33,8 +33,8 @@ def another_account(
     log.error(
         "another_account", provider=provider, account=account, setting=f"providers.{provider}.accounts.{account}",
         origin=origin, expected=expected, expected_origin=expected_origin, found=found,
-        do="nothing of it is called by this process: put the credentials of the expected account back and restart; if "
-        "it was swapped on purpose, give the new one a name of its own in idem.toml (docs/on-call.md)",
+        do="this process makes no call of this account: restore the credentials of the expected account and restart; "
+           "if the change was on purpose, give the new account its own name in idem.toml (docs/on-call.md)",
     )  # fmt: skip
 
 
@@ -43,22 +43,22 @@ def _check(provider: str) -> str:
 
 
 WHO_HOLDS_IT = (
-    "another transaction holds what this needs, or the statement took too long: `idem doctor` names a session that "
-    "holds rows of idem"
+    "another transaction holds a lock that this statement needs, or the statement took too long: `idem doctor` names "
+    "a session that holds locks on rows of idem"
 )
 
 
-def result_held(intent: UUID, attempt: int, error: BaseException) -> None:
+def result_waiting(intent: UUID, attempt: int, error: BaseException) -> None:
     """The result of a call waits, because another session holds its row, its key or its intent."""
     log.warning(
-        "result_held", intent=str(intent), attempt=attempt, error=told(error), sqlstate=_state(error),
+        "result_waiting", intent=str(intent), attempt=attempt, error=error_text(error), sqlstate=_state(error),
         do=ROOM_FOR_LOCKS if _state(error) == NO_ROOM else WHO_HOLDS_IT,
     )  # fmt: skip
 
 
-def results_held(reports: int) -> None:
+def results_waiting(reports: int) -> None:
     """How many results of calls wait for a lock of another session."""
-    metrics.RESULTS_HELD.set(reports)
+    metrics.RESULTS_WAITING.set(reports)
 
 
 def left_locked(what: str) -> None:
@@ -70,23 +70,23 @@ def _state(error: BaseException) -> str | None:
     return getattr(error, "sqlstate", None)
 
 
-def signs_of_life_missed(daemon: str, missed: int) -> None:
+def heartbeats_missed(daemon: str, missed: int) -> None:
     """How many signs of life in a row have failed."""
-    metrics.LIFE_MISSED.labels(daemon).set(missed)
+    metrics.HEARTBEATS_MISSED.labels(daemon).set(missed)
 
 
-def sign_of_life_lost(daemon: str, name: str, error: BaseException) -> None:
+def heartbeat_lost(daemon: str, name: str, error: BaseException) -> None:
     """Others count this process as silent, though it runs: its claims are swept as those of a dead one are."""
     log.error(
-        "sign_of_life_lost", daemon=daemon, id=name, error=told(error), sqlstate=_state(error),
-        do="its work goes on, and nothing is sent twice for it; see that this role may write idem.daemons, and that no "
-        "session holds its row there",
+        "heartbeat_lost", daemon=daemon, id=name, error=error_text(error), sqlstate=_state(error),
+        do="the daemon keeps working, and nothing is sent twice because of this; check that this role may write "
+           "idem.daemons, and that no session locks the daemon's row there",
     )  # fmt: skip
 
 
-def sign_of_life_back(daemon: str, name: str) -> None:
+def heartbeat_back(daemon: str, name: str) -> None:
     """It is seen alive again."""
-    log.info("sign_of_life_back", daemon=daemon, id=name)
+    log.info("heartbeat_back", daemon=daemon, id=name)
 
 
 def listening() -> None:
@@ -102,7 +102,7 @@ def listens_no_more() -> None:
 
 def listener_away(error: BaseException) -> None:
     """The session that listens is lost or cannot be made; once until it is back. Work is found by polling meanwhile."""
-    log.warning("listener_away", error=one_line(error), do="nothing: work is found by polling until it is back")
+    log.warning("listener_away", error=one_line(error), do="nothing: the worker polls until the session is back")
 
 
 class Outage:
@@ -112,28 +112,28 @@ class Outage:
         self._daemon = daemon
         self._remind = remind
         self._since: float | None = None
-        self._told = 0.0
-        self._refused_told = float("-inf")
+        self._reported = 0.0
+        self._refused_reported = float("-inf")
 
     def down(self, error: BaseException) -> None:
         metrics.STORE_ERRORS.labels(self._daemon).inc()
         now = time.monotonic()
         if self._since is None:
             self._since = now
-        elif now - self._told < self._remind:
+        elif now - self._reported < self._remind:
             return
-        self._told = now
+        self._reported = now
         log.error("database_away", daemon=self._daemon, error=one_line(error), seconds=round(now - self._since))
 
     def refused(self, error: BaseException) -> None:
         """A statement was refused by a server that works: it names why, at most once a minute."""
         metrics.STATEMENTS_REFUSED.labels(self._daemon).inc()
         now = time.monotonic()
-        if now - self._refused_told < self._remind:
+        if now - self._refused_reported < self._remind:
             return
-        self._refused_told = now
+        self._refused_reported = now
         log.warning(
-            "statement_refused", daemon=self._daemon, error=told(error), sqlstate=_state(error),
+            "statement_refused", daemon=self._daemon, error=error_text(error), sqlstate=_state(error),
             do=ROOM_FOR_LOCKS if _state(error) == NO_ROOM else WHO_HOLDS_IT,
         )  # fmt: skip
 
@@ -157,8 +157,8 @@ def rows_doubted(unknown: int, left: int, left_for: float | None, open: int, wai
 
 
 CLOCK_JUMPED = (
-    "leases, due times and the providers' memories are counted by this clock: make it right, and let NTP slew it; if "
-    "the server's machine was put back to a snapshot, stop daemons and run `idem recover --lost` (docs/databases.md)"
+    "leases, due times and replay windows depend on this clock: correct it, and let NTP slew it; if the server's "
+    "machine was reset to a snapshot, stop the daemons and run `idem recover --lost` (docs/databases.md)"
 )
 
 
@@ -168,8 +168,8 @@ def database_clock_jumped(daemon: str, seconds: float) -> None:
 
 
 SENT_AHEAD = (
-    "these rows are not replayed, and no list of the provider's proves their absence; look-ups by key or reference "
-    "still settle them: see `idem doctor`, and make the server's clock right (docs/databases.md)"
+    "idem does not replay these rows, and a list from the provider does not prove their absence; look-ups by key or "
+    "reference still settle them: see `idem doctor`, and correct the server's clock (docs/databases.md)"
 )
 
 
@@ -209,8 +209,8 @@ def no_metrics_folder(error: str) -> None:
     """A group without a folder: each process serves its own metrics, and the API shows its own alone."""
     log.error(
         "no_metrics_folder", error=error,
-        do="make room in the temporary folder, or name another one in TMPDIR, and restart: until then the API's "
-        "/metrics shows its own process alone",
+        do="free space in the temporary folder, or name another one in TMPDIR, and restart: until then the API's "
+           "/metrics shows only its own process",
     )  # fmt: skip
 
 
@@ -220,21 +220,21 @@ def process_started(name: str, pid: int) -> None:
 
 def process_ended(name: str, pid: int, how: str, again: float | None) -> None:
     """It ended; `again`: seconds until it is started again, None where that was the end."""
-    tell, more = (log.info, {}) if again is None else (log.error, {"again_in": round(again, 1)})
-    tell("process_ended", process=name, pid=pid, how=how, **more)
+    write, more = (log.info, {}) if again is None else (log.error, {"again_in": round(again, 1)})
+    write("process_ended", process=name, pid=pid, how=how, **more)
 
 
 def daemon_failed(name: str, why: BaseException | str) -> None:
     """A daemon of `idem run --single-process` has failed: all others end too."""
     log.error(
-        "daemon_failed", daemon=name, error=why if isinstance(why, str) else told(why),
-        do="the process finishes what runs and ends with exit code 1: have systemd or Kubernetes start it again",
+        "daemon_failed", daemon=name, error=why if isinstance(why, str) else error_text(why),
+        do="the process finishes running work and exits with code 1: let systemd or Kubernetes restart it",
     )  # fmt: skip
 
 
-def told_to_stop(by: str) -> None:
+def stop_requested(by: str) -> None:
     """A daemon was told to stop, by this signal: it takes nothing new and finishes what runs."""
-    log.info("told_to_stop", signal=by)
+    log.info("stop_requested", signal=by)
 
 
 def stopping(seconds: float) -> None:

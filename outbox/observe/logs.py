@@ -104,7 +104,7 @@ def key_hash(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What may be told of an exception.
 
     Never the text of a foreign one: it may quote what a provider or a client sent, keys and cards included.

@@ -48,7 +48,7 @@ HTTP_ANSWERS = Counter(
     "idem_http_answers_total", "HTTP answers by route template and status.", ["route", "method", "status"]
 )
 HTTP_SECONDS = Histogram(
-    "idem_http_seconds", "Time to answer an HTTP request, waiting for the end included.", ["route", "method"],
+    "idem_http_seconds", "Time to answer an HTTP request, including the wait for its end.", ["route", "method"],
     buckets=HTTP_BUCKETS,
 )  # fmt: skip
 SUSPICIOUS_KEYS = Counter(
@@ -57,156 +57,172 @@ SUSPICIOUS_KEYS = Counter(
 KEYS_REUSED = Counter(
     "idem_keys_used_after_expiry_total", "Requests with a key whose answer had expired.", ["operation"]
 )
-WAITERS = Gauge(
-    "idem_waiters", "Requests that are being held until their intent is settled.", multiprocess_mode="livesum"
-)
+WAITERS = Gauge("idem_waiters", "Requests that wait until their intent is settled.", multiprocess_mode="livesum")
 
 # What is called.
 CLAIMED = Counter("idem_claimed_total", "Rows claimed.", LANE)
 CALLS = Counter(
-    "idem_calls_total", "Calls to a provider by outcome and class of failure, replays included.",
+    "idem_calls_total", "Calls to a provider by outcome and class of failure, including replays.",
     [*LANE, "outcome", "failure"],
 )  # fmt: skip
 CALL_SECONDS = Histogram("idem_call_seconds", "Duration of calls to a provider.", LANE, buckets=CALL_BUCKETS)
 OVERRUNNING = Gauge(
-    "idem_overrunning_calls", "Functions that send or look up and have not ended by their deadline.", LANE,
+    "idem_overrunning_calls", "Send and look-up functions that are still running after their deadline.", LANE,
     multiprocess_mode="livesum",
 )  # fmt: skip
 ANOTHER_ACCOUNT = Gauge(
-    "idem_another_account", "Processes that serve nothing of a lane, because its credentials are another account's.",
+    "idem_another_account", "Processes that do not serve a lane, because its credentials belong to another account.",
     LANE, multiprocess_mode="livesum",
 )  # fmt: skip
-REPORTS = Counter("idem_reports_total", "Ends of claims as reported by their holders.", ["fate"])
-LEASES_LOST = Counter("idem_leases_lost_total", "Calls whose claim had been taken away before they were reported.")
-SWEPT = Counter("idem_swept_total", "Claims whose lease ran out.")
-HELD = Counter("idem_too_old_total", "Queued rows that were too old to be started.")
+REPORTS = Counter("idem_reports_total", "Results of attempts, as reported by the holders of the claims.", ["fate"])
+LEASES_LOST = Counter("idem_leases_lost_total", "Calls that lost their claim before their result was reported.")
+SWEPT = Counter("idem_swept_total", "Claims whose lease expired.")
+HELD = Counter("idem_too_old_total", "Queued rows that were too old to send.")
 TRANSITIONS = Counter(
-    "idem_transitions_total", "Changes of a row's status, by who made them; `none` is a new row, `gone` an end.",
+    "idem_transitions_total", "Changes of a row's status, by their source; `none` is a new row, `gone` a removed one.",
     ["source", "from_status", "to_status"],
 )  # fmt: skip
 
 # What is unsettled, as the sweeper sees it.
 ROWS = Gauge(
-    "idem_unsettled", "Rows by status, lanes that are not paused; stored proofs; open dead letters.", ["what", *LANE],
+    "idem_unsettled", "Rows by status in lanes that are not paused; stored proofs; open dead letters.", ["what", *LANE],
     multiprocess_mode="mostrecent",
 )  # fmt: skip
 OLDEST = Gauge(
-    "idem_oldest_age_seconds", "Age of the oldest of each.", ["what", *LANE], multiprocess_mode="mostrecent"
+    "idem_oldest_age_seconds", "Age of the oldest of each kind.", ["what", *LANE], multiprocess_mode="mostrecent"
 )  # fmt: skip
-PAUSED_ROWS = Gauge("idem_paused", "Rows by status, paused lanes.", ["what", *LANE], multiprocess_mode="mostrecent")
+PAUSED_ROWS = Gauge("idem_paused", "Rows by status in paused lanes.", ["what", *LANE], multiprocess_mode="mostrecent")
 PAUSED_OLDEST = Gauge(
-    "idem_paused_oldest_age_seconds", "Age of the oldest of each, paused lanes.", ["what", *LANE],
+    "idem_paused_oldest_age_seconds", "Age of the oldest of each kind in paused lanes.", ["what", *LANE],
     multiprocess_mode="mostrecent",
 )  # fmt: skip
 OVERDUE = Gauge(
-    "idem_overdue_seconds", "How long the row that is due first has been due, by status, lanes that are not paused.",
+    "idem_overdue_seconds", "How long the longest-due row has been due, by status, in lanes that are not paused.",
     ["what", *LANE], multiprocess_mode="mostrecent",
 )  # fmt: skip
 WINDOW = Gauge(
     "idem_replay_window_left_seconds",
-    "The least time left in which something unknown may be replayed, or what a restore has left be sent, by what the "
-    "provider promised at accept and what its contract says now; +Inf if there is none, negative once it is over.",
+    "The shortest time left in which an unknown row may be replayed, or a row that a restore has left may be sent, by "
+    "the provider's promise at accept and its contract now; +Inf if there is no such row, negative once the time is "
+    "over.",
     ["what", *LANE], multiprocess_mode="mostrecent",
 )  # fmt: skip
-LETTERS_OPEN = Gauge(
+DEAD_LETTERS_OPEN = Gauge(
     "idem_dead_letters_open", "Open dead letters by reason.", ["reason", *LANE], multiprocess_mode="mostrecent"
 )
-LETTERS = Counter("idem_dead_letters_total", "Dead letters opened, by reason.", ["reason"])
+DEAD_LETTERS = Counter("idem_dead_letters_total", "Dead letters opened, by reason.", ["reason"])
 
 # How it is settled.
-LOOKS = Counter(
-    "idem_looks_total", "Looks of the reconciler by what they showed; could_not_ask and not_askable showed nothing.",
-    [*LANE, "look"],
+LOOKUPS = Counter(
+    "idem_lookups_total", "Look-ups by what they showed; could_not_ask and not_askable showed nothing.",
+    [*LANE, "result"],
 )  # fmt: skip
 RECONCILE = Counter(
     "idem_reconcile_total",
-    "Rows that became unknown or awaiting (scheduled), that ended being so (resolved), and looks that could not be "
-    "made or written (failed).",
+    "Rows that became unknown or awaiting (scheduled), rows that no longer are (resolved), and look-ups that could "
+    "not be made or written (failed).",
     [*LANE, "event"],
 )
 SETTLED = Counter(
-    "idem_settled_total", "Unknown or awaiting rows settled, by how, and the state that followed.", ["how", "state"]
+    "idem_settled_total",
+    "Unknown or awaiting rows settled, by how they were settled and the state that followed.",
+    ["how", "state"],
 )
-SETTLE_SECONDS = Histogram("idem_settle_seconds", "From unknown to settled, by how.", ["how"], buckets=SETTLE_BUCKETS)
-PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what became of them.", ["source", "applied"])
-WEBHOOKS = Counter("idem_webhooks_total", "Verified webhooks by what became of them.", [*LANE, "verdict"])
+SETTLE_SECONDS = Histogram(
+    "idem_settle_seconds", "Time from unknown to settled, by how the row was settled.", ["how"], buckets=SETTLE_BUCKETS
+)
+PROOFS = Counter("idem_proofs_total", "Proofs from outside a claim, by what idem did with them.", ["source", "applied"])
+WEBHOOKS = Counter("idem_webhooks_total", "Verified webhooks by what idem did with them.", [*LANE, "verdict"])
 WEBHOOKS_REFUSED = Counter("idem_webhooks_refused_total", "Webhooks refused, by reason.", ["provider", "reason"])
 WEBHOOKS_OUT_OF_TIME = Counter(
     "idem_webhooks_out_of_time_total",
-    "Genuine webhooks whose time stamp was further from our clock than `tolerance`: the provider is asked about them.",
+    "Genuine webhooks whose time stamp differs from this clock by more than `tolerance`; idem asks the provider about "
+    "them.",
     LANE,
 )
 WEBHOOKS_FOREIGN = Counter(
-    "idem_webhooks_foreign_total", "Verified webhooks about nothing of ours: somebody else uses the account.", LANE
+    "idem_webhooks_foreign_total",
+    "Verified webhooks that concern no call of idem: another program uses the account.",
+    LANE,
 )
 WEBHOOKS_UNMATCHED = Gauge(
     "idem_webhooks_unmatched",
-    "Webhooks that match no call yet and are neither a dead letter nor foreign; counted to 10000.",
+    "Webhooks that match no call yet and are neither a dead letter nor foreign; counted up to 10,000.",
     multiprocess_mode="mostrecent",
 )
 WEBHOOK_UNMATCHED_OLDEST = Gauge(
-    "idem_webhooks_unmatched_oldest_seconds", "Age of the oldest of them.", multiprocess_mode="mostrecent"
+    "idem_webhooks_unmatched_oldest_seconds",
+    "Age of the oldest webhook that matches no call yet.",
+    multiprocess_mode="mostrecent",
 )
 DOUBTS = Gauge(
     "idem_doubts",
-    "Rows that recovery has still to doubt: nobody sends or settles them.",
+    "Rows that recovery has still to doubt; idem does not send or settle them.",
     multiprocess_mode="mostrecent",
 )
 DOUBTS_OLDEST = Gauge(
-    "idem_doubts_oldest_seconds", "Age of the oldest of them: another session holds it, or no sweeper runs.",
+    "idem_doubts_oldest_seconds", "Age of the oldest row that recovery has still to doubt: another session locks it, "
+                                  "or no sweeper runs.",
     multiprocess_mode="mostrecent",
 )  # fmt: skip
 WEBHOOK_LAST = Gauge(
-    "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook came in.", ["provider"],
+    "idem_webhook_last_timestamp_seconds", "When a provider's last verified webhook arrived.", ["provider"],
     multiprocess_mode="mostrecent",
 )  # fmt: skip
 
 # Who hears of it.
 HANDLERS = Counter(
     "idem_handlers_total",
-    "Events told to a handler, by what became of it: told, failed (tried again), stopped (a dead letter).",
-    ["handler", "fate"],
+    "Runs of a handler for an event, by result: succeeded, failed (retried), stopped (a dead letter).",
+    ["handler", "result"],
 )
 HANDLER_OLDEST = Gauge(
-    "idem_handler_oldest_seconds", "Age of the oldest event that a handler has yet to hear, dead letters included.",
+    "idem_handler_oldest_seconds", "Age of the oldest event that a handler has not handled yet, including dead "
+                                   "letters.",
     ["handler"], multiprocess_mode="mostrecent",
 )  # fmt: skip
 HANDLER_WAITING = Gauge(
     "idem_handler_waiting",
-    "Events that a handler has yet to hear, dead letters included; counted to 10,000.",
+    "Events that a handler has not handled yet, including dead letters; counted up to 10,000.",
     ["handler"],
     multiprocess_mode="mostrecent",
 )
 
 # How idem itself is.
-KEYS = Counter("idem_keys_pruned_total", "Keys expired or deleted, and rows of history deleted.", ["what"])
-STORE_ERRORS = Counter("idem_store_errors_total", "Statements that failed because the database was away.", ["daemon"])
-STATEMENTS_REFUSED = Counter(
-    "idem_statements_refused_total", "Statements of a daemon that a lock or a time limit kept from running.", ["daemon"]
+KEYS = Counter(
+    "idem_keys_pruned_total", "Keys that were expired or deleted, and history rows that were deleted.", ["what"]
 )
-LIFE_MISSED = Gauge(
-    "idem_signs_of_life_missed", "Signs of life of a daemon that have failed in a row; from 6 on it counts as silent.",
+STORE_ERRORS = Counter(
+    "idem_store_errors_total", "Statements that failed because the database was unreachable.", ["daemon"]
+)
+STATEMENTS_REFUSED = Counter(
+    "idem_statements_refused_total", "Statements of a daemon that failed because of a lock or a time limit.", ["daemon"]
+)
+HEARTBEATS_MISSED = Gauge(
+    "idem_heartbeats_missed", "Heartbeats of a daemon that failed in a row; from 6 on the daemon counts as silent.",
     ["daemon"], multiprocess_mode="livemax",
 )  # fmt: skip
 LISTENING = Gauge(
-    "idem_listening", "Workers whose session for hints stands; the others find work by polling.",
+    "idem_listening", "Workers whose notification session is open; the others find work by polling.",
     multiprocess_mode="livesum",
 )  # fmt: skip
-RESULTS_HELD = Gauge(
-    "idem_results_held", "Results of calls that wait, because another session holds their row.",
+RESULTS_WAITING = Gauge(
+    "idem_results_waiting", "Results of calls that wait because another session locks their row.",
     multiprocess_mode="livesum",
 )  # fmt: skip
 BROKEN = Counter("idem_broken_total", "Things that should not happen; each is a log line `broken`.", ["daemon"])
 FILES_BAD = Gauge(
     "idem_metric_files_unreadable",
-    "Files of a group's metrics that could not be read when metrics were last asked for; the others are shown.",
+    "Metric files of a group that could not be read at the last scrape; the others are shown.",
     multiprocess_mode="mostrecent",
 )
-LINES_LOST = Counter("idem_log_lines_lost_total", "Log lines that were given up, because whoever reads them did not.")
+LINES_LOST = Counter(
+    "idem_log_lines_lost_total", "Log lines that were dropped because the reader of the log did not read."
+)
 LAST_PASS = Gauge(
     "idem_last_pass_timestamp_seconds",
-    "When a daemon last finished this kind of pass, or started; of several processes the one that is furthest behind. "
-    "Provider and account are empty where a pass is of no lane.",
+    "When a daemon last finished this kind of pass, or started; of several processes, the one that is furthest "
+    "behind. Provider and account are empty for a pass that does not belong to a lane.",
     ["daemon", "pass", *LANE],
     multiprocess_mode="livemin",
 )  # fmt: skip

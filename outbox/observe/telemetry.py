@@ -27,7 +27,7 @@ from idem.outbox.domain.decisions import (
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
 from idem.outbox.observe import metrics
 from idem.outbox.observe.after_commit import ASKED, Moved, moved
-from idem.outbox.observe.logs import log, told
+from idem.outbox.observe.logs import error_text, log
 from idem.outbox.observe.logs import set_up as set_up
 
 KINDS = (*OutboxStatus, "proof", "dead_letter")
@@ -142,7 +142,7 @@ def claimed(provider: str, account: str, rows: int) -> None:
     metrics.CLAIMED.labels(provider, account).inc(rows)
 
 
-def taken(operation: str, intent: UUID, attempt: int) -> None:
+def row_claimed(operation: str, intent: UUID, attempt: int) -> None:
     """The claim of one row: a transition, and the beginning of a `call`; told when everything is."""
     metrics.TRANSITIONS.labels("worker", OutboxStatus.PENDING, OutboxStatus.CLAIMED).inc()
     log.debug(
@@ -180,7 +180,7 @@ def reported(intent: UUID, attempt: int, outcome: str, fate: str) -> None:
 def overran(provider: str, account: str) -> None:
     """A function of the user's has not ended by its deadline: nobody can end it, and it keeps its slot."""
     metrics.OVERRUNNING.labels(provider, account).inc()
-    log.warning("overran", provider=provider, account=account, do="give call.deadline to everything that it waits for")
+    log.warning("overran", provider=provider, account=account, do="pass call.deadline to all that it waits for")
 
 
 def ended_after_all(provider: str, account: str) -> None:
@@ -208,15 +208,15 @@ def pruned(what: str, rows: int) -> None:
         log.info("pruned", what=what, rows=rows)
 
 
-def looked(provider: str, account: str, intent: UUID, how: str, look: str, why: str | None = None) -> None:
-    metrics.LOOKS.labels(provider, account, look).inc()
+def looked_up(provider: str, account: str, intent: UUID, how: str, look: str, why: str | None = None) -> None:
+    metrics.LOOKUPS.labels(provider, account, look).inc()
     if look in ("could_not_ask", "not_askable"):
         metrics.RECONCILE.labels(provider, account, "failed").inc()
     said = {"why": why} if why and look in ("could_not_ask", "ambiguous") else {}
-    log.info("look", intent=str(intent), provider=provider, account=account, how=how, look=look, **said)
+    log.info("lookup", intent=str(intent), provider=provider, account=account, how=how, result=look, **said)
 
 
-def look_failed(provider: str, account: str) -> None:
+def lookup_failed(provider: str, account: str) -> None:
     """A look that could not be made or written: the take runs out, and it is asked about again."""
     metrics.RECONCILE.labels(provider, account, "failed").inc()
 
@@ -231,23 +231,23 @@ def proof_applied(intent: UUID | None, source: str, applied: str) -> None:
     log.info("proof", intent=str(intent) if intent else None, source=source, applied=applied)
 
 
-def handler_told(handler: str, intent: UUID, number: int) -> None:
+def handler_succeeded(handler: str, intent: UUID, number: int) -> None:
     """A handler has heard of an event, and what it wrote has committed."""
-    metrics.HANDLERS.labels(handler, "told").inc()
-    log.info("handler_told", handler=handler, intent=str(intent), number=number)
+    metrics.HANDLERS.labels(handler, "succeeded").inc()
+    log.info("handler_succeeded", handler=handler, intent=str(intent), number=number)
 
 
 def handler_failed(handler: str, intent: UUID, number: int, error: BaseException, *, stopped: bool) -> None:
     """A handler has failed, and nothing of it is left; `stopped`: it has its dead letter and is not tried again."""
     metrics.HANDLERS.labels(handler, "stopped" if stopped else "failed").inc()
     log.warning(
-        "handler_failed", handler=handler, intent=str(intent), number=number, stopped=stopped, error=told(error)
+        "handler_failed", handler=handler, intent=str(intent), number=number, stopped=stopped, error=error_text(error)
     )
 
 
-def handler_not_told(handler: str, intent: UUID, number: int, error: BaseException) -> None:
+def handler_not_started(handler: str, intent: UUID, number: int, error: BaseException) -> None:
     """A handler was not begun, or its failure could not be kept: its event is found again."""
-    log.warning("handler_not_told", handler=handler, intent=str(intent), number=number, error=told(error))
+    log.warning("handler_not_started", handler=handler, intent=str(intent), number=number, error=error_text(error))
 
 
 def handlers_wait(waiting: Mapping[str, tuple[int, float]]) -> None:
@@ -305,7 +305,7 @@ def aged(lane: Lane, seen: LaneAges) -> None:
     for status in (OutboxStatus.PENDING, *ASKED):
         metrics.OVERDUE.labels(status, *lane).set(seen.kinds.get(status, nothing).overdue)
     for reason in Reason:
-        metrics.LETTERS_OPEN.labels(reason, *lane).set(seen.letters[reason])
+        metrics.DEAD_LETTERS_OPEN.labels(reason, *lane).set(seen.letters[reason])
     left = seen.window_left
     metrics.WINDOW.labels(OutboxStatus.UNKNOWN, *lane).set(left if left is not None else float("inf"))
 
@@ -317,4 +317,4 @@ def passed(daemon: str, kind: str, provider: str = "", account: str = "") -> Non
 def broken(daemon: str, error: BaseException, doing: str) -> None:
     """Something that should not happen: the daemon goes on, a person should look."""
     metrics.BROKEN.labels(daemon).inc()
-    log.error("broken", daemon=daemon, doing=doing, error=told(error))
+    log.error("broken", daemon=daemon, doing=doing, error=error_text(error))

@@ -24,7 +24,7 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import Change, Evidence, StoredProof
 from idem.outbox.operator import dead_letters, guards, locking
 from idem.outbox.operator.confirmation import Confirmed, said
-from idem.outbox.operator.guards import Standing
+from idem.outbox.operator.guards import Snapshot
 from idem.outbox.settle import decide, key_rotation, proofs
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.rendering import Renderer
@@ -42,7 +42,7 @@ CANCELLED = Answer(
             "title": _PROBLEM.title,
             "status": _PROBLEM.status,
             "code": _PROBLEM.code,
-            "detail": "This was cancelled before anything happened. Use a new key to ask for it again.",
+            "detail": "The request was cancelled before anything happened. Use a new key to request it again.",
         }
     ).encode(),
     {"content-type": MEDIA_TYPE},
@@ -75,11 +75,11 @@ async def cancel(
 
     `source` is who is on record for it: an operator, or the `client`.
     """
-    async with locking.held(connection, intent, version, by, reason) as held:
-        _refuse(guards.against_cancel(held, sure=know_it_did_not_happen))
-        terms = catalogue.cautious(held.row.operation, held.row.provider)
-        evidence = dataclasses.replace(_evidence("cancelled", by, reason, held), source=source)
-        return await _write(connection, decide.cancelled(held.row, evidence, terms, CANCELLED), held)
+    async with locking.lock_intent(connection, intent, version, by, reason) as found:
+        _refuse(guards.against_cancel(found, sure=know_it_did_not_happen))
+        terms = catalogue.cautious(found.row.operation, found.row.provider)
+        evidence = dataclasses.replace(_evidence("cancelled", by, reason, found), source=source)
+        return await _write(connection, decide.cancelled(found.row, evidence, terms, CANCELLED), found)
 
 
 async def redrive(
@@ -103,29 +103,29 @@ async def redrive(
     did not act. `know_it_did_not_happen` overrides what only certainty can; each guard so overridden is in the
     evidence.
     """
-    async with locking.held(connection, intent, version, by, reason) as held:
-        terms = catalogue.sendable(held.row.operation, held.row.provider)
-        why_not = guards.against_redrive(held, terms, sure=know_it_did_not_happen, new_key=new_provider_key)
+    async with locking.lock_intent(connection, intent, version, by, reason) as found:
+        terms = catalogue.sendable(found.row.operation, found.row.provider)
+        why_not = guards.against_redrive(found, terms, sure=know_it_did_not_happen, new_key=new_provider_key)
         _refuse(why_not)
-        overridden = [text for _, text in guards.risks_of_redrive(held, terms, new_key=new_provider_key)]
+        overridden = [text for _, text in guards.risks_of_redrive(found, terms, new_key=new_provider_key)]
         patience, certain = terms.operation.patience + due_in, bool(overridden)
-        recognised = held.on_word or held.row.doubted_for is not None or held.row.status is OutboxStatus.UNKNOWN
+        recognised = found.on_word or found.row.doubted_for is not None or found.row.status is OutboxStatus.UNKNOWN
         if not overridden and recognised:
             # It is sent again because the provider knows the key: not any later than it does.
-            patience = min(patience, guards.window_left(held, terms))
-        if held.row.status is OutboxStatus.UNKNOWN:
-            change = _did_not_happen(held, terms, by, reason, overridden)
+            patience = min(patience, guards.window_left(found, terms))
+        if found.row.status is OutboxStatus.UNKNOWN:
+            change = _did_not_happen(found, terms, by, reason, overridden)
             if not overridden:
                 # Nothing is proven: the provider's memory goes on counting from the first send, for every replay too.
                 change = dataclasses.replace(change, doubt="begins")
             # At rest for no longer than this transaction: nobody is told of it.
-            await _write(connection, dataclasses.replace(change, event=None), held)
-            held = await locking.locked(connection, held.row.id, intent)
+            await _write(connection, dataclasses.replace(change, event=None), found)
+            found = await locking.locked(connection, found.row.id, intent)
             overridden = []
-        evidence, row = _evidence("redriven", by, reason, held, overridden=overridden), held.row
+        evidence, row = _evidence("redriven", by, reason, found, overridden=overridden), found.row
         if new_provider_key:
-            key = await key_rotation.renew(connection, catalogue, held.row)
-            renewed = {"new_provider_key": str(key), "old_provider_key": held.row.provider_key}
+            key = await key_rotation.renew(connection, catalogue, found.row)
+            renewed = {"new_provider_key": str(key), "old_provider_key": found.row.provider_key}
             evidence = dataclasses.replace(evidence, details={**evidence.details, **renewed})
             row = dataclasses.replace(row, frozen=True, key_burned=False)
         change = decide.redriven(row, evidence, terms, patience=patience)
@@ -134,7 +134,7 @@ async def redrive(
         # That lost commits did not send it is a word, too.
         word: Literal["begins"] | None = "begins" if certain and row.doubted_for is not None else None
         change = dataclasses.replace(change, misses=0, due_in=due_in, doubt=doubt, word=word)
-        return await _write(connection, change, held)
+        return await _write(connection, change, found)
 
 
 async def resolve_failed(
@@ -149,12 +149,12 @@ async def resolve_failed(
     letter: UUID | None = None,
 ) -> Done:
     """Record that an unknown intent did not happen: at rest, and never redriven by itself. Resolves `letter` too."""
-    async with locking.held(connection, intent, version, by, reason) as held:
+    async with locking.lock_intent(connection, intent, version, by, reason) as found:
         await dead_letters.check_open(connection, letter, intent)
-        terms = catalogue.cautious(held.row.operation, held.row.provider)
-        _refuse(guards.against_failed(held, terms, sure=know_it_did_not_happen))
-        overridden = [text for _, text in guards.overridable(held, terms)]
-        done = await _write(connection, _did_not_happen(held, terms, by, reason, overridden), held)
+        terms = catalogue.cautious(found.row.operation, found.row.provider)
+        _refuse(guards.against_failed(found, terms, sure=know_it_did_not_happen))
+        overridden = [text for _, text in guards.overridable(found, terms)]
+        done = await _write(connection, _did_not_happen(found, terms, by, reason, overridden), found)
         await dead_letters.resolve(connection, letter, done.action, by, reason)
         return done
 
@@ -181,32 +181,32 @@ async def resolve_completed(
     answer of an intent that is completed already is never changed.
     """
     if isinstance(outcome, Succeeded) and not outcome.reference:
-        raise OperatorRefused("say under which reference the provider has it: without one nobody can ever check it")
+        raise OperatorRefused("give the provider's reference: without one, the effect can never be checked")
     if answer is None:
         # Before the lock: it is the operation's own code, and may take its time.
         answer = await _rendered(connection, catalogue, renderer, intent, outcome)
-    async with locking.held(connection, intent, version, by, reason) as held:
+    async with locking.lock_intent(connection, intent, version, by, reason) as found:
         await dead_letters.check_open(connection, letter, intent)
-        _refuse(guards.against_completed(held, outcome))
-        terms = catalogue.cautious(held.row.operation, held.row.provider)
-        evidence = _evidence("resolved_completed", by, reason, held)
+        _refuse(guards.against_completed(found, outcome))
+        terms = catalogue.cautious(found.row.operation, found.row.provider)
+        evidence = _evidence("resolved_completed", by, reason, found)
         details = {**evidence.details, "provider_said": said(confirmed)}
         evidence = dataclasses.replace(
             evidence, outcome=name(outcome), reference=outcome.reference, details=details,
             seen=Seen() if confirmed is None else confirmed.seen,
         )  # fmt: skip
-        proof = StoredProof(uuid4(), SOURCE, outcome, answer, attempt=held.row.attempt)
-        applied = await proofs.apply(connection, held.row.id, proof, evidence, terms)
+        proof = StoredProof(uuid4(), SOURCE, outcome, answer, attempt=found.row.attempt)
+        applied = await proofs.apply(connection, found.row.id, proof, evidence, terms)
         state = await locking.state(connection, intent)
         if applied != "applied" or state is not KeyState.COMPLETED:
             raise OperatorRefused(
-                "a proof that says something else came in at this moment: nothing was changed; look again"
+                "contradicting evidence arrived while you were deciding. Nothing was changed; run the command again"
             )
         await dead_letters.resolve(connection, letter, evidence.kind, by, reason)
         return Done(intent, evidence.kind, state, None)
 
 
-async def stand(connection: AsyncConnection[Any], intent: UUID) -> Standing | None:
+async def snapshot(connection: AsyncConnection[Any], intent: UUID) -> Snapshot | None:
     """How an intent stands, without a lock: for a preview. None: no open row. Raises OperatorRefused: no intent."""
     return await locking.unlocked(connection, intent)
 
@@ -227,36 +227,39 @@ async def _rendered(
     rendered = await renderer.render(catalogue.require(row[0]).operation, outcome, intent)
     if rendered.letter is not None:
         raise OperatorRefused(
-            f"the operation's own answer failed ({rendered.letter.details['error']}): give the answer yourself, with "
-            "--answer FILE"
+            f"the operation could not render its answer ({rendered.letter.details['error']}): give the answer "
+            "yourself with --answer FILE"
         )
     assert rendered.answer is not None  # an operator speaks of an end
     return rendered.answer
 
 
-def _did_not_happen(held: Standing, terms: Terms, by: str, reason: str, overridden: list[str]) -> Change:
-    evidence = _evidence("resolved_failed", by, reason, held, overridden=overridden)
-    change = dataclasses.replace(decide.verdict(held.row, evidence, terms, redrive=False), word="begins")
-    if held.row.token is not None:
+def _did_not_happen(found: Snapshot, terms: Terms, by: str, reason: str, overridden: list[str]) -> Change:
+    evidence = _evidence("resolved_failed", by, reason, found, overridden=overridden)
+    change = dataclasses.replace(decide.verdict(found.row, evidence, terms, redrive=False), word="begins")
+    if found.row.token is not None:
         # A take that ran out may have been a replay: its end raises the quiet time, as the next take would have.
         quiet = terms.contract.flight_limit + terms.contract.pause_allowance
         change = dataclasses.replace(change, quiet_for=quiet, quiet_from="lease")
     return change
 
 
-def _evidence(kind: str, by: str, reason: str, held: Standing, *, overridden: list[str] | None = None) -> Evidence:
-    details: dict[str, Any] = {"by": by, "reason": reason, "version": held.row.version}
-    if held.hints:
-        details["unconfirmed_events"] = [str(hint) for hint in held.hints]
+def _evidence(kind: str, by: str, reason: str, found: Snapshot, *, overridden: list[str] | None = None) -> Evidence:
+    details: dict[str, Any] = {"by": by, "reason": reason, "version": found.row.version}
+    if found.hints:
+        details["unconfirmed_events"] = [str(hint) for hint in found.hints]
     return Evidence(SOURCE, kind, details=details | ({"overridden": overridden} if overridden else {}))
 
 
-async def _write(connection: AsyncConnection[Any], change: Change, held: Standing) -> Done:
+async def _write(connection: AsyncConnection[Any], change: Change, found: Snapshot) -> Done:
     # The guards let no hint pass without somebody who is sure; the provider is still asked about its event.
     # Storing a proof needs no lock on the row, so one may have come in since the guards were asked.
-    if not await write(connection, [dataclasses.replace(change, folds=held.hints)]):
-        raise OperatorRefused("a proof came in, or another session holds the row: nothing was changed; look again")
-    return Done(held.row.intent_id, change.evidence.kind, change.state, change.status)
+    if not await write(connection, [dataclasses.replace(change, folds=found.hints)]):
+        raise OperatorRefused(
+            "new evidence arrived while you were deciding, or another session locks the row. "
+            "Nothing was changed; run the command again"
+        )
+    return Done(found.row.intent_id, change.evidence.kind, change.state, change.status)
 
 
 def _refuse(why: str | None) -> None:

@@ -77,7 +77,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM idem.webhook_events l WHERE l.verdict 
   FROM idem.webhook_events e
  WHERE e.verdict = 'unmatched' AND NOT EXISTS (SELECT FROM idem.dead_letters d WHERE d.webhook_event_id = e.id)
 """
-LETTERS = """
+DEAD_LETTERS = """
 SELECT d.reason, coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,
        coalesce(n.account, w.account, d.details ->> 'account') AS account, count(*) AS rows,
        extract(epoch FROM statement_timestamp() - min(d.created_at))::float8 AS oldest
@@ -155,7 +155,7 @@ async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | N
             "doubts": (await all(DOUBTS))[0],
             "lanes": await all(LANES),
             "unmatched": (await all(UNMATCHED))[0],
-            "dead_letters": await all(LETTERS),
+            "dead_letters": await all(DEAD_LETTERS),
             "daemons": await all(DAEMONS),
             "paused": await all(PAUSED),
             "handlers": await all(HANDLERS),

@@ -26,13 +26,13 @@ class Cell(StrEnum):
 
 RISKS: Final = {
     "quiet_after": "A request that was sent may still act at the provider after the command.",
-    "conflict": "Something on record says that the provider has it: a second send makes it happen twice.",
+    "conflict": "The records say that the provider has it: a second send makes it happen twice.",
     "new_key": "Nothing proves that what was sent did not act, and under a new provider key the provider cannot know "
     "the second call: it may happen twice.",
     "no_memory": "Nothing proves that what was sent did not act, and the provider does not recognise a second call (it "
     "has no replay, or its memory of the key is over): it may happen twice.",
     "not_burned": "The old provider key still protects the call: under a new one it does not.",
-    "word": "Only an operator's word says that it did not happen: if it did, its client is told `cancelled` of it.",
+    "word": "Only an operator says that it did not happen: if it did happen, the client still gets `cancelled`.",
 }
 
 COMMANDS: Final = {
@@ -70,21 +70,21 @@ M, B, W = Cell.NO_MEMORY, Cell.NOT_BURNED, Cell.ON_A_WORD
 
 SITUATIONS: Final = (
     Situation("pending", "queued, nothing sent", False, (Y, N, N, N, N, Y, Y)),
-    Situation("pending, hint", "queued, and an event still to be confirmed speaks of it", True, (Y, N, C, N, N, C, N)),
+    Situation("pending, hint", "queued, and an unconfirmed event concerns it", True, (Y, N, C, N, N, C, N)),
     Situation("pending, proof", "queued, and a stored proof waits to be applied", True, (N, N, N, N, N, N, N)),
     Situation("pending, on a word", "queued again after a redrive of an unknown one", True, (Y, N, N, N, N, W, N)),
     Situation("waiting", "behind an earlier row of its ordering key", False, (Y, N, N, N, N, Y, Y)),
     Situation("unfrozen", "accepted by SQL, not rendered yet", False, (Y, N, N, N, N, Y, Y)),
     Situation("claimed, live", "a worker is making the call", True, (N, N, N, N, N, N, N)),
     Situation("claimed inline, live", "the caller's own code is making the call", True, (N, N, N, N, N, N, N)),
-    Situation("claimed, lease over", "the sweeper is about to make it unknown", True, (Y, N, N, N, N, N, N)),
+    Situation("claimed, lease expired", "the sweeper is about to make it unknown", True, (Y, N, N, N, N, N, N)),
     Situation("unknown, remembered", "the provider still knows its key", True, (Y, Y, Y, U, N, N, N)),
     Situation("unknown, may still act", "inside its quiet time", True, (Y, Q, Q, N, N, N, N)),
     Situation("unknown, forgotten", "the provider's memory of its key is over", True, (Y, Y, M, U, N, N, N)),
     Situation("unknown, no replay", "the provider recognises no second call", True, (Y, Y, M, U, N, N, N)),
     Situation("unknown, key burned", "the provider keeps a failure under its key", True, (Y, U, U, U, N, N, N)),
     Situation("unknown, contradicted", "proofs disagree (an open `conflict`)", True, (Y, C, C, U, N, N, N)),
-    Situation("unknown, hint", "an event still to be confirmed speaks of it", True, (Y, C, C, U, N, N, N)),
+    Situation("unknown, hint", "an unconfirmed event concerns it", True, (Y, C, C, U, N, N, N)),
     Situation("unknown, proof", "a stored proof waits to be applied", True, (N, N, N, N, N, N, N)),
     Situation("unknown, asked about", "the reconciler has taken it", True, (N, N, N, N, N, N, N)),
     Situation("unknown, take lost", "a reconciler went away while it asked", True, (Y, Q, Q, N, N, N, N)),
@@ -105,7 +105,7 @@ SITUATIONS: Final = (
     Situation("held, on a word, key burned", "an operator's word, and the next send has a new key", True,
               (Y, N, U, U, N, W, N)),
     Situation("held, inline", "only its caller's own retry makes the call", False, (Y, N, N, N, N, Y, Y)),
-    Situation("held, hint", "an event still to be confirmed speaks of it", True, (Y, N, C, C, N, C, N)),
+    Situation("held, hint", "an unconfirmed event concerns it", True, (Y, N, C, C, N, C, N)),
     Situation("held, proof", "a stored proof waits to be applied", True, (N, N, N, N, N, N, N)),
     Situation("held, key expired", "the client may send it as something new", False, (Y, N, N, N, N, Y, Y)),
     Situation("held, a later step", "an earlier step is done", False, (Y, N, Y, B, Y, N, N)),
@@ -113,26 +113,27 @@ SITUATIONS: Final = (
 )  # fmt: skip
 
 WHOLE: Final = {
-    "reconcile --now": "ends claims whose lease is over, then asks about every unknown and awaiting row that nobody "
-    "has taken; sends replays only, while the provider remembers the key; never a first send",
-    "reconcile --since": "ends claims whose lease is over, asks about what is due and about what was accepted from "
-    "then on, then compares; discrepancies become dead letters; sends replays only; never a first send",
-    "recover --lost": "queued and resting rows become unknown, but for those whose second send is harmless",
-    "recover --lossless": "rows that the change of the database made unknown, and that nobody touched since, are again "
-    "what they were; every other row stays as it is",
+    "reconcile --now": "ends claims whose lease has expired, then looks up every unknown and awaiting row that no "
+    "reconciler has claimed; sends replays only, while the provider remembers the key; never a "
+    "first send",
+    "reconcile --since": "ends claims whose lease has expired, looks up what is due and what was accepted from then "
+    "on, then compares; discrepancies become dead letters; sends replays only; never a first send",
+    "recover --lost": "queued and resting rows become unknown, except those whose second send is harmless",
+    "recover --lossless": "rows that the change of the database made unknown, and that nothing has changed since, "
+    "return to their earlier status; every other row stays unchanged",
     "dlq resolve --as closed": "no row changes; closes an entry that asks for no decision about its intent: "
     "discrepancy, handler_failed, and, where the intent is not unknown, conflict and possible_duplicate",
     "dlq discard": "no row changes; closes an entry that has no intent",
-    "import": "makes rows for keys that are new here; a key that idem has itself is an error, and then nothing is "
-    "written; what an earlier import has taken over stays as it is",
+    "import": "creates rows for new keys; a key that idem already has, and not from an import, is an error, and then "
+    "nothing is written; rows of an earlier import stay unchanged",
     "pause, resume": "no row changes; while calls are paused no first send, replay or cancel begins",
     "token create": "no row changes",
     "token revoke": "no row changes; the token's next request is 401",
-    "db upgrade, db sync, db grant": "no row changes; schema, names of operations and rights alone",
+    "db upgrade, db sync, db grant": "no row changes; only the schema, names of operations and rights change",
 }
 """The other commands of an operator, and what they do to a row."""
 
-LOOKS: Final = (
+LOOKUPS: Final = (
     "status", "doctor", "find", "intents list", "intents show", "unknowns list", "unknowns export", "dlq list",
     "dlq show", "tenants top", "token list", "config check", "config show", "db check", "db current", "db sql",
 )  # fmt: skip

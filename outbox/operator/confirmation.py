@@ -74,19 +74,19 @@ async def ask(connection: AsyncConnection[Any], catalogue: Catalogue, intent: UU
     """
     call = await (await records(connection).execute(CALL, {"intent": intent})).fetchone()
     if call is None:
-        return _unasked("it has no open row")
+        return _unasked("it has no open outbox row")
     provider = catalogue.providers.get(call.provider)
     account = None if provider is None else provider.accounts.get(call.account)
     if provider is None or account is None:
         return _unasked(f"account {call.provider}/{call.account} is not in this configuration")
     if account.origin != call.origin:
-        return _unasked(f"it was sent to {call.origin}, and account {call.account} is at {account.origin} now")
+        return _unasked(f"it was sent to {call.origin}, but account {call.account} is now at {account.origin}")
     question = Question(
         call.keys[0] if call.keys else "", reference or call.reference, call.status == "awaiting", call.sent_at,
         call.method or "", call.path or "", tuple(call.keys[1:]), call.asked_at, headers=call.headers or {},
     )  # fmt: skip
     if not provider.questions(question):
-        return _unasked(f"provider {call.provider} has no look-up that could answer it")
+        return _unasked(f"provider {call.provider} has no look-up that could confirm it")
     if (await pause.read(connection, call.provider, call.account)).looks:
         return _unasked(f"look-ups of {call.provider} are paused")
     try:
@@ -124,7 +124,7 @@ async def of_another(connection: AsyncConnection[Any], intent: UUID, reference: 
     return None if found is None else UUID(str(found[0]))
 
 
-def end(
+def outcome_to_record(
     confirmed: Confirmed,
     wanted: Succeeded | Refused,
     operation: OperationSpec,
@@ -170,18 +170,21 @@ def _against(confirmed: Confirmed, means: Proof | None, wanted: Succeeded | Refu
         return f"the provider has nothing under {named} (is it misspelt?)"
     match means:
         case None:
-            return f"nobody could confirm it: {confirmed.why_not}"
+            return f"it could not be confirmed: {confirmed.why_not}"
         case Pending():
-            return f"the provider has it, and it has not ended (status {means.status or '-'})"
+            return f"the provider has it, and it is not finished (status {means.status or '-'})"
         case Succeeded() | Refused() if type(means) is not type(wanted):
             return (
                 f"the provider says {name(means)} (reference {means.reference or '-'}, status {means.status or '-'}), "
-                f"and you say {name(wanted)}"
+                f"but you say {name(wanted)}"
             )
         case _ if None not in (means.reference, wanted.reference) and means.reference != wanted.reference:
             return f"the provider has it under reference {means.reference}, not {wanted.reference}"
         case _ if other is not None:
-            return f"reference {wanted.reference} belongs to another intent, {other}, and its client was told so"
+            return (
+                f"reference {wanted.reference} belongs to another intent, {other}, and the answer of that intent "
+                "names it"
+            )
         case _:
             return None
 

@@ -21,18 +21,18 @@ CLOSED_ALONE: Final = frozenset({Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE, Rea
 WORDS: Final = 2000
 """Characters of a reason that are kept."""
 
-RESOLVED_MEANWHILE: Final = "somebody else resolved this dead letter at this moment: look again"
+RESOLVED_MEANWHILE: Final = "another operator resolved this dead letter while you were deciding: run the command again"
 
 
 def check_named(by: str, reason: str) -> None:
     """Raises OperatorRefused unless somebody answers for the act, with a reason."""
     if not by.strip():
-        raise OperatorRefused("say who you are: what an operator does is kept with a name")
+        raise OperatorRefused("say who you are: idem records who did it")
     if not reason.strip():
-        raise OperatorRefused("say why: what an operator does is kept with its reason")
+        raise OperatorRefused("say why: idem records the reason")
 
 
-LETTER = """
+DEAD_LETTER = """
 SELECT d.id, d.intent_id, d.webhook_event_id, d.reason, d.details, d.seen, d.resolved_at, d.resolution, d.resolved_by,
        n.state, n.version
   FROM idem.dead_letters d LEFT JOIN idem.intents n ON n.id = d.intent_id
@@ -68,14 +68,14 @@ async def close_letter(
         found = await _read(connection, letter)
         _not_of_a_handler(found)
         if found.intent_id is None:
-            raise OperatorRefused(f"dead letter {letter} is about no intent: use `idem dlq discard`")
+            raise OperatorRefused(f"dead letter {letter} does not concern an intent: use `idem dlq discard`")
         await connection.execute(LOCK_EVENT, {"event": found.webhook_event_id})
         await connection.execute(LOCK_INTENT, {"intent": found.intent_id})
         found = await _read(connection, letter)
         if found.version != version or found.seen != seen:
             raise OperatorRefused(
-                f"dead letter {letter} has moved since you looked at it (version {found.version}, seen {found.seen} "
-                "times): look again, then decide"
+                f"dead letter {letter} changed after you read it (version {found.version}, seen {found.seen} times): "
+                "read it again, then decide"
             )
         if why := against_closing(Reason(found.reason), KeyState(found.state)):
             raise OperatorRefused(why)
@@ -98,12 +98,12 @@ async def discard(connection: AsyncConnection[Any], letter: UUID, *, by: str, re
         _not_of_a_handler(found)
         if found.intent_id is not None:
             raise OperatorRefused(
-                f"dead letter {letter} is about intent {found.intent_id}, which would stay unsettled with nobody "
-                "looking: use `idem dlq resolve` or `idem dlq redrive`"
+                f"dead letter {letter} concerns intent {found.intent_id}, which would stay unsettled and no longer be "
+                "listed: use `idem dlq resolve` or `idem dlq redrive`"
             )
         if found.seen != seen:
             raise OperatorRefused(
-                f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide"
+                f"dead letter {letter} occurred again ({found.seen} times so far): read it again, then decide"
             )
         if not await resolve(connection, letter, "discarded", by, reason):
             raise OperatorRefused(RESOLVED_MEANWHILE)
@@ -127,15 +127,15 @@ async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by:
     async with connection.transaction():
         found = await _read(connection, letter)
         if found.reason != Reason.UNMATCHED_WEBHOOK:
-            raise OperatorRefused(f"dead letter {letter} is not about an event that matches no call")
+            raise OperatorRefused(f"dead letter {letter} does not concern an event that matches no call")
         if found.seen != seen:
             raise OperatorRefused(
-                f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide"
+                f"dead letter {letter} occurred again ({found.seen} times so far): read it again, then decide"
             )
         tried = await connection.execute(TRY_EVENT, {"event": found.webhook_event_id})
         if tried.rowcount != 1:
             raise OperatorRefused(
-                f"the event of dead letter {letter} is not kept any more: `idem dlq discard` closes the entry"
+                f"the event of dead letter {letter} is no longer kept: `idem dlq discard` closes the entry"
             )
         said = storable.fields({"tried_by": by, "tried_why": storable.text(reason, WORDS)})
         await connection.execute(NOTE_TRY, {"letter": letter, "details": json.dumps(said)})
@@ -145,7 +145,7 @@ async def try_event_again(connection: AsyncConnection[Any], letter: UUID, *, by:
 def _not_of_a_handler(found: Any) -> None:
     if stopped.is_of_handler(found.reason, found.details):
         raise OperatorRefused(
-            f"dead letter {found.id} is an event that a handler could not be told: `idem dlq redrive` runs it again, "
+            f"dead letter {found.id} is an event that a handler could not process: `idem dlq redrive` runs it again, "
             "`idem dlq resolve --as closed` skips it"
         )
 
@@ -170,10 +170,10 @@ async def _of_handler(
     async with connection.transaction():
         found = await _read(connection, letter)
         if not stopped.is_of_handler(found.reason, found.details):
-            raise OperatorRefused(f"dead letter {letter} is not about a handler of settled intents")
+            raise OperatorRefused(f"dead letter {letter} does not concern a handler of settled intents")
         if found.seen != seen:
             raise OperatorRefused(
-                f"dead letter {letter} was seen again ({found.seen} times by now): look again, then decide"
+                f"dead letter {letter} occurred again ({found.seen} times so far): read it again, then decide"
             )
         moved = await (stopped.skip if skip else stopped.resume)(connection, letter)
         how = "handler_skipped" if skip else "handler_redriven"
@@ -189,9 +189,11 @@ async def _of_handler(
 def against_closing(reason: Reason, state: KeyState) -> str | None:
     """Why this entry cannot be closed by itself; None: it can."""
     if reason not in CLOSED_ALONE:
-        return f"a dead letter `{reason}` asks for its intent to be settled: resolve, redrive or cancel that"
+        return f"a dead letter `{reason}` asks for its intent to be settled: resolve, redrive or cancel the intent"
     if state is KeyState.UNKNOWN and reason in (Reason.CONFLICT, Reason.POSSIBLE_DUPLICATE):
-        return "its intent is unknown: resolve that as completed or failed_retryable, which answers this entry too"
+        return (
+            "its intent is unknown: resolve the intent as completed or failed_retryable, which also closes this entry"
+        )
     return None
 
 
@@ -201,7 +203,7 @@ async def check_open(connection: AsyncConnection[Any], letter: UUID | None, inte
         return
     found = await _read(connection, letter)
     if found.intent_id != intent:
-        raise OperatorRefused(f"dead letter {letter} is not about intent {intent}")
+        raise OperatorRefused(f"dead letter {letter} does not concern intent {intent}")
 
 
 RESOLVE = """
@@ -224,12 +226,14 @@ async def resolve(connection: AsyncConnection[Any], letter: UUID | None, how: st
 
 
 async def _read(connection: AsyncConnection[Any], letter: UUID) -> Any:
-    found = await (await records(connection).execute(LETTER, {"letter": letter})).fetchone()
+    found = await (await records(connection).execute(DEAD_LETTER, {"letter": letter})).fetchone()
     if found is None:
-        raise OperatorRefused(f"there is no dead letter {letter} in this database: `idem dlq list` shows the open ones")
+        raise OperatorRefused(
+            f"dead letter {letter} does not exist in this database: `idem dlq list` shows the open ones"
+        )
     if found.resolved_at is not None:
         raise OperatorRefused(
-            f"dead letter {letter} is resolved already: {found.resolution}, by {found.resolved_by}, "
+            f"dead letter {letter} is already resolved: {found.resolution}, by {found.resolved_by}, "
             f"{found.resolved_at:%Y-%m-%d %H:%M:%S} UTC"
         )
     return found

@@ -30,7 +30,7 @@ class Prefix:
         """Dashes may stand where an id has them, or be left out. Raises ValueError."""
         digits = text.strip().lower()
         if not re.fullmatch(r"[0-9a-f]{4}[0-9a-f-]{0,32}", digits):
-            raise ValueError(f"{text!r} is no id: write it, or its first {SHORTEST} digits (0-9, a-f) or more")
+            raise ValueError(f"{text!r} is not an id: write the id, or its first {SHORTEST} digits (0-9, a-f) or more")
         whole = digits.replace("-", "")
         if len(whole) > 32:
             raise ValueError(f"{text!r} is longer than an id")
@@ -45,14 +45,14 @@ class Prefix:
         return self.text
 
 
-LETTER_IDS = (
+DEAD_LETTER_IDS = (
     "SELECT d.id FROM idem.dead_letters d WHERE d.id BETWEEN %(low)s AND %(high)s ORDER BY d.id LIMIT %(limit)s"
 )
 
 
-async def letter(connection: AsyncConnection[Any], prefix: Prefix | UUID) -> UUID:
+async def dead_letter(connection: AsyncConnection[Any], prefix: Prefix | UUID) -> UUID:
     """The dead letter whose id begins so. Raises OperatorRefused: there is none, or several."""
-    return await _one(connection, LETTER_IDS, prefix, "dead letter", "idem dlq list")
+    return await _one(connection, DEAD_LETTER_IDS, prefix, "dead letter", "idem dlq list")
 
 
 INTENT_IDS = "SELECT n.id FROM idem.intents n WHERE n.id BETWEEN %(low)s AND %(high)s ORDER BY n.id LIMIT %(limit)s"
@@ -79,8 +79,8 @@ async def _one(connection: AsyncConnection[Any], query: str, prefix: Prefix | UU
     range_ = {"low": prefix.low, "high": prefix.high, "limit": SHOWN + 1}
     found = [row[0] for row in await (await connection.execute(query, range_)).fetchall()]
     if not found:
-        raise OperatorRefused(f"no {what} has an id that begins with {prefix}: `{where}` shows what there is")
+        raise OperatorRefused(f"no {what} has an id that starts with {prefix}: `{where}` lists them")
     if len(found) > 1:
         named = ", ".join(str(each) for each in found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
-        raise OperatorRefused(f"several {what}s have ids that begin with {prefix}: {named}. Give more of it")
+        raise OperatorRefused(f"several {what}s have ids that start with {prefix}: {named}. Give more digits")
     return UUID(str(found[0]))

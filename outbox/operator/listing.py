@@ -29,7 +29,7 @@ async def _one(connection: AsyncConnection[Any], query: str, **parameters: Any) 
     return next(iter(await _all(connection, query, **parameters)), None)
 
 
-LETTERS = """
+DEAD_LETTERS = """
 SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
        coalesce(n.provider, w.provider, d.details ->> 'provider') AS provider,
        coalesce(n.account, w.account, d.details ->> 'account') AS account, n.label, n.version, d.seen,
@@ -54,7 +54,7 @@ SELECT d.id, d.reason, d.intent_id, n.state, o.status, n.operation,
 """
 
 
-async def letters(
+async def dead_letters(
     connection: AsyncConnection[Any],
     *,
     reason: str | None = None,
@@ -70,16 +70,16 @@ async def letters(
 ) -> list[Record]:
     """Dead letters, oldest first; `resolved` shows those too, `after` is the last id of the page before."""
     return await _all(
-        connection, LETTERS,
+        connection, DEAD_LETTERS,
         letter=None, reason=reason, provider=provider, account=account, label=label, reference=reference, since=since,
         until=until, resolved=resolved, after=after, limit=limit,
     )  # fmt: skip
 
 
-async def letter(connection: AsyncConnection[Any], letter_id: UUID) -> Record | None:
+async def dead_letter(connection: AsyncConnection[Any], letter_id: UUID) -> Record | None:
     """One dead letter, open or resolved."""
     return await _one(
-        connection, LETTERS,
+        connection, DEAD_LETTERS,
         letter=letter_id, reason=None, provider=None, account=None, label=None, reference=None, since=None, until=None,
         resolved=True, after=None, limit=1,
     )  # fmt: skip
@@ -190,7 +190,7 @@ SELECT p.id, p.source, p.outcome, p.reference, p.status, p.http_status, p.stored
        extract(epoch FROM statement_timestamp() - p.stored_at)::float8 AS age
   FROM idem.proofs p WHERE p.intent_id = %(intent)s ORDER BY p.stored_at, p.id
 """
-LETTERS_OF_INTENT = """
+DEAD_LETTERS_OF_INTENT = """
 SELECT d.id, d.reason, d.seen, d.details, d.created_at, d.resolved_at, d.resolution, d.resolved_by, d.note
   FROM idem.dead_letters d WHERE d.intent_id = %(intent)s ORDER BY d.id
 """
@@ -217,7 +217,7 @@ async def intent(
             for each in await _all(connection, ANSWERS, intent=intent_id)
         ],
         "proofs": await _all(connection, STORED, intent=intent_id),
-        "dead_letters": await _all(connection, LETTERS_OF_INTENT, intent=intent_id),
+        "dead_letters": await _all(connection, DEAD_LETTERS_OF_INTENT, intent=intent_id),
         "timeline": await _all(connection, TIMELINE, intent=intent_id),
     }
 

@@ -15,16 +15,16 @@ from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.states import KeyState
 from idem.outbox.observe import after_commit
 from idem.outbox.operator import dead_letters
-from idem.outbox.operator.guards import Standing
+from idem.outbox.operator.guards import Snapshot
 from idem.outbox.settle import doubted_rows
 from idem.outbox.settle.locked_rows import lock, read_locked
 from idem.outbox.values.errors import OperatorRefused
 
 
 @asynccontextmanager
-async def held(
+async def lock_intent(
     connection: AsyncConnection[Any], intent: UUID, version: int | None, by: str, reason: str
-) -> AsyncIterator[Standing]:
+) -> AsyncIterator[Snapshot]:
     """The intent's open row, locked until the end of the block, which is one transaction.
 
     Raises OperatorRefused: it has ended or moved (`version`), somebody else has it locked, or nobody is named.
@@ -38,36 +38,37 @@ async def held(
             found = await locked(connection, row, intent)
             if version is not None and found.row.version != version:
                 raise OperatorRefused(
-                    f"intent {intent} has moved since you looked at it (version {found.row.version}, not {version}; it "
-                    f"is {found.row.state} now): look again, then decide"
+                    f"intent {intent} changed after you read it (version {found.row.version}, not {version}; it is "
+                    f"{found.row.state} now): read it again, then decide"
                 )
             yield found
     except (LockNotAvailable, DeadlockDetected) as error:
         raise OperatorRefused(
-            f"intent {intent} is locked by another transaction (its client's, or a settlement): nothing was changed; "
-            "try again"
+            f"intent {intent} is locked by another transaction (the client's, or a settlement). Nothing was changed; "
+            "run the command again"
         ) from error
 
 
-async def locked(connection: AsyncConnection[Any], row: UUID, intent: UUID) -> Standing:
+async def locked(connection: AsyncConnection[Any], row: UUID, intent: UUID) -> Snapshot:
     """The row's standing under its lock, in the caller's transaction. Raises OperatorRefused: it was settled just now,
     or recovery has still to doubt it."""
     found = await lock(connection, row)
     if found is None:
-        raise OperatorRefused(f"intent {intent} was settled at this moment: look again")
+        raise OperatorRefused(f"intent {intent} was settled while you were deciding: run the command again")
     if await doubted_rows.is_listed(connection, row):
         raise OperatorRefused(
-            f"intent {intent}: commits of this database were lost, and this row is still to be doubted. Nothing was "
-            "changed; the sweeper doubts it as soon as it runs and no other session holds the row: then try again"
+            f"intent {intent}: commits of this database were lost, and recovery has not yet handled this row. Nothing "
+            "was changed; the sweeper handles it as soon as it runs and no other session locks the row. Run the "
+            "command again after that"
         )
-    return await _standing(connection, found)
+    return await _snapshot(connection, found)
 
 
-async def unlocked(connection: AsyncConnection[Any], intent: UUID) -> Standing | None:
+async def unlocked(connection: AsyncConnection[Any], intent: UUID) -> Snapshot | None:
     """The standing without a lock; None: it has no open row. Raises OperatorRefused: no such intent."""
     row = await _row_id(connection, intent)
     found = next(iter(await read_locked(connection, [row])), None) if row is not None else None
-    return await _standing(connection, found) if found is not None else None
+    return await _snapshot(connection, found) if found is not None else None
 
 
 FACTS = """
@@ -87,14 +88,14 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
 """
 
 
-async def _standing(connection: AsyncConnection[Any], found: Any) -> Standing:
+async def _snapshot(connection: AsyncConnection[Any], found: Any) -> Snapshot:
     facts = await (await records(connection).execute(FACTS, {"id": found.row.id})).fetchone()
     if facts is None:
-        raise OperatorRefused("the intent was settled at this moment: look again")
+        raise OperatorRefused("the intent was settled while you were deciding: run the command again")
     known = facts._asdict()
     method, path, headers, body = (known.pop(name) for name in ("method", "path", "headers", "body"))
     request = None if method is None else FrozenRequest(method, path, headers, bytes(body))
-    return Standing(found.row, found.stored, **{**known, "hints": tuple(facts.hints)}, request=request)
+    return Snapshot(found.row, found.stored, **{**known, "hints": tuple(facts.hints)}, request=request)
 
 
 ROW_OF_INTENT = """
@@ -123,12 +124,12 @@ def why_ended(state: KeyState) -> str:
     """Why nothing can be decided about an intent without an open row."""
     if state is KeyState.FAILED_RETRYABLE:
         return (
-            f"it rests {state} for good: nothing happened, and its key has expired, so nothing of it is sent any more. "
-            "If the effect is still wanted, accept it with a new key"
+            f"it stays {state}: nothing happened, and its key has expired, so idem no longer sends it. If the effect "
+            "is still wanted, accept it with a new key"
         )
-    return f"it is {state} already, and its answer is never changed"
+    return f"it is already {state}, and its answer never changes"
 
 
 def no_such(intent: UUID) -> OperatorRefused:
     """What is said about an intent that does not exist."""
-    return OperatorRefused(f"there is no intent {intent} in this database: `idem intents list` shows what there is")
+    return OperatorRefused(f"intent {intent} does not exist in this database: `idem intents list` shows the intents")

@@ -117,8 +117,9 @@ async def resume(
         still = held.get(EVERY_ACCOUNT, frozenset()) & set(what) if account != EVERY_ACCOUNT else frozenset()
         if still:
             raise OperatorRefused(
-                f"nothing was changed: {named(still)} of {provider} {'are' if len(still) > 1 else 'is'} paused for all "
-                f"accounts, so no single one can be resumed: `idem resume {provider}`, then pause the others"
+                f"nothing was changed: {named(still)} of {provider} {'are' if len(still) > 1 else 'is'} paused for "
+                f"all accounts, so a single account cannot be resumed: run `idem resume {provider}`, then pause the "
+                "others"
             )
         if done:
             await connection.execute(HASTEN_PAUSED, who | {"account": account})

@@ -18,7 +18,7 @@ from idem.outbox.operator.id_prefixes import Prefix
 
 LIMIT: Final = 50
 """Intents that one way of looking finds at the most."""
-LOOKS: Final = 10_000
+LOOKUPS: Final = 10_000
 """Rows that one way of looking reads at the most: a label may belong to very many intents."""
 SLACK: Final = timedelta(hours=1)
 FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ def bounds(since: datetime | None, until: datetime | None) -> dict[str, Any]:
 
 
 BY_ID = "SELECT n.id FROM idem.intents n WHERE n.id BETWEEN %(low)s AND %(high)s ORDER BY n.id DESC LIMIT %(limit)s"
-BY_LETTER = """
+BY_DEAD_LETTER = """
 WITH looked AS MATERIALIZED (
     SELECT d.id, d.intent_id FROM idem.dead_letters d
      WHERE d.id BETWEEN %(low)s AND %(high)s ORDER BY d.id DESC LIMIT %(looks)s
@@ -94,7 +94,7 @@ def ways(text: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         pass
     else:
         yield "id", BY_ID, {"low": prefix.low, "high": prefix.high}
-        yield "dead letter", BY_LETTER, {"low": prefix.low, "high": prefix.high}
+        yield "dead letter", BY_DEAD_LETTER, {"low": prefix.low, "high": prefix.high}
         if prefix.whole is not None:
             yield "provider key", BY_PROVIDER_KEY, {"key": prefix.whole}
     yield "reference", BY_REFERENCE, {"text": text}
@@ -135,7 +135,7 @@ async def find(connection: AsyncConnection[Any], text: str, *, limit: int = LIMI
     """Intents that this text is about, newest first; `found_by`: which of its meanings fit. Empty: none."""
     by: dict[UUID, list[str]] = {}
     for word, statement, parameters in ways(text):
-        rows = await (await connection.execute(statement, parameters | {"looks": LOOKS, "limit": limit})).fetchall()
+        rows = await (await connection.execute(statement, parameters | {"looks": LOOKUPS, "limit": limit})).fetchall()
         for (intent,) in rows:
             if word not in by.setdefault(intent, []):
                 by[intent].append(word)

@@ -19,6 +19,6 @@ SELECT n.id, 'operator', 'unmasked', %(details)s::jsonb FROM idem.intents n WHER
 async def note(connection: AsyncConnection[object], intent: UUID, *, by: str) -> None:
     """Write down who is shown the frozen request and the provider's answers of this intent. Raises OperatorRefused."""
     if not by.strip():
-        raise OperatorRefused("say who you are: who has seen what is masked is kept with a name")
+        raise OperatorRefused("say who you are: idem records who has seen masked values")
     details = json.dumps(storable.fields({"by": storable.text(by, 200)}))
     await connection.execute(NOTE_UNMASKED, {"intent": intent, "details": details})

@@ -78,7 +78,7 @@ class EventLookup:
         if answer.status not in outcome_rules.SUCCESS:
             return failed, "the question failed"
         if self._list(answer) is None:
-            return failed, "the answer shows no list of events"
+            return failed, "the answer does not contain a list of events"
         ours = self._ours(answer, question)
         if not ours and facts.errors.told(answer):
             return failed, "an error beside the list of events"

@@ -143,7 +143,7 @@ class HttpProvider:
         try:
             answer = document.read(response)
             if self.cancels is None:
-                return CouldNotAsk(), seen(answer, self.errors, "this provider cancels nothing by key")
+                return CouldNotAsk(), seen(answer, self.errors, "this provider cannot cancel by key")
             look, note = self.cancels.read(answer, question, self._facts)
             return look, seen(answer, self.errors, note)
         except Exception as error:

@@ -139,7 +139,7 @@ class Lookup:
             return (failed, "an error beside an empty list") if doubtful else (Absent(), "an empty list")
         omitted = self.page is not None and self.page.omits_empty and doubtful
         if self.page is not None and (omitted or self._items(answer) is None):
-            return failed, "the answer shows no list"
+            return failed, "the answer does not contain a list"
         ours = self._ours(answer, question)
         if not ours and self.page is not None:
             nothing = Absent(), "no object of the list carries our key"

@@ -84,7 +84,7 @@ class Paging:
         if number >= self.most:
             raise BrokenList(f"the list is longer than the {self.most} pages that are read")
         if path in (request.path, first):
-            raise BrokenList("the list goes in a circle")
+            raise BrokenList("the list is circular")
         return NextPage(request.method, path, request.headers, request.body, first, number + 1)
 
     def _path(

@@ -32,7 +32,7 @@ COST: Final = 2**12
 MOST: Final = 64
 """Digests that a process keeps: a token may be renewed for as long as it lives."""
 
-LOOKS: Final = ("lookups", "event_lookup", "kinds", "headers")
+LOOKUPS: Final = ("lookups", "event_lookup", "kinds", "headers")
 """What of a provider decides whether a question shows a call."""
 
 
@@ -83,7 +83,7 @@ class Credentials:
 def looks(provider: Provider) -> str:
     """The rules by which a call is found, without those numbers that say how far an answer is believed."""
     outcome = getattr(provider, "outcome", ())
-    said = [getattr(provider, name, None) for name in LOOKS]
+    said = [getattr(provider, name, None) for name in LOOKUPS]
     errors = getattr(provider, "errors", None)
     shape = (getattr(errors, "shape", None), getattr(errors, "more_shapes", None))
     absent = [rule for rule in outcome if rule.says is Says.ABSENT]

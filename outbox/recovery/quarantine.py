@@ -115,7 +115,9 @@ async def _alone(connection: AsyncConnection[Any], catalogue: Catalogue, row: UU
         if isinstance(error, REFUSED):
             daemon_events.left_locked(f"outbox row {row}")
         else:
-            telemetry.broken("recovery", error, f"doubting outbox row {row}; it stays listed, and nobody sends it")
+            telemetry.broken(
+                "recovery", error, f"doubting outbox row {row}; it stays listed, and idem does not send it"
+            )
         return NOTHING
 
 

@@ -26,7 +26,7 @@ from idem.outbox.domain.outcomes import (
 )
 from idem.outbox.domain.states import CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, Row, StoredProof
 from idem.outbox.settle.endings import (
     RETRY_BASE,
     RETRY_CAP,
@@ -120,7 +120,7 @@ def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
     change = _claim_was_lost(_change(row, evidence, terms), row, terms)
     if row.marks_start and not row.started:
         if terms.known and row.sweeps + 1 >= SWEEPS_THAT_SHOW_A_CRASH:
-            change = at_rest(change, row, terms, Letter(Reason.CRASHES_WORKER, {"sweeps": row.sweeps + 1}))
+            change = at_rest(change, row, terms, DeadLetter(Reason.CRASHES_WORKER, {"sweeps": row.sweeps + 1}))
         else:
             change = dataclasses.replace(
                 change, status=OutboxStatus.PENDING, state=KeyState.IN_PROGRESS, due_in=backoff(0, base=1, cap=1)
@@ -133,7 +133,7 @@ def swept(row: Row, stored: Sequence[StoredProof], terms: Terms) -> Change:
 def too_old(row: Row, terms: Terms) -> Change:
     """A queued row whose time to start has passed: proven not sent, unless it is doubted."""
     change = dataclasses.replace(_change(row, Evidence("sweeper", "too_old"), terms), alone=True)
-    return at_rest(change, row, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt}))
+    return at_rest(change, row, terms, DeadLetter(Reason.TOO_LATE, {"attempts": row.attempt}))
 
 
 def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True) -> Change:
@@ -171,7 +171,7 @@ def verdict(row: Row, evidence: Evidence, terms: Terms, *, redrive: bool = True)
             wait = max(wait, row.quiet_left or 0.0)
         return dataclasses.replace(change, redrive_in=wait)
     reason = Reason.CRASHES_WORKER if row.sweeps >= SWEEPS_THAT_SHOW_A_CRASH else Reason.TOO_LATE
-    letter = Letter(reason, {"redrives": row.redrives, "sweeps": row.sweeps})
+    letter = DeadLetter(reason, {"redrives": row.redrives, "sweeps": row.sweeps})
     # Only its client takes an inline row up again, so nothing may stand in its way: no operator could redrive it.
     letters = () if row.inline else unless_client_retries(letter, terms)
     return dataclasses.replace(
@@ -200,7 +200,7 @@ def redriven(row: Row, evidence: Evidence, terms: Terms, *, patience: float | No
     )
 
 
-def told(row: Row, evidence: Evidence, terms: Terms, letter: Letter) -> Change:
+def told(row: Row, evidence: Evidence, terms: Terms, letter: DeadLetter) -> Change:
     """An operator is told about a row that nobody has; state and status stay, and so does its next look."""
     change = dataclasses.replace(_change(row, evidence, terms), letters=(letter,), alone=True, keeps_schedule=True)
     if row.status is OutboxStatus.UNKNOWN:

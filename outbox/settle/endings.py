@@ -11,14 +11,14 @@ from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import NotExecuted, Pending, Proof, Refused, Succeeded, name
 from idem.outbox.domain.states import BLOCKS_RETRY, CLOSED_BY_PROOF, KeyState, OutboxStatus, Reason
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Letter, Row
+from idem.outbox.domain.transition import Change, DeadLetter, Row
 from idem.outbox.values.backoff import backoff, not_before
 
 RETRY_BASE, RETRY_CAP = 1.0, 60.0
 """Seconds: back-off of an attempt that is proven not executed."""
 DAY = 86400.0
 """Seconds: how often a row is still asked about when its schedule is used up, or it is awaited for too long."""
-LOOKS = 30000
+LOOKUPS = 30000
 """Where the count of looks stops."""
 CONFIG_WAIT = 10.0
 """Seconds at the least before a row with a configuration error is tried again: it goes behind the others."""
@@ -41,10 +41,13 @@ def concluded(change: Change, row: Row, proof: Proof, answer: Answer | None, int
 def completed(change: Change, row: Row, outcome: Succeeded | Refused, answer: Answer | None) -> Change:
     """The step is done. A late proof after rest is a correction for whoever was told that nothing happened."""
     if answer is None:
-        raise ValueError("a final outcome is settled with an answer that was rendered before")
+        raise ValueError("a final outcome is settled with an answer that was already rendered")
     letters = (*change.letters, *_second_object(row, outcome))
     if row.key_used_anew:
-        letters = (*letters, Letter(Reason.CONFLICT, {"why": "the key expired and was used anew", **about(outcome)}))
+        letters = (
+            *letters,
+            DeadLetter(Reason.CONFLICT, {"why": "the key expired and was used again", **about(outcome)}),
+        )
     return dataclasses.replace(
         change,
         status=None,
@@ -80,7 +83,7 @@ def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, ter
         result=dict(outcome.fields) or None,
         interim=default_interim(outcome) if interim is None else interim,
         due_in=left if left is not None else not_before(DAY if late else schedule[min(looks, len(schedule) - 1)]),
-        looks=min(looks, LOOKS),
+        looks=min(looks, LOOKUPS),
         absents=0,
         misses=0,
         closes=CLOSED_BY_PROOF - {Reason.PENDING_TOO_LONG},
@@ -97,18 +100,18 @@ def ordered(row: Row) -> float | None:
     return None if left is None or left <= 0 else left
 
 
-def overdue(row: Row, terms: Terms) -> tuple[Letter, ...]:
+def overdue(row: Row, terms: Terms) -> tuple[DeadLetter, ...]:
     """The dead letter of a row that has been awaited for too long, whatever the last look showed (hazard 14)."""
     if row.status is not OutboxStatus.AWAITING or row.status_age <= terms.contract.pending_limit:
         return ()
-    return (Letter(Reason.PENDING_TOO_LONG, {"seconds": int(row.status_age), "reference": row.reference}),)
+    return (DeadLetter(Reason.PENDING_TOO_LONG, {"seconds": int(row.status_age), "reference": row.reference}),)
 
 
-def _second_object(row: Row, outcome: Proof) -> tuple[Letter, ...]:
+def _second_object(row: Row, outcome: Proof) -> tuple[DeadLetter, ...]:
     # The provider had accepted another object for this row: both may exist (hazard 17).
     if not another(row.reference, outcome.reference):
         return ()
-    return (Letter(Reason.POSSIBLE_DUPLICATE, {"known": row.reference, **about(outcome)}),)
+    return (DeadLetter(Reason.POSSIBLE_DUPLICATE, {"known": row.reference, **about(outcome)}),)
 
 
 def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -> Change:
@@ -122,7 +125,7 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
             "code": change.evidence.seen.code,
             "note": change.evidence.seen.note,
         }
-        return at_rest(change, row, terms, Letter(Reason.REJECTED, details))
+        return at_rest(change, row, terms, DeadLetter(Reason.REJECTED, details))
     wait = 0.0 if outcome.why == "given_back" else backoff(row.misses, base=RETRY_BASE, cap=RETRY_CAP)
     if outcome.why == "config":
         wait = max(wait, CONFIG_WAIT)
@@ -130,7 +133,7 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
         # The provider's wish never moves a row earlier.
         wait = max(wait, not_before(min(outcome.retry_after, terms.contract.retry_after_cap)))
     if row.start_left - wait <= 0 and outcome.why != "given_back":
-        return at_rest(change, row, terms, Letter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))
+        return at_rest(change, row, terms, DeadLetter(Reason.TOO_LATE, {"attempts": row.attempt, "last": outcome.why}))
     return dataclasses.replace(
         change,
         status=OutboxStatus.PENDING,
@@ -155,7 +158,7 @@ def _rests_for_its_client(change: Change, outcome: NotExecuted, terms: Terms) ->
     )
 
 
-def at_rest(change: Change, row: Row, terms: Terms, letter: Letter) -> Change:
+def at_rest(change: Change, row: Row, terms: Terms, letter: DeadLetter) -> Change:
     """Held with its reason on record; the client was told, or an operator is.
 
     What commits that the database has forgotten may have sent is not proven by its own attempts: unknown.
@@ -180,7 +183,7 @@ def unknown(change: Change, terms: Terms) -> Change:
     """Bytes may have left. Looks are counted anew."""
     letters = change.letters
     if not terms.settleable and terms.standing_order is None:
-        letters = (*letters, Letter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider}))
+        letters = (*letters, DeadLetter(Reason.NOT_SETTLEABLE, {"provider": terms.contract.provider}))
     return dataclasses.replace(
         change,
         status=OutboxStatus.UNKNOWN,
@@ -194,7 +197,7 @@ def unknown(change: Change, terms: Terms) -> Change:
     )
 
 
-def disagreement(first: Proof, second: Proof) -> Letter | None:
+def disagreement(first: Proof, second: Proof) -> DeadLetter | None:
     """Two proofs agree if class and provider reference are equal; a missing reference contradicts nothing.
 
     What is open agrees with every end of its own object, so there only another reference contradicts.
@@ -204,7 +207,7 @@ def disagreement(first: Proof, second: Proof) -> Letter | None:
         return None
     refused = isinstance(first, Refused) or isinstance(second, Refused)
     reason = Reason.CONFLICT if refused else Reason.POSSIBLE_DUPLICATE
-    return Letter(reason, {"first": about(first), "second": about(second)})
+    return DeadLetter(reason, {"first": about(first), "second": about(second)})
 
 
 def another(known: str | None, reference: str | None) -> bool:
@@ -212,14 +215,14 @@ def another(known: str | None, reference: str | None) -> bool:
     return None not in (known, reference) and known != reference
 
 
-def unless_client_retries(letter: Letter, terms: Terms) -> tuple[Letter, ...]:
+def unless_client_retries(letter: DeadLetter, terms: Terms) -> tuple[DeadLetter, ...]:
     return () if terms.operation.retry == "client" and letter.reason is Reason.TOO_LATE else (letter,)
 
 
 def rest_message(reason: Reason | None) -> str:
     """What is kept with the key of an intent at rest."""
     if reason in BLOCKS_RETRY:
-        return "nothing happened at the provider; an operator must decide first"
+        return "nothing happened at the provider; an operator must decide before it may run again"
     return "nothing happened at the provider; the same key may be sent again"
 
 

@@ -251,7 +251,7 @@ async def _write(connection: AsyncConnection[Any], rows: Sequence[Mapping[str, A
     )
     written = await cursor.fetchall()
     for row in written:
-        after_commit.tell(connection, partial(after_commit.moved, _moved(row)))
+        after_commit.emit(connection, partial(after_commit.moved, _moved(row)))
     return {row.id for row in written}
 
 

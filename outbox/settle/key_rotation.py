@@ -128,7 +128,8 @@ async def rekey(connection: AsyncConnection[Any], row_id: UUID, renewal: Renewal
     written = {"id": row_id, "key": renewal.key, "generation": renewal.generation}
     if await (await connection.execute(REKEY, written)).fetchone() is None:
         raise OperatorRefused(
-            "an attempt under the old provider key may still act (quiet_after): wait until that time has passed"
+            "an attempt under the old provider key may still have an effect (quiet_after): wait until that time has "
+            "passed"
         )
 
 
@@ -149,7 +150,7 @@ async def renew(connection: AsyncConnection[Any], catalogue: Catalogue, row: Row
     """
     if row.status is not OutboxStatus.HELD:
         raise OperatorRefused(
-            f"the row is {row.status}: only a row at rest, proven not executed, may get a new provider key"
+            f"the row is {row.status}: only a row that is at rest and proven not executed may get a new provider key"
         )
     terms = catalogue.sendable(row.operation, row.provider)
     renewal, params = await _following(connection, row)

@@ -100,7 +100,7 @@ def _decided(found: Found, make: Make, daemon: str) -> Change | None:
     try:
         return make(found)
     except Exception as error:  # one row must never stop the others: it is left alone, and a person sees the line
-        telemetry.broken(daemon, error, f"deciding about {found.row.intent_id}; it is left as it is")
+        telemetry.broken(daemon, error, f"deciding about {found.row.intent_id}; it stays unchanged")
         return None
 
 
@@ -124,5 +124,5 @@ async def _change_one_by_one(
         if isinstance(reason, REFUSED):
             daemon_events.left_locked(f"outbox row {row_id}")
             continue
-        telemetry.broken(daemon, reason, f"changing outbox row {row_id}; it is left as it is")
+        telemetry.broken(daemon, reason, f"changing outbox row {row_id}; it stays unchanged")
     return done

@@ -18,7 +18,7 @@ from idem.outbox.database.pool import records
 from idem.outbox.domain.completion import is_open
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded, name
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, Letter, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, StoredProof
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.decide import proven
@@ -39,7 +39,7 @@ async def apply(
     evidence: Evidence,
     terms: Terms,
     *,
-    letters: tuple[Letter, ...] = (),
+    letters: tuple[DeadLetter, ...] = (),
     wait: bool = True,
 ) -> Applied:
     """Apply a proof in the transaction that stores it, under the row's lock (one transaction of its own).
@@ -89,7 +89,7 @@ def _others(held: Found, found: StoredProof) -> tuple[StoredProof, ...]:
     return tuple(p for p in held.stored if p.id != found.id)
 
 
-def _with(change: Change, letters: tuple[Letter, ...], found: StoredProof) -> Change:
+def _with(change: Change, letters: tuple[DeadLetter, ...], found: StoredProof) -> Change:
     return dataclasses.replace(change, letters=(*change.letters, *letters), folds=(*change.folds, found.id))
 
 
@@ -211,7 +211,7 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
     details = json.dumps(storable.fields(letter.details))
     buried = await connection.execute(BURY, {"intent": done.id, "reason": letter.reason, "details": details})
     if await buried.fetchone() == (1,):
-        after_commit.tell(connection, partial(after_commit.dead_letter, done.id, letter.reason))
+        after_commit.emit(connection, partial(after_commit.dead_letter, done.id, letter.reason))
     await correct(connection, done.id, letter.details)
     return "conflict"
 

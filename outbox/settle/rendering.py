@@ -20,7 +20,7 @@ from idem.outbox.domain.completion import default_interim, meaning
 from idem.outbox.domain.operation import Answer, OperationSpec, check_answer, versioned
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
 from idem.outbox.domain.states import Reason
-from idem.outbox.domain.transition import Letter
+from idem.outbox.domain.transition import DeadLetter
 from idem.outbox.observe import telemetry
 from idem.outbox.values import storable
 
@@ -36,7 +36,7 @@ class Rendered:
     is the fallback; else `interim`, JSON."""
 
     answer: Answer | None = None
-    letter: Letter | None = None
+    letter: DeadLetter | None = None
     interim: Any = None
 
 
@@ -65,7 +65,7 @@ class Renderer:
             return Rendered(versioned(answer, operation.answer_version))
         except Exception as error:  # user code may raise anything; the row must settle all the same
             note = f"{type(error).__name__}: {error}"[:500]
-            letter = Letter(Reason.HANDLER_FAILED, {"handler": f"{operation.name}.answer", "error": note})
+            letter = DeadLetter(Reason.HANDLER_FAILED, {"handler": f"{operation.name}.answer", "error": note})
             return Rendered(versioned(fallback(outcome, intent_id), operation.answer_version), letter)
 
     async def _interim(self, operation: OperationSpec, working: Pending) -> Any:
@@ -76,7 +76,7 @@ class Renderer:
             told = await self._run(operation.name, lambda: interim(working))
             return default_interim(working) if told is None else _check_interim(told)
         except Exception as error:  # user code may raise anything; the row must settle all the same
-            telemetry.broken("renderer", error, f"the interim answer of {operation.name}; its client gets the default")
+            telemetry.broken("renderer", error, f"the interim answer of {operation.name}; the client gets the default")
             return default_interim(working)
 
     async def _run(self, operation: str, render: Callable[[], Any]) -> Any:
@@ -121,5 +121,5 @@ def _check_interim(told: Any) -> Any:
     notes: list[str] = []
     kept = storable.fields({"interim": told}, notes)["interim"]
     if notes:
-        raise ValueError(f"interim() returned what cannot be stored as it is: {'; '.join(notes)}")
+        raise ValueError(f"interim() returned a value that cannot be stored unchanged: {'; '.join(notes)}")
     return kept

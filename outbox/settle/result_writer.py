@@ -128,7 +128,7 @@ class Settler:
                 if fate is not None:
                     self._aside.remove(one)
                     self._settled(one.report, fate)
-            daemon_events.results_held(sum(one.failures > 0 for one in self._aside))
+            daemon_events.results_waiting(sum(one.failures > 0 for one in self._aside))
 
     async def _alone(self, one: _Aside) -> Fate | Literal["left"] | None:
         """What became of one report; None: it waits. left: it cannot be written, and its lease will end the claim."""
@@ -143,7 +143,7 @@ class Settler:
             one.failures += 1
             one.again = asyncio.get_running_loop().time() + backoff(one.failures, base=0.25, cap=5.0)
             if one.failures == 1:
-                daemon_events.result_held(report.row.intent_id, report.row.attempt, error)
+                daemon_events.result_waiting(report.row.intent_id, report.row.attempt, error)
             return None
         except Exception as error:  # one row must never stop the others: it is left to its lease and the sweeper
             telemetry.broken("worker", error, f"settling {report.row.intent_id}")

@@ -25,7 +25,7 @@ from idem.outbox.domain.outcomes import (
 )
 from idem.outbox.domain.states import OutboxStatus
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Change, Evidence, Letter, Row, StoredProof
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, Row, StoredProof
 from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide
 from idem.outbox.settle.gate import write
@@ -47,7 +47,7 @@ class Report:
     seen: Seen
     terms: Terms
     answer: Answer | None = None
-    letter: Letter | None = None
+    letter: DeadLetter | None = None
     interim: Any = None
 
     def change(self, row: Row | None = None) -> Change:
@@ -127,7 +127,7 @@ class Held(IdemError):
     written. The report is settled when the other session lets go, or kept as a proof when the lease is over."""
 
     def __init__(self, intent: UUID) -> None:
-        super().__init__(f"another session holds the row, the key or the intent of {intent}")
+        super().__init__(f"another session locks the row, the key or the intent of {intent}")
         self.intent = intent
 
 

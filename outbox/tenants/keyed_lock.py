@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Waiting:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     wanted: int = 0
 
@@ -18,21 +18,21 @@ class KeyedLock:
     """Lets one at a time of each name go on. Names that nobody wants take no memory. For the loops of one thread."""
 
     def __init__(self) -> None:
-        self._turns: dict[tuple[int, Hashable], _Turn] = {}
+        self._waiting: dict[tuple[int, Hashable], _Waiting] = {}
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._waiting)
 
     @asynccontextmanager
     async def holding(self, name: Hashable) -> AsyncIterator[None]:
         """Wait until nobody else of this name is inside."""
-        place = id(asyncio.get_running_loop()), name
-        turn = self._turns.setdefault(place, _Turn())
-        turn.wanted += 1
+        slot = id(asyncio.get_running_loop()), name
+        waiting = self._waiting.setdefault(slot, _Waiting())
+        waiting.wanted += 1
         try:
-            async with turn.lock:
+            async with waiting.lock:
                 yield
         finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                del self._turns[place]
+            waiting.wanted -= 1
+            if not waiting.wanted:
+                del self._waiting[slot]

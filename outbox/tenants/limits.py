@@ -30,7 +30,7 @@ BELIEVED: Final = 30.0
 UNTIL_KEYS_EXPIRE: Final = 60.0
 """Seconds after which a tenant with too many active keys may ask again: nobody knows when its next key expires."""
 
-KEYS_TEXT: Final = "Your account makes new keys faster than it may."
+KEYS_TEXT: Final = "Your account creates new keys faster than its limit allows."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Bucket:
         self._at = now
         return max(0.0, (1.0 - self._left) / self._rate)
 
-    def take(self, now: float) -> None:
+    def consume(self, now: float) -> None:
         """Take one."""
         self.wait(now)
         self._left -= 1.0
@@ -110,7 +110,7 @@ class Limits:
             bucket = self._requests[tenant] = Bucket(limits.requests, limits.request_burst, now)
         if (seconds := bucket.wait(now)) > 0:
             return seconds
-        bucket.take(now)
+        bucket.consume(now)
         return None
 
     def may_create(self, tenant: str) -> Wait | None:
@@ -129,11 +129,11 @@ class Limits:
             keys.asked_at = now
             known = keys.seen_at is not None and now - keys.seen_at <= BELIEVED
             if known and keys.seen + keys.made + keys.making >= keys.limit:
-                text = f"Your account may have {keys.limit} keys that have not expired, and has as many."
+                text = f"Your account may have {keys.limit} unexpired keys, and has reached that limit."
                 return Wait(UNTIL_KEYS_EXPIRE, "active_keys", text)
             keys.making += 1
         if bucket is not None:
-            bucket.take(now)
+            bucket.consume(now)
         return None
 
     def created(self, tenant: str) -> None:

@@ -26,10 +26,10 @@ class UnderWay:
         if self._running[tenant] >= self.most:
             return False
         self._running[tenant] += 1
-        request.add_done_callback(lambda _: self._end(tenant))
+        request.add_done_callback(lambda _: self._release(tenant))
         return True
 
-    def _end(self, tenant: str) -> None:
+    def _release(self, tenant: str) -> None:
         self._running[tenant] -= 1
         if not self._running[tenant]:
             del self._running[tenant]
@@ -55,7 +55,7 @@ class Shares:
         """Tenants that have a place or wait for one."""
         return len(self._shares)
 
-    async def take(self, tenant: str, seconds: float) -> Callable[[], None]:
+    async def acquire(self, tenant: str, seconds: float) -> Callable[[], None]:
         """Wait for a place; what gives it back, to be called once. Raises TimeoutError after `seconds`."""
         share = self._shares.setdefault(tenant, _Share(asyncio.Semaphore(self.most)))
         share.wanted += 1

@@ -59,14 +59,14 @@ def digest(token: str) -> bytes:
 def check_tenant(tenant: str) -> str:
     """The tenant, if it can be one. Raises ValueError."""
     if not TENANT.fullmatch(tenant):
-        raise ValueError("a tenant is named by 1 to 63 letters, digits, dots, dashes and underscores, as acme-eu")
+        raise ValueError("a tenant's name is 1 to 63 letters, digits, dots, dashes and underscores, e.g. acme-eu")
     return tenant
 
 
 def check_label(label: str) -> str:
     """The label, if it can be one. Raises ValueError."""
     if not label.strip() or not LABEL.fullmatch(label):
-        raise ValueError("a label is 1 to 200 characters in one line: say who uses the token, as checkout-service")
+        raise ValueError("a label is 1 to 200 characters on one line: say who uses the token, e.g. checkout-service")
     return label
 
 
@@ -113,7 +113,7 @@ async def token(connection: AsyncConnection[Any], token_id: UUID) -> Token:
     values = {"tenant": None, "id": token_id, "revoked": True, "limit": 1}
     record = await (await connection.execute(TOKENS, values)).fetchone()
     if record is None:
-        raise OperatorRefused(f"there is no token {token_id} in this database: `idem token list` shows them")
+        raise OperatorRefused(f"token {token_id} does not exist in this database: `idem token list` shows the tokens")
     return Token(*record)
 
 
@@ -129,7 +129,7 @@ async def revoke(connection: AsyncConnection[Any], token_id: UUID, *, by: str, r
     done = await connection.execute(REVOKE, {"id": token_id, "by": by, "reason": reason})
     found = await token(connection, token_id)
     if done.rowcount == 0:
-        raise OperatorRefused(f"token {token_id} is revoked already: by {found.revoked_by}, {found.revoked_reason}")
+        raise OperatorRefused(f"token {token_id} is already revoked: by {found.revoked_by}, {found.revoked_reason}")
     return found
 
 

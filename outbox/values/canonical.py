@@ -63,7 +63,7 @@ def parse(body: bytes, *, limit: int = MAX_BYTES, depth: int = MAX_DEPTH, values
             object_pairs_hook=_members,
             parse_int=_integer,
             parse_float=_number,
-            parse_constant=lambda name: Culprit(f"{name} is no JSON number"),
+            parse_constant=lambda name: Culprit(f"{name} is not a JSON number"),
         )
     except json.JSONDecodeError as error:
         raise BodyInvalid(f"not JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
@@ -87,7 +87,7 @@ def canonical(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)
     except RecursionError:
-        raise BodyInvalid("nested too deeply for a canonical form") from None
+        raise BodyInvalid("nested too deep for a canonical form") from None
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise BodyInvalid(f"there is no canonical form: {error}") from None
 
@@ -103,7 +103,7 @@ def _inspect(value: Any, path: tuple[str | int, ...], depth: int) -> None:
                 raise BodyInvalid(TOO_BIG, json_pointer.render(path))
         case float():
             if not math.isfinite(value):
-                raise BodyInvalid(f"{value} is no JSON number", json_pointer.render(path))
+                raise BodyInvalid(f"{value} is not a JSON number", json_pointer.render(path))
             if abs(value) > MAX_INTEGER:  # every double beyond 2^53 is a whole number
                 raise BodyInvalid(TOO_BIG, json_pointer.render(path))
         case list() | tuple() | dict() if len(path) >= depth:
@@ -114,14 +114,14 @@ def _inspect(value: Any, path: tuple[str | int, ...], depth: int) -> None:
         case dict():
             for name, item in value.items():
                 if not isinstance(name, str):
-                    raise BodyInvalid(f"the name {name!r} of a member is no str", json_pointer.render(path))
+                    raise BodyInvalid(f"the name {name!r} of a member is not a str", json_pointer.render(path))
                 _check_text(name, (*path, name))
                 _inspect(item, (*path, name), depth)
         case Culprit(message=message, member=member):
             raise BodyInvalid(message, json_pointer.render(path if member is None else (*path, member)))
         case _:
             raise BodyInvalid(
-                f"a {type(value).__name__} is no JSON value: give it as str or as int of the smallest unit",
+                f"a {type(value).__name__} is not a JSON value: pass it as str or as int of the smallest unit",
                 json_pointer.render(path),
             )
 

@@ -35,7 +35,7 @@ def _walk(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str |
         case dict():
             for name, item in value.items():
                 if re.sub(r"[^a-z0-9]", "", str(name).lower()) in NAMES and item not in (None, ""):
-                    yield (*path, name), "the name of a card number or a security code"
+                    yield (*path, name), "the field name of a card number or a security code"
                 else:
                     yield from _walk(item, (*path, name))
         case list() | tuple():

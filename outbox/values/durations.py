@@ -20,20 +20,20 @@ def parse(value: object) -> float:
     Raises ValueError for another form, a negative duration, and one that is infinite or longer than `LONGEST`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{value!r} is no duration: write it as 250ms, 5s, 2m, 1h or 10d")
+        raise ValueError(f"{value!r} is not a duration: write it as 250ms, 5s, 2m, 1h or 10d")
     if isinstance(value, str):
         match = FORM.fullmatch(value.strip())
         if match is None:
-            raise ValueError(f"{value!r} is no duration: write it as 250ms, 5s, 2m, 1h or 10d")
+            raise ValueError(f"{value!r} is not a duration: write it as 250ms, 5s, 2m, 1h or 10d")
         number, unit = match["number"], match["unit"] or "s"
         # Division keeps 250ms exactly at 0.25 where a factor of 0.001 would not.
         seconds = float(number) / 1000 if unit == "ms" else float(number) * UNITS[unit]
     else:
         seconds = float(value)
     if not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(f"{value!r} is no duration: it must be 0 or more, and finite")
+        raise ValueError(f"{value!r} is not a duration: it must be 0 or more, and finite")
     if seconds > LONGEST:
-        raise ValueError(f"{value!r} is no duration: it is longer than a thousand years")
+        raise ValueError(f"{value!r} is not a duration: it is longer than a thousand years")
     return seconds
 
 

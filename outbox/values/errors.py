@@ -83,10 +83,10 @@ class Unserved(IdemError):
     def __init__(self, intent: UUID) -> None:
         self.intent_id = intent
         super().__init__(
-            f"intent {intent} is at rest: it is proven that nothing happened, and no worker would make its call, "
-            "because its operation is not configured here now, or goes to another provider or account than its call "
-            "was made for. Nothing was written. Configure the operation as it was and send the same request with the "
-            f"same key again, or run `idem intents cancel {intent}`"
+            f"intent {intent} is at rest: nothing happened at the provider, which is proven, and no worker would make "
+            "its call, because its operation is not configured here, or uses another provider or account than its "
+            "call was made for. Nothing was written. Configure the operation as it was and send the same request with "
+            f"the same key again, or run `idem intents cancel {intent}`"
         )
 
 

@@ -26,9 +26,9 @@ def parse(text: str) -> Tokens:
     if text == "":
         return ()
     if not text.startswith("/"):
-        raise ValueError(f"{text!r} is no JSON pointer: it begins with a slash, as in /data/0/id")
+        raise ValueError(f"{text!r} is not a JSON pointer: it starts with a slash, e.g. /data/0/id")
     if re.search(r"~(?![01])", text):
-        raise ValueError(f"{text!r} is no JSON pointer: a tilde is written ~0, a slash in a name ~1")
+        raise ValueError(f"{text!r} is not a JSON pointer: write a tilde as ~0 and a slash in a name as ~1")
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/"))
 
 

@@ -70,7 +70,7 @@ class _Cleaning:
         for key, item in value.items():
             name = self.text(key, (*path, text(key)))
             if name in clean:
-                self.note(path, f"two members became the name {name!r}; the later one is kept")
+                self.note(path, f"two members became the same name {name!r}; the later one is kept")
             if self.spent(path):
                 break
             clean[name] = self.value(item, (*path, name))
@@ -113,7 +113,7 @@ class _Cleaning:
     def text(self, value: object, path: tuple[str | int, ...]) -> str:
         clean = text(value)
         if clean != value:
-            self.note(path, "the text was changed to be storable")
+            self.note(path, "the text was changed so that it can be stored")
         self.left -= len(clean)
         return clean
 

@@ -16,7 +16,7 @@ def nearest(name: str, known: Collection[str]) -> str:
     if close:
         return f"Did you mean {close[0]}?"
     if not known:
-        return "There is none"
+        return "None is configured"
     listed = sorted(known)
     more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
-    return f"Known are: {', '.join(listed[:MOST])}{more}"
+    return f"Known: {', '.join(listed[:MOST])}{more}"

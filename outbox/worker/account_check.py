@@ -78,7 +78,7 @@ class AccountCheck:
         self._lane = lane
         self._holder = holder
         self._careful = careful
-        self._told: str | None = None
+        self._reported: str | None = None
         self._refused = False
         self.credentials = Credentials(lane.account)
         self._confirmed: tuple[str, str] | None = None
@@ -131,7 +131,7 @@ class AccountCheck:
             raise asyncio.CancelledError
         self.again = AGAIN
         if found is None:
-            why = seen.note or seen.error or "the answer names no account"
+            why = seen.note or seen.error or "the answer does not name an account"
             await self._unchecked(why if seen.http_status is None else f"{why} (HTTP {seen.http_status})")
             return
         async with self._database.connection() as connection:
@@ -197,9 +197,9 @@ class AccountCheck:
         if self._careful:
             async with self._database.connection() as connection:
                 waits = await known(connection, self._name) is not None
-        if self._told != why:
+        if self._reported != why:
             daemon_events.account_unchecked(self._name.provider, self._name.account, why, served=not waits)
-            self._told = why
+            self._reported = why
         if waits:
             self._shut()
         elif not self._refused:

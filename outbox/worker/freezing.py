@@ -29,7 +29,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.outcomes import Seen
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
-from idem.outbox.domain.transition import Change, Evidence, Letter
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import key_rotation
 from idem.outbox.settle.endings import at_rest
@@ -112,7 +112,7 @@ class Freezer:
                 await self._trouble.refused(error, stop)
                 continue
             except Exception as error:  # it must not end the worker, nor the calls that run
-                telemetry.broken("worker", error, "rendering what was accepted by SQL")
+                telemetry.broken("worker", error, "rendering rows that were accepted by SQL")
                 await wait(stop, BROKEN_WAIT)
                 continue
             if written:
@@ -206,7 +206,7 @@ class Freezer:
         self._late.pop(one.row.id, None)
         if attempt.ended.done():
             return attempt.ended.result()
-        what = "the check of its params" if attempt.checked is None else "it"
+        what = "the check of the params" if attempt.checked is None else "it"
         return TimeoutError(f"{what} took longer than {limit:g} s")
 
     def _render(self, one: Unfrozen, attempt: Attempt) -> Frozen:
@@ -303,5 +303,5 @@ def _change(one: Unfrozen, made: Made) -> Change:
         return replace(change, evidence=replace(change.evidence, details=renewed))
     said = storable.text(made, 500)
     evidence = Evidence("worker", "unrenderable", seen=Seen(error=type(made).__name__, note=said))
-    letter = Letter(Reason.UNRENDERABLE, {"operation": row.operation, "error": type(made).__name__, "note": said})
+    letter = DeadLetter(Reason.UNRENDERABLE, {"operation": row.operation, "error": type(made).__name__, "note": said})
     return at_rest(replace(change, evidence=evidence), row, one.terms, letter)

@@ -244,7 +244,7 @@ class LaneWorker:
         if rows:
             telemetry.claimed(self.name.provider, self.name.account, len(rows))
         for claimed in rows:
-            telemetry.taken(claimed.row.operation, claimed.row.intent_id, claimed.row.attempt)
+            telemetry.row_claimed(claimed.row.operation, claimed.row.intent_id, claimed.row.attempt)
         return rows
 
     def _start(self, claimed: Claimed) -> None:
@@ -307,6 +307,6 @@ class LaneWorker:
         rows = await claims.recover_lost_claim(desk.database, self.name, token, backend=backend, patience=patience)
         for row in rows:
             desk.settler.hold(token)
-            note = Seen(note="given back: the answer to the claim was lost")
+            note = Seen(note="given back: the answer to the claim statement was lost")
             desk.settler.put(Report(row, NotExecuted("given_back"), note, self._terms[row.operation]))
         desk.settler.let_go(token)

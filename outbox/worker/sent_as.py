@@ -18,7 +18,7 @@ from idem.outbox.providers import sender_identity
 from idem.outbox.worker.account_check import AccountCheck
 
 CREDENTIALS: Final = "the credentials or the headers of the account"
-LOOKS: Final = "the rules of its look-ups"
+LOOKUPS: Final = "the rules of its look-ups"
 CANCEL: Final = "the request of its cancel by key"
 SENT_BY_OTHERS: Final = f"not sent again: {CREDENTIALS} have changed"
 """The note of a call that a worker gives back, because an earlier send of it may count."""
@@ -69,7 +69,7 @@ class Sender:
         sender_is_other = who(sent_as) not in same
         ways = sent_as & (1 << sender_identity.BITS) - 1
         looks_are_others = ways >> sender_identity.CANCEL_BITS != self._ways >> sender_identity.CANCEL_BITS
-        return (CREDENTIALS,) * sender_is_other + (LOOKS,) * looks_are_others
+        return (CREDENTIALS,) * sender_is_other + (LOOKUPS,) * looks_are_others
 
     def cancels_elsewhere(self, sent_as: int | None) -> bool:
         """Whether a cancel would go elsewhere now than when a row was sent: there the provider may not know the call,

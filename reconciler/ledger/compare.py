@@ -110,8 +110,12 @@ def read(
     """
     if ours is None:
         if item.ours:
-            return Reading("theirs_only", ours_by="it carries our mark")
-        return Reading("theirs_only", ours_by="the account is ours alone") if contract.exclusive else Reading("foreign")
+            return Reading("theirs_only", ours_by="it carries this deployment's tag")
+        return (
+            Reading("theirs_only", ours_by="only this deployment uses the account")
+            if contract.exclusive
+            else Reading("foreign")
+        )
     if wanted is not None and item.kind != wanted:
         # Another object of the same call, as a charge is of its payment: it is known here, and says nothing of its own.
         return MATCHED

@@ -124,30 +124,30 @@ class Discrepancy:
         """What a person does about it."""
         if self.kind == "ours_only":
             return (
-                "look for it in the provider's own dashboard: the client was told that it happened. What is missing "
-                "there is made good with a new key; then resolve this entry as closed"
+                "look for it in the provider's own dashboard: the client was told that it happened. If it is missing "
+                "there, run it again with a new key; then resolve this entry as closed"
             )
         if self.ours is None:
             return (
-                "find out who made it: nothing in this ledger did (a database that was restored, a program beside "
-                "idem, a person). What must not stand is taken back at the provider; then discard this entry"
+                "find out who made it: no intent in this database did (a restored database, another program, a "
+                "person). If it must not stay, reverse it at the provider; then discard this entry"
             )
         if self.ours.state is not KeyState.COMPLETED:
             return (
-                "look at the object at the provider: this ledger says that nothing was executed. Resolve it as "
-                "completed with its reference, or take it back there and resolve this entry as closed"
+                "look at the object at the provider: idem says that nothing was executed. Resolve the intent as "
+                "completed with its reference, or reverse it there and resolve this entry as closed"
             )
         if any(each.what == "reference" for each in self.differs):
             return (
-                "two objects may exist for one intent: keep one, take the other back at the provider, then resolve "
-                "this entry as closed"
+                "two objects may exist for one intent: keep one, reverse the other at the provider, then resolve this "
+                "entry as closed"
             )
         if self.contradicts:
             return (
-                "the client was told another end than the provider shows, and its answer stays: take the effect back "
-                "at the provider, or tell the client; then resolve this entry as closed"
+                "the client got another outcome than the provider shows, and its answer stays: reverse the effect at "
+                "the provider, or inform the client; then resolve this entry as closed"
             )
-        return "find out which side is right, correct the other by hand, then resolve this entry as closed"
+        return "find out which side is right, correct the other side by hand, then resolve this entry as closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Ope
         opened = await (await connection.execute(OPEN, about)).fetchone()
         if opened is None:
             return await known(connection, found)
-        after_commit.tell(connection, partial(after_commit.dead_letter, intent, Reason.DISCREPANCY))
+        after_commit.emit(connection, partial(after_commit.dead_letter, intent, Reason.DISCREPANCY))
         if found.ours is not None and found.ours.row_id is not None:
             await proofs.note(connection, found.ours.row_id, _evidence(found, opened[0]), kind="ledger_check")
             if found.tells_another_end:

@@ -270,7 +270,7 @@ class Walk:
         lease_ends = clock.boottime() + SPARE + self._lane.margin + contract.deadline
         look, seen = await self._lane.ask(ours.question, lease_ends=lease_ends)
         lane, intent = self._name, ours.intent_id
-        telemetry.looked(lane.provider, lane.account, intent, "ledger_check", name(look), seen.why)
+        telemetry.looked_up(lane.provider, lane.account, intent, "ledger_check", name(look), seen.why)
         match look:
             case Absent() if ours.outcome == "succeeded":
                 await self._open(None, ours, Reading("ours_only"))

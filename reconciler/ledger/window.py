@@ -43,10 +43,10 @@ async def window(connection: AsyncConnection[Any], since: Since, horizon: float)
     found = await (await records(connection).execute(WINDOW, about)).fetchone()
     assert found is not None
     if found.ahead:
-        raise OperatorRefused("--since: that time has not passed yet: give an earlier one, as 24h")
+        raise OperatorRefused("--since: that time is in the future: give an earlier one, e.g. 24h")
     if found.forgotten:
         raise OperatorRefused(
-            f"--since: the ledger keeps {duration(found.kept)} (sweeper.evidence_retention), and what is older would "
-            "look as if it had never been in it: give a later time"
+            f"--since: the ledger keeps {duration(found.kept)} (sweeper.evidence_retention), so older entries would "
+            "look as if they never existed: give a later time"
         )
     return found.since, found.until

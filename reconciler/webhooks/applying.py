@@ -13,7 +13,7 @@ from idem.outbox.domain.completion import is_open
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.terms import Terms
-from idem.outbox.domain.transition import Evidence, Letter, StoredProof
+from idem.outbox.domain.transition import DeadLetter, Evidence, StoredProof
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import key_rotation, later_facts
 from idem.outbox.settle.proofs import apply, note, store
@@ -52,7 +52,7 @@ class Ready:
     match: Match
     terms: Terms
     answer: Answer | None = None
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
     interim: Any = None
     fetched: Seen | None = None
     recorded: bool = False

@@ -70,11 +70,11 @@ def endpoint(catalogue: Catalogue, provider: str, account: str | None) -> dict[s
     """The secrets that are tried at this address, by account. Raises NoSuchEndpoint, NotConfigured."""
     known = catalogue.providers.get(provider)
     if known is None or provider == LOCAL or (account is not None and account not in known.accounts):
-        raise NoSuchEndpoint("there is no such provider or account here")
+        raise NoSuchEndpoint("no such provider or account is configured here")
     secrets = {} if known.webhook is None else known.webhook.secrets
     tried = {name: keys for name, keys in secrets.items() if keys and account in (None, name)}
     if not tried:
-        raise NotConfigured("no signing secret is configured for these events, so none can be taken")
+        raise NotConfigured("no signing secret is configured for these events, so idem can accept none")
     if tries(tried) > MOST_TRIES:
         raise NotConfigured(
             f"this address has more signing secrets than idem tries for one event; send the events of each account to "
@@ -102,7 +102,7 @@ def verified(
         raise NotVerified(error.reason, str(error)) from None
     signer: tuple[str, str | None] | None = None
     late: OutOfTime | None = None
-    failed = Unverified("signature", "no signature fits an active secret")
+    failed = Unverified("signature", "no signature matches an active secret")
     # Every secret is tried, whichever fits: how long it takes tells nobody whose it was.
     for name, keys in tried.items():
         try:
@@ -116,7 +116,7 @@ def verified(
     said = _content(headers, body)
     events = None if said is None else known.read_events(said)
     if said is None or events is None:
-        raise NotReadable("the body is no JSON, or not the batch of events that is expected")
+        raise NotReadable("the body is not JSON, or not the expected batch of events")
     # The id in the headers is that of the whole delivery.
     alone = signer[1] if len(events) == 1 else None
     found: list[Delivery] = []
@@ -152,7 +152,7 @@ def _content(headers: Headers, body: bytes) -> bytes | None:
 
 def _id(text: str | None) -> str:
     if not text or not VISIBLE.fullmatch(text):
-        raise NotReadable("the event has no id that could be kept")
+        raise NotReadable("the event has no id that idem can store")
     if len(text) > LONGEST_ID:
         raise NotReadable(f"the event's id has more than {LONGEST_ID} characters")
     return text

@@ -12,7 +12,7 @@ from idem.outbox.api.responses import response
 from idem.outbox.config.endpoint_settings import EndpointSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.http_server.body_memory import Held, Memory, full
+from idem.outbox.http_server.body_memory import Memory, Reservation, full
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler.webhooks import endpoint
@@ -79,7 +79,7 @@ class Mounted:
         for message in told:
             await send(message)
 
-    async def _read(self, receive: Any, held: Held) -> list[Any]:
+    async def _read(self, receive: Any, held: Reservation) -> list[Any]:
         """What the sender says, as far as it may be of use: one byte more than allowed says that it is too much.
 
         Raises ProblemError.
@@ -100,7 +100,7 @@ class Mounted:
             if held.gave_way:
                 raise full() from None
             raise ProblemError(
-                "webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"}
+                "webhook_unreadable", "The body did not arrive in time.", headers={"Connection": "close"}
             ) from None
         held.complete()
         return [{"type": "http.request", "body": bytes(kept), "more_body": more or bool(others)}, *others]

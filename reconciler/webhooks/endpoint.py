@@ -27,7 +27,7 @@ from idem.outbox.config.endpoint_settings import EndpointSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.webhook import Reply
-from idem.outbox.http_server.body_memory import Held, Memory
+from idem.outbox.http_server.body_memory import Memory, Reservation
 from idem.outbox.http_server.problems import JSON, ProblemError, encoded
 from idem.outbox.observe import telemetry
 from idem.outbox.settle.rendering import Renderer
@@ -109,12 +109,12 @@ class _Desk:
         ]
         return Response(encoded(told[0] if len(told) == 1 else {"events": told}), wanted.status, media_type=JSON)
 
-    async def _body(self, request: Request, held: Held) -> bytes:
+    async def _body(self, request: Request, held: Reservation) -> bytes:
         if reading.is_form(request.headers.get("content-type", "")):
             reading.check_coding(request)
         else:
             reading.check_media_type(request)
-        late = ProblemError("webhook_unreadable", "The body did not come in time.", headers={"Connection": "close"})
+        late = ProblemError("webhook_unreadable", "The body did not arrive in time.", headers={"Connection": "close"})
         return await reading.body(request, self._settings.max_body, self._settings.read_timeout, late, held=held)
 
 
@@ -133,5 +133,5 @@ async def unrouted(_: Request, error: Exception) -> Response:
     """What a request to another address hears."""
     assert isinstance(error, HTTPException)
     code = "method_not_allowed" if error.status_code == 405 else "not_found"
-    problem = ProblemError(code, "Events are sent by POST to /webhooks/{provider}.", headers=error.headers).answer()
+    problem = ProblemError(code, "Send events by POST to /webhooks/{provider}.", headers=error.headers).answer()
     return response(problem)

@@ -16,7 +16,7 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Pending, Refused, Seen, Succeeded, name
 from idem.outbox.domain.states import OutboxStatus, Reason
-from idem.outbox.domain.transition import Evidence, Letter
+from idem.outbox.domain.transition import DeadLetter, Evidence
 from idem.outbox.domain.webhook import Event
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.providers import tracing
@@ -34,10 +34,10 @@ SOON: Final = 60.0
 """Seconds at most until a question that failed is asked again: a claim may be waiting for it, and the breaker keeps
 it from a provider that is away."""
 
-NOTHING_TO_ASK: Final = "there is nothing that could be asked about it: `webhook.fetch` needs a look-up by id"
+NOTHING_TO_ASK: Final = "no look-up is possible about it: `webhook.fetch` needs a look-up by id"
 UNCONFIRMABLE: Final = (
-    "it is signed by the provider, but its time stamp is not near the time at which it came, and there is no look-up "
-    "that could confirm it: have the provider send it again, or compare it with what the provider shows and decide"
+    "the provider has signed it, but its time stamp is not near its arrival time, and no look-up could confirm it: "
+    "let the provider send it again, or compare it with what the provider shows and decide"
 )
 
 QUEUED: Final = frozenset(
@@ -114,7 +114,7 @@ class Hints:
         event = await taken.read(self._lane.provider) or Event(reference=hint.reference, bare=True, later=hint.later)
         async with self._database.connection() as connection:
             if await hints.is_old_news(connection, match.intent_id, event):
-                await self._end(connection, hint, event, "agrees", Seen(note="it is known already"), None)
+                await self._end(connection, hint, event, "agrees", Seen(note="it is already known"), None)
                 return
             if event.later and hint.status in (None, OutboxStatus.AWAITING):
                 await self._let_tell(connection, hint)
@@ -125,7 +125,7 @@ class Hints:
             await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
             return
         look, seen = await self._lane.ask(question, lease_ends=hint.lease_ends)
-        telemetry.looked(taken.provider, taken.account, match.intent_id, "event", name(look), seen.why)
+        telemetry.looked_up(taken.provider, taken.account, match.intent_id, "event", name(look), seen.why)
         match look:
             case Succeeded() | Refused() | Pending():
                 await self._apply(hint, event, look, seen)
@@ -143,7 +143,7 @@ class Hints:
         if seen.copies > 1:
             # One call, several objects: whatever made them, nobody else will notice (hazard 17).
             twice = {"copies": seen.copies, "reference": look.reference, "provider_key": hint.keys[0]}
-            what = dataclasses.replace(what, letters=(*what.letters, Letter(Reason.POSSIBLE_DUPLICATE, twice)))
+            what = dataclasses.replace(what, letters=(*what.letters, DeadLetter(Reason.POSSIBLE_DUPLICATE, twice)))
         async with self._database.connection() as connection, after_commit.transaction(connection):
             if not await waiting_events.still_waits(connection, taken):
                 return
@@ -164,7 +164,7 @@ class Hints:
         lookup, absents = self._lane.provider.contract.lookup, hint.absents + 1
         left = lookup.horizon - hint.waiting.age
         if event.later and absents >= lookup.agree and left < 0:
-            seen = dataclasses.replace(seen, note="the provider tells what became of an object, and shows none")
+            seen = dataclasses.replace(seen, note="the provider says what happened to an object, but shows no object")
             await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
             return
         async with self._database.connection() as connection:

@@ -165,7 +165,7 @@ async def store(connection: AsyncConnection[Any], delivery: Delivery, what: Read
             foreign = event.ours is False
             verdict: Verdict = "foreign" if foreign else "unmatched"
             if foreign:
-                after_commit.tell(connection, lambda: telemetry.webhook_foreign(delivery.provider, delivery.account))
+                after_commit.emit(connection, lambda: telemetry.webhook_foreign(delivery.provider, delivery.account))
             await decide(connection, row, verdict, None, again=FIRST_TRY)
             return verdict
         verdict, error = await applying.settle(connection, row, what)

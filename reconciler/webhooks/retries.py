@@ -118,10 +118,10 @@ async def _try(database: Database, catalogue: Catalogue, renderer: Renderer, tak
 
 def _why_lost(taken: Waiting, event: Event | None) -> str:
     if event is not None:
-        return "its body can no longer be read as an event of this call: the contract as it is now finds no key of it"
+        return "its body can no longer be read as an event of this call: the current contract finds no key of the call"
     if taken.body is None:
-        return "its body can no longer be read: it is not kept any more"
-    return "its body can no longer be read: the contract as it is now finds no such event in it"
+        return "its body can no longer be read: it is no longer kept"
+    return "its body can no longer be read: the current contract finds no such event in it"
 
 
 def pause(tries: int) -> float:

@@ -102,13 +102,17 @@ async def _bury(connection: AsyncConnection[Any], waiting: Waiting, event: Event
         "type": event.type,
         "reference": event.reference,
         "provider_key": None if key is None else str(key),
-        "ours": "it carries our mark" if event.ours else "its key looks like ours" if named else "the account is ours",
+        "ours": "it carries this deployment's tag"
+        if event.ours
+        else "its key looks like a key of this deployment"
+        if named
+        else "the account belongs to this deployment",
         "members": await threads.read(waiting.body, partial(_pointers, waiting.body or b"")),
     }
     said = json.dumps(storable.fields(details))
     about = {"id": waiting.id, "reason": Reason.UNMATCHED_WEBHOOK, "details": said}
     if await (await connection.execute(BURY_UNMATCHED, about)).fetchone() is not None:
-        after_commit.tell(connection, partial(after_commit.dead_letter, None, Reason.UNMATCHED_WEBHOOK))
+        after_commit.emit(connection, partial(after_commit.dead_letter, None, Reason.UNMATCHED_WEBHOOK))
 
 
 def _pointers(body: bytes) -> list[str]:

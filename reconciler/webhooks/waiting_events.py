@@ -106,7 +106,7 @@ async def bury(connection: AsyncConnection[Any], waiting: Waiting, error: str, *
         },
     )
     if await buried.fetchone() == (1,):
-        after_commit.tell(connection, partial(after_commit.dead_letter, waiting.intent_id, Reason.HANDLER_FAILED))
+        after_commit.emit(connection, partial(after_commit.dead_letter, waiting.intent_id, Reason.HANDLER_FAILED))
 
 
 CLOSE = """

@@ -33,7 +33,7 @@ class Reading:
 
         def look(response: Response) -> None:
             outcome, _ = _read("classify", response, calls.provider.classify, response)
-            must(isinstance(outcome, get_args(Outcome)), "classify", f"it gives {outcome!r}, which is no outcome")
+            must(isinstance(outcome, get_args(Outcome)), "classify", f"it gives {outcome!r}, which is not an outcome")
             again, _ = calls.provider.classify(response)
             must(outcome == again, "classify", f"it reads HTTP {response.status} once so and once so")
             for way in asked:

@@ -60,7 +60,7 @@ async def test_a_tenant_finds_its_own_and_nobody_elses(api: Client, spine: Spine
 async def test_every_intent_is_on_some_page_however_few_a_page_looks_at(
     api: Client, spine: Spine, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], looks: int
 ) -> None:
-    monkeypatch.setattr(tenant_search, "LOOKS", looks)
+    monkeypatch.setattr(tenant_search, "LOOKUPS", looks)
     asked = [str(api.intent(await api.ask(key=f"k{number}"))) for number in range(7)]
     await labelled(spine)
     async with spine.database.connection() as connection, connection.transaction():

@@ -218,7 +218,7 @@ async def test_a_question_without_an_answer_is_could_not_ask(serve: Any, bank: A
 async def test_a_row_that_cannot_be_asked_about(bank: Any) -> None:
     lane = opened(bank("http://127.0.0.1:9", paths=()))
     look, seen = await lane.ask(QUESTION, lease_ends=lease())
-    assert (look, seen.note) == (CouldNotAsk(), "this row cannot be asked about")
+    assert (look, seen.note) == (CouldNotAsk(), "no look-up is possible for this row")
     await lane.close()
 
 

@@ -158,7 +158,7 @@ async def test_a_cursor_that_comes_again_ends_the_walk_without_an_absence(serve:
     server = await serve(listing(circle, [thing(1)]))
     lane = opened(asking(server.origin, STYLES["cursor"][1]))
     look, seen = await lane.ask(asked(), lease_ends=lease())
-    assert (look, seen.note) == (CouldNotAsk(), "the list goes in a circle")
+    assert (look, seen.note) == (CouldNotAsk(), "the list is circular")
     assert len(server.full) == 4
     await lane.close()
 
@@ -428,7 +428,7 @@ async def test_a_cancel_that_was_lost_or_never_sent_says_nothing(serve: Any, beh
     look, seen = await lane.cancel(asked(), lease_ends=clock.boottime())
     assert (look, seen.started) == (CouldNotAsk(), False)
     look, seen = await opened(provider(STRIPE, server.origin)).cancel(asked(), lease_ends=lease())
-    assert (look, seen.note) == (CouldNotAsk(), "this provider cancels nothing by key")
+    assert (look, seen.note) == (CouldNotAsk(), "this provider cannot cancel by key")
     assert len(server.full) == 1
     await lane.close()
 

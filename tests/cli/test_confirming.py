@@ -88,10 +88,10 @@ async def test_where_the_provider_cannot_be_asked_only_an_unchecked_word_is_reco
             await connection.execute("SET LOCAL session_replication_role = replica")
             await connection.execute("UPDATE idem.outbox SET origin = 'https://other.example'")
     refused = await completed(desk, letter, "--reference", reference)
-    assert refused.code == 1 and "nobody could confirm it" in refused.err and "--unchecked" in refused.err
+    assert refused.code == 1 and "it could not be confirmed" in refused.err and "--unchecked" in refused.err
     assert await desk.state(intent) == ("unknown", "unknown")
     done = await completed(desk, letter, "--reference", reference, "--unchecked")
-    assert done.code == 0 and "WARNING: UNCHECKED: nobody could confirm it: " in done.err
+    assert done.code == 0 and "WARNING: UNCHECKED: it could not be confirmed: " in done.err
     said = (await evidence(desk, intent))["provider_said"]
     assert said.startswith("nothing: ") or said == "succeeded"
     assert (await evidence(desk, intent))["reason"] == "seen in the portal"
@@ -107,5 +107,7 @@ def test_nothing_but_the_same_end_confirms_an_end(desk: Desk, look: Any) -> None
     operation = desk.spine.catalogue.operations["pay.keyed"]
     confirmed = confirmation.Confirmed(look, Seen(), None if look is not None else "the bank is away")
     with pytest.raises(OperatorRefused, match="--unchecked"):
-        confirmation.end(confirmed, Succeeded("pay_1"), operation, unchecked=False)
-    assert confirmation.end(confirmed, Succeeded("pay_1"), operation, unchecked=True) == Succeeded("pay_1")
+        confirmation.outcome_to_record(confirmed, Succeeded("pay_1"), operation, unchecked=False)
+    assert confirmation.outcome_to_record(confirmed, Succeeded("pay_1"), operation, unchecked=True) == Succeeded(
+        "pay_1"
+    )

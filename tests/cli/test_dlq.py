@@ -160,7 +160,7 @@ async def test_a_resolved_entry_still_leads_to_its_redrive(desk: Desk) -> None:
     letter = await desk.bury(intent, "reconcile_exhausted")
     await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY, "--yes")
     again = await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY, "--yes")
-    refused(again, "is resolved already: resolved_failed", "grace")
+    refused(again, "is already resolved: resolved_failed", "grace")
     assert (await desk.cli("dlq", "redrive", letter, *WHY, "--yes")).code == 0
     assert await desk.state(intent) == ("in_progress", "pending")
 
@@ -189,15 +189,15 @@ async def test_what_moved_between_preview_and_answer_is_refused(desk: Desk) -> N
     loop = asyncio.get_running_loop()
     with mock.patch.object(deciding, "confirm", meanwhile):
         result = await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY)
-    refused(result, "has moved since you looked")
+    refused(result, "changed after you read it")
     assert await desk.state(intent) == ("failed_retryable", "held")
 
 
 async def test_a_live_lease_is_refused(desk: Desk) -> None:
     intent = await desk.live("k")
     letter = await desk.bury(intent, "handler_failed")
-    refused(await desk.cli("dlq", "redrive", letter, *WHY, "--yes"), "a call is live", "worker-1")
-    refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "a call is live")
+    refused(await desk.cli("dlq", "redrive", letter, *WHY, "--yes"), "a call is in progress", "worker-1")
+    refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "a call is in progress")
 
 
 @pytest.mark.parametrize("command", ["show", "resolve", "redrive", "discard"])
@@ -207,7 +207,7 @@ async def test_an_id_that_is_none_or_unknown(desk: Desk, command: str) -> None:
     refused(await desk.cli("dlq", command, unknown, *options), f"there is no dead letter {unknown}", "idem dlq list")
     wrong = await desk.cli("dlq", command, "x1", *options)
     assert wrong.code == 2
-    assert "is no id" in wrong.err
+    assert "is not an id" in wrong.err
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_many_at_once_need_the_count_and_leave_out_what_is_unknown_or_live
     skipped = {each["intent"]: each["why"] for each in result.data["skipped"]}
     assert "it is unknown" in skipped.pop(str(unknown))
     assert set(skipped) == {str(each) for each in live}
-    assert all("a call is live" in why for why in skipped.values())
+    assert all("a call is in progress" in why for why in skipped.values())
     await desk.spine.advance(1)
     await desk.spine.work()
     assert desk.spine.effects() == 2
@@ -283,7 +283,7 @@ async def test_intents_cancel_previews_and_cancels(desk: Desk) -> None:
     assert "409 `cancelled`" in result.err
     assert await desk.state(intent) == ("completed", None)
     refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "completed already")
-    refused(await desk.cli("intents", "cancel", uuid4(), *WHY, "--yes"), "there is no intent")
+    refused(await desk.cli("intents", "cancel", uuid4(), *WHY, "--yes"), "does not exist in this database")
 
 
 async def test_another_reference_than_the_providers_own_warns_and_opens_a_possible_duplicate(desk: Desk) -> None:
@@ -329,7 +329,7 @@ async def test_a_new_provider_key_waits_until_nothing_sent_can_act(desk: Desk) -
     letter = await desk.letter(intent, "rejected")
     order = ("dlq", "redrive", letter, "--new-provider-key", *WHY, "--yes")
     before = await desk.spine.row(intent)
-    refused(await desk.cli(*order), "a new provider key is given only after", "may still act")
+    refused(await desk.cli(*order), "a new provider key only after", "may still act")
     assert await desk.spine.row(intent) == before
     await desk.spine.advance(61)
     assert (await desk.cli(*order)).code == 0

@@ -104,7 +104,7 @@ async def test_an_intent_is_shown_with_its_timeline(desk: Desk) -> None:
     assert "in_progress → completed" in text and "pay_1" in text
     missing = await desk.cli("intents", "show", uuid4())
     assert missing.code == 1
-    assert "there is no intent" in missing.err
+    assert "does not exist in this database" in missing.err
 
 
 async def test_control_characters_of_a_client_do_not_reach_the_terminal(desk: Desk) -> None:

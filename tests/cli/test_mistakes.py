@@ -213,7 +213,7 @@ def test_a_metrics_port_that_is_taken(environment: dict[str, str]) -> None:
         taken.listen()
         result = call(("worker", "run", "--metrics-port", taken.getsockname()[1]), environment)
     assert result.code == 2
-    assert "another process listens there. Choose another port" in result.err
+    assert "another process is listening there. Choose another port" in result.err
 
 
 async def test_a_fault_of_our_own_keeps_its_traceback(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ async def test_a_fault_of_our_own_keeps_its_traceback(desk: Desk, monkeypatch: p
     async def broken(*_: object, **__: object) -> None:
         raise AssertionError("a fault")
 
-    monkeypatch.setattr(listing, "letters", broken)
+    monkeypatch.setattr(listing, "dead_letters", broken)
     with pytest.raises(AssertionError, match="a fault"):
         await desk.cli("dlq", "list")
 

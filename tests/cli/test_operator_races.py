@@ -68,7 +68,7 @@ async def test_either_the_claim_or_the_cancellation_has_the_row(desk: Desk) -> N
         else:
             won["claim"] += 1
             assert claimed == 1
-            assert "a call is live" in str(cancelled)
+            assert "a call is in progress" in str(cancelled)
             assert await desk.state(intent) == ("in_progress", "claimed")
     assert sum(won.values()) == ROUNDS
 
@@ -107,7 +107,7 @@ async def test_a_redrive_that_waited_for_the_clients_retry_hears_that_it_moved(d
         waiting = asyncio.create_task(desk.act("redrive", intent))
         await asyncio.sleep(0.3)
         assert not waiting.done()
-    with pytest.raises(OperatorRefused, match="has moved"):
+    with pytest.raises(OperatorRefused, match="changed after"):
         await waiting
 
 
@@ -150,13 +150,13 @@ async def test_two_operators_who_disagree_leave_one_decision(desk: Desk) -> None
         completed, failed = await race(desk.act("resolve_completed", intent), desk.act("resolve_failed", intent))
         assert isinstance(completed, Done) != isinstance(failed, Done)
         loser = failed if isinstance(completed, Done) else completed
-        assert "moved" in str(loser) or "already" in str(loser) or "at this moment" in str(loser)
+        assert "changed after" in str(loser) or "already" in str(loser) or "while you were deciding" in str(loser)
 
 
 async def test_a_redrive_against_a_sweep_of_a_live_lease_sends_nothing_twice(desk: Desk) -> None:
     """Calls in flight, and an operator who redrives: the lease is live, so nothing is sent again (IB-005)."""
     intents = [await desk.live(f"k{number}") for number in range(5)]
     results = [await race(desk.act("redrive", intent, know_it_did_not_happen=True)) for intent in intents]
-    assert all("a call is live" in str(each[0]) for each in results)
+    assert all("a call is in progress" in str(each[0]) for each in results)
     await desk.spine.work()
     assert desk.spine.effects() == 0

@@ -97,7 +97,7 @@ async def test_what_the_provider_does_not_recognise_is_not_sent_again(desk: Desk
 async def test_what_the_provider_has_forgotten_is_not_sent_again(desk: Desk) -> None:
     intent, _ = await exhausted(desk)
     await desk.spine.advance(86400)
-    with pytest.raises(OperatorRefused, match=r"remembers its key is over.*may pay twice"):
+    with pytest.raises(OperatorRefused, match=r"no longer remembers its key.*may pay twice"):
         await desk.act("redrive", intent)
 
 

@@ -21,7 +21,7 @@ from idem.cli.tables import NARROW, lines, paragraph
 from idem.outbox.operator.id_prefixes import Prefix
 
 WIDTHS = (80, 120, 160)
-WORDS = ("a", "provider", "pay.keyed", "unknown", "reconcile_exhausted", "12m 5s", "it is proven not executed already")
+WORDS = ("a", "provider", "pay.keyed", "unknown", "reconcile_exhausted", "12m 5s", "it is already proven not executed")
 
 
 def cell(chance: random.Random) -> object:

@@ -60,7 +60,12 @@ MISTAKES = [
     ),
     ("[providers.bank]", '[providers.bank]\nretention_max = "1h"', "providers.bank.retention_max", "less than key.ret"),
     ("[providers.bank]", '[providers.bank]\nretention_max = "60d"', "operations.pay.key_ttl", "memory of 60d"),
-    ("[providers.bank]", '[providers.bank]\nmark = { at = "deployment" }', "providers.bank.mark.at", "no JSON pointer"),
+    (
+        "[providers.bank]",
+        '[providers.bank]\nmark = { at = "deployment" }',
+        "providers.bank.mark.at",
+        "not a JSON pointer",
+    ),
     ("[providers.bank]", '[providers.bank]\nmark = { at = "" }', "providers.bank.mark.at", "not the whole of it"),
     ("[providers.bank]", '[providers.bank]\nmark.key_at = "/a"', "providers.bank.mark.at", "missing"),
     ("[providers.bank]", '[providers.bank]\nmark = { at = "/a", key_at = "/a/b" }', "providers.bank.mark", "one place"),
@@ -103,7 +108,7 @@ MISTAKES = [
                 "providers.bank.errors.codes.declined",
                 "one of",
             ),
-            ('shape = ["/e", "f"]', "providers.bank.errors.shape", "no JSON pointer"),
+            ('shape = ["/e", "f"]', "providers.bank.errors.shape", "not a JSON pointer"),
         ]
     ),
     ('says = "final"', 'says = "later_fact", status = 200', "providers.bank.outcome.0", "a body alone"),

@@ -180,7 +180,7 @@ async def _role(database: Database) -> str:
 
 def test_an_address_never_shows_its_url() -> None:
     assert "p%40ss" not in repr(Address(BASE))
-    with pytest.raises(ValueError, match="no URL of a PostgreSQL") as wrong:
+    with pytest.raises(ValueError, match="not a PostgreSQL URL") as wrong:
         Address("mysql://u:s3cret@h/d")
     assert "s3cret" not in str(wrong.value)
     with pytest.raises(ConfigError):

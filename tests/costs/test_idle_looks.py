@@ -10,7 +10,7 @@ import pytest
 from fix_spine import Spine
 from psycopg import AsyncConnection
 
-from idem.outbox.database.bounded import Line
+from idem.outbox.database.bounded import BoundedConnection
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.settle.expired_leases import sweep_expired
 from idem.outbox.values import clock
@@ -23,7 +23,7 @@ from idem.sweeper.unserved import end_redrives
 Look = Callable[[AsyncConnection[Any], Spine], Awaitable[object]]
 
 
-class Counting(Line):
+class Counting(BoundedConnection):
     """A connection that counts what it sends: statements, BEGIN and COMMIT."""
 
     sent = 0
@@ -48,7 +48,7 @@ async def taken(connection: AsyncConnection[Any], spine: Spine) -> object:
     )
 
 
-LOOKS: dict[str, Look] = {
+LOOKUPS: dict[str, Look] = {
     "claims": claimed,
     "takes": taken,
     "stored proofs": lambda connection, spine: stored.apply_stored(connection, spine.catalogue, limit=100),
@@ -60,10 +60,10 @@ LOOKS: dict[str, Look] = {
 }
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("look", LOOKUPS)
 async def test_a_look_that_finds_nothing_is_one_statement(spine: Spine, look: str) -> None:
     async with await Counting.connect(spine.url, autocommit=True) as connection:
-        await LOOKS[look](connection, spine)  # psycopg looks up types at first
+        await LOOKUPS[look](connection, spine)  # psycopg looks up types at first
         before = connection.sent
-        assert not await LOOKS[look](connection, spine)
+        assert not await LOOKUPS[look](connection, spine)
         assert connection.sent - before == 1

@@ -15,7 +15,7 @@ from idem.outbox.observe import metrics
 
 
 def missed() -> float:
-    found: float = metrics.LIFE_MISSED.labels("worker")._value.get()
+    found: float = metrics.HEARTBEATS_MISSED.labels("worker")._value.get()
     return found
 
 
@@ -40,7 +40,7 @@ async def test_signs_of_life_that_fail_are_told_by_the_process(db_url: str, monk
         stop.set()
         await living
     told = [line["event"] for line in lines if line["event"].startswith("sign_of_life")]
-    assert told == ["sign_of_life_lost", "sign_of_life_back"]
+    assert told == ["heartbeat_lost", "heartbeat_back"]
     assert lines[0]["sqlstate"] == "55P03"
     await database.close()
 

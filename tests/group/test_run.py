@@ -264,7 +264,7 @@ async def test_a_taken_port_is_said_before_anything_starts(desk: Desk, linux: No
         port = taken.getsockname()[1]
         async with command("run", "--port", str(port), env=desk.environment) as group:
             assert await group.end() == 2
-    assert f"127.0.0.1:{port} cannot be listened on: another process listens there" in group.said
+    assert f"127.0.0.1:{port} cannot be listened on: another process is listening there" in group.said
     assert not group.named("process_started")
 
 

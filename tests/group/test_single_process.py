@@ -187,7 +187,7 @@ async def test_a_taken_port_is_said_before_anything_starts(
         arguments = ("run", *((SINGLE,) if single else ()), *free, option, str(port), "--log", "json")
         async with command(*arguments, env=desk.environment) as process:
             assert await process.end() == 2
-    assert f"127.0.0.1:{port} cannot be listened on: another process listens there" in process.said
+    assert f"127.0.0.1:{port} cannot be listened on: another process is listening there" in process.said
     assert "Traceback" not in process.said
     assert await desk.spine.all("SELECT FROM idem.daemons") == []
 

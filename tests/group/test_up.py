@@ -114,7 +114,7 @@ async def test_a_taken_port_is_said_with_what_to_do(folder: Path) -> None:
         port = taken.getsockname()[1]
         async with command("up", "--port", str(port), env={}, cwd=folder) as running:
             assert await running.end() == 2
-    assert f"127.0.0.1:{port} cannot be listened on: another process listens there" in running.said
+    assert f"127.0.0.1:{port} cannot be listened on: another process is listening there" in running.said
     assert "--port 0" in running.said
     assert not (folder / ".idem/up/database").exists()
 

@@ -91,7 +91,7 @@ async def test_a_redrive_runs_it_again_and_the_later_ones_after_it(house: House)
         house.event(bad, "completed")
         await exhaust(house, runner, 2)
         assert house.orders(bad) == []
-        with pytest.raises(OperatorRefused, match="seen again"):
+        with pytest.raises(OperatorRefused, match="occurred again"):
             await decide(house, dead_letters.run_again, reason="mended", seen=7)
         # Not mended after all: it fails as often again, and has its letter again.
         await decide(house, dead_letters.run_again, reason="mended", seen=1)

@@ -141,7 +141,7 @@ async def test_isolation_search_path_and_timeouts_are_the_runner_s_own(house: Ho
     house.run(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
     house.run(f"ALTER DATABASE {name} SET statement_timeout = 0")
     house.run(f"ALTER DATABASE {name} SET search_path = public, idem")
-    async with house.runner(house.handlers(look), limit=7, seats=1) as runner:
+    async with house.runner(house.handlers(look), limit=7, threads=1) as runner:
         await runner.run_once()
         house.intent("completed")
         house.intent("completed")
@@ -164,7 +164,7 @@ def test_a_function_that_cannot_be_a_handler_is_refused_with_the_reason() -> Non
     async def takes_sync(db: Session, settled: Any) -> None: ...
 
     for function, words_of_it in (
-        (takes_one, "two parameters"), (takes_a_dict, "none of"), (takes_async, "give it a Session"),
+        (takes_one, "two parameters"), (takes_a_dict, "not one of"), (takes_async, "give it a Session"),
         (takes_sync, "give it a AsyncSession"), (lambda db, settled: None, "a lambda"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=words_of_it):

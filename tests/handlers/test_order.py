@@ -37,7 +37,7 @@ async def test_ib_046_several_runners_tell_each_intent_in_order_one_at_a_time(ho
             inside.discard(settled.intent)
 
     known = house.handlers(slow)
-    runners = [HandlerRunner(house.url, known, seats=3, poll=0.01) for _ in range(3)]
+    runners = [HandlerRunner(house.url, known, threads=3, poll=0.01) for _ in range(3)]
     await runners[0].run_once()
     stop = asyncio.Event()
     running = [asyncio.create_task(each.run(stop)) for each in runners]
@@ -113,7 +113,7 @@ async def test_a_handler_that_begins_with_the_first_hears_all_in_order(house: Ho
         old = [house.intent("rested", "completed", connection=connection) for _ in range(260)]
         for _ in range(120):
             house.intent("completed", connection=connection, operation="ship")
-    async with house.runner(house.handlers(write, begin="first"), seats=4) as runner:
+    async with house.runner(house.handlers(write, begin="first"), threads=4) as runner:
         stop = asyncio.Event()
         running = asyncio.create_task(runner.run(stop))
         # While the walk is on, and before it reaches them, old intents have something new.

@@ -96,5 +96,5 @@ async def test_what_is_lost_between_the_check_and_the_writing_is_refused(desk: D
             file.open("rb") as lines,
             pytest.raises(OperatorRefused, match="lost commits since the lines were checked"),
         ):
-            await takeover.take(connection, desk.spine.catalogue, lines, checked=checked, by="ann", reason="moved")
+            await takeover.take_over(connection, desk.spine.catalogue, lines, checked=checked, by="ann", reason="moved")
     assert await desk.spine.all("SELECT id FROM idem.intents") == []

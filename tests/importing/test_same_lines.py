@@ -59,8 +59,8 @@ async def test_a_named_pipe_is_refused_and_not_waited_for(desk: Desk, tmp_path: 
 async def test_other_lines_than_the_checked_ones_are_refused(desk: Desk, then: bytes) -> None:
     async with desk.spine.database.connection() as connection:
         found = await takeover.check(connection, desk.spine.catalogue, BytesIO(lines(2)))
-        with pytest.raises(OperatorRefused, match="other lines than a moment ago"):
-            await takeover.take(
+        with pytest.raises(OperatorRefused, match="other lines than when they were checked"):
+            await takeover.take_over(
                 connection, desk.spine.catalogue, BytesIO(then), checked=found, by="ada", reason="moved"
             )
     assert await intents(desk) == 0
@@ -71,10 +71,10 @@ async def test_a_file_that_ends_early_is_no_success(desk: Desk) -> None:
     async with desk.spine.database.connection() as connection:
         found = await takeover.check(connection, desk.spine.catalogue, BytesIO(whole))
         first = BytesIO(lines(takeover.BATCH))
-        with pytest.raises(OperatorRefused, match="left alone"):
-            await takeover.take(connection, desk.spine.catalogue, first, checked=found, by="ada", reason="moved")
+        with pytest.raises(OperatorRefused, match="stay unchanged"):
+            await takeover.take_over(connection, desk.spine.catalogue, first, checked=found, by="ada", reason="moved")
         assert await intents(desk) == takeover.BATCH
-        again = await takeover.take(
+        again = await takeover.take_over(
             connection, desk.spine.catalogue, BytesIO(whole), checked=found, by="ada", reason="moved"
         )
     assert (again.already, dict(again.new)) == (takeover.BATCH, {"queued": 5})

@@ -128,7 +128,7 @@ async def test_an_open_call_is_not_left_out_because_its_key_is_over(desk: Desk, 
     )
     done = await taken(desk, tmp_path, line("k2"), open_call)
     assert done.code != 0
-    assert f"line 2: expires_at: {state}, but its key is over. To have idem make or settle this call" in done.err
+    assert f"line 2: expires_at: {state}, but its key has expired. To let idem make or settle this call" in done.err
     assert await desk.spine.all("SELECT FROM idem.intents") == [], "a file with a wrong line is not begun"
 
 
@@ -187,7 +187,7 @@ async def test_after_a_word_the_memory_still_counts_from_the_first_send(
     if ago == HOUR:
         assert (await desk.act("redrive", intent)).state == "in_progress"
         return
-    with pytest.raises(OperatorRefused, match="remembers its key is over"):
+    with pytest.raises(OperatorRefused, match="no longer remembers its key"):
         await desk.act("redrive", intent)
     async with desk.spine.database.connection() as connection:
         await lost(connection, desk.spine.catalogue, by="ann", reason="a test")
@@ -242,13 +242,13 @@ async def test_run_again_it_writes_what_is_new_and_nothing_twice(desk: Desk, tmp
     }  # fmt: skip
     assert await rows(desk) == before
     other = await taken(desk, tmp_path, line("k1", params={"amount": 5}))
-    assert other.code == 1 and "line 1: key: it was taken over from another line" in other.err
+    assert other.code == 1 and "line 1: key: it was imported from another line" in other.err
 
 
 async def test_a_key_that_idem_has_itself_is_left_alone(desk: Desk, tmp_path: Path) -> None:
     desk.spine.accepted("k1")
     done = await taken(desk, tmp_path, line("k2"), line("k1"))
-    assert done.code == 1 and "line 2: key: idem has it already (in_progress), and not from an import" in done.err
+    assert done.code == 1 and "line 2: key: idem already has it (in_progress), and not from an import" in done.err
     assert isinstance(desk.spine.accept("k2"), Accepted), "nothing of the file was written"
 
 
@@ -262,36 +262,36 @@ async def test_a_dry_run_checks_everything_and_writes_nothing(desk: Desk, tmp_pa
 
 KEY = str(uuid4())
 WRONG: tuple[tuple[dict[str, Any] | str, str], ...] = (
-    ("{", "it is no JSON that idem can keep exactly"),
-    ('{"a": 1, "a": 2}', "it is no JSON that idem can keep exactly"),
+    ("{", "it is not JSON that idem can store exactly"),
+    ('{"a": 1, "a": 2}', "it is not JSON that idem can store exactly"),
     ("[]", "the line:"),
     (line() | {"stat": 1}, "stat: Extra inputs"),
     (line(state="done"), "state: Input should be 'queued'"),
     (line(operation="pay.nothing"), "pay.nothing"),
-    (line(params=[1]), "params: the operation refuses them"),
+    (line(params=[1]), "params: the operation refuses the params"),
     (line(key="with space"), "the idempotency key is not usable"),
     (line(tenant=""), "tenant: it is empty"),
     (line(tenant="ü" * 128), "tenant: it has 256 bytes; at most 255 are allowed"),
     (line(reference="r" * 256), "reference: it has 256 characters"),
-    (line(answer=None), "answer: a line that is completed has one"),
-    (line(state="queued", answer={"status": 201}), "answer: a line that is queued has none"),
+    (line(answer=None), "answer: a line that is completed needs one"),
+    (line(state="queued", answer={"status": 201}), "answer: a line that is queued must not have one"),
     (line(answer={"status": 500}), "status 500; 2xx to 4xx are stored"),
     (line(answer={"status": 201, "headers": {"a": "b\nc"}}), "a header 'a' that HTTP cannot carry"),
     (line(answer={"status": 201, "body": "a", "body_base64": "YQ=="}), "not both"),
-    (line(answer={"status": 201, "body_base64": "?"}), "body_base64 is no base64"),
+    (line(answer={"status": 201, "body_base64": "?"}), "body_base64 is not valid base64"),
     (line(state="in_flight", provider_key=KEY), "first_sent_at: say when"),
     (in_flight(provider_key=None), "provider_key: say under which key"),
-    (in_flight(provider_key="order-17"), "is no UUID in lower case"),
-    (in_flight(provider_key=KEY.upper()), "is no UUID in lower case"),
-    (in_flight(ago=-HOUR), "first_sent_at: it lies in the future"),
-    (line(first_sent_at="2026-01-01T00:00:00Z"), "they belong to in_flight"),
+    (in_flight(provider_key="order-17"), "is not a UUID in lower case"),
+    (in_flight(provider_key=KEY.upper()), "is not a UUID in lower case"),
+    (in_flight(ago=-HOUR), "first_sent_at: it is in the future"),
+    (line(first_sent_at="2026-01-01T00:00:00Z"), "only an in_flight line has them"),
     (line(state="in_flight", provider_key=KEY, first_sent_at="2026-01-01T00:00:00"), "first_sent_at: Input should"),
     (in_flight(provider_key=KEY, request={"method": "POST", "path": "/p", "headers": {"Idempotency-Key": "x"}}),
      "is not the provider_key under which it was sent"),
     (in_flight(provider_key=KEY, request={"method": "POST", "path": "/p", "headers": {"Authorization": "Bearer s"}}),
      "is a credential"),
     (in_flight(provider_key=KEY, request={"method": "POST", "path": "p", "headers": {"idempotency-key": KEY}}),
-     "begins with a slash"),
+     "start with a slash"),
 )  # fmt: skip
 
 
@@ -305,6 +305,6 @@ async def test_every_wrong_line_is_named_with_its_number_and_nothing_is_written(
     assert (await rows(desk))["intents"] == 0
     twice = await taken(desk, tmp_path, line("a"), line("a"), in_flight("b", provider_key=KEY),
                         in_flight("c", provider_key=KEY))  # fmt: skip
-    assert "line 2: key: the same tenant, operation and key stand in line 1" in twice.err
+    assert "line 2: key: the same tenant, operation and key are in line 1" in twice.err
     assert "line 4: provider_key: line 3 has the same one" in twice.err
     assert "nothing was written: 2 of 4 lines are wrong" in twice.err

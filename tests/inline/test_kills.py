@@ -147,7 +147,7 @@ async def test_ib_018_the_next_process_does_not_vouch_for_the_dead_one(shop: Sho
 async def test_hazard_54_a_caller_that_lives_and_has_let_go_is_known_to_be_done(shop: Shop) -> None:
     run = await shop.run()
     await shop.lose(run)
-    shop.runs._desk.holds.clear()
+    shop.runs._context.holds.clear()
     for _ in range(120):
         beat = await shop.spine.one(
             "SELECT count(*) AS n FROM idem.daemons d, idem.outbox o"

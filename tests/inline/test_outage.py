@@ -76,7 +76,7 @@ async def test_hazard_21_a_beginning_of_which_nobody_hears_is_given_back(spine: 
         while not line.lost:
             await asyncio.sleep(0.01)
         line.down = True
-        with pytest.raises(StoreUnavailable, match="no call was begun"):
+        with pytest.raises(StoreUnavailable, match="no call was started"):
             await first
         line.down = False
         for _ in range(100):
@@ -138,6 +138,6 @@ async def test_a_report_that_cannot_be_written_is_heard_of_and_left_to_lease_and
 async def test_a_beginning_without_a_database_is_refused_in_bounded_time(spine: Spine) -> None:
     line = Line(down=True)
     async with behind(spine, line, begin_within=1.0) as made:
-        with pytest.raises(StoreUnavailable, match="no call was begun"):
+        with pytest.raises(StoreUnavailable, match="no call was started"):
             await asyncio.wait_for(made.begin(), 20)
     assert await spine.all("SELECT FROM idem.intents") == []

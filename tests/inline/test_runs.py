@@ -94,7 +94,7 @@ async def test_not_executed_rests_until_its_client_comes_again_and_is_never_queu
 async def test_a_first_report_that_comes_again_is_already_written_and_a_run_ends_once(shop: Shop) -> None:
     run = await shop.run()
     await run.complete(Succeeded("pay_1"))
-    with pytest.raises(RuntimeError, match="ends once"):
+    with pytest.raises(RuntimeError, match="ends only once"):
         await run.not_executed("no, it did not")
     assert not await run.renew()
 

@@ -65,7 +65,11 @@ def test_nan_becomes_null_with_a_note() -> None:
         "a": [None, None],
         "b": "x\ufffd",
     }
-    assert notes == ["/a/0: nan became null", "/a/1: -inf became null", "/b: the text was changed to be storable"]
+    assert notes == [
+        "/a/0: nan became null",
+        "/a/1: -inf became null",
+        "/b: the text was changed so that it can be stored",
+    ]
 
 
 def test_names_are_cleaned_too() -> None:

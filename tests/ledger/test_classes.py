@@ -142,7 +142,7 @@ async def test_theirs_only_without_an_intent_is_ours_by_the_mark(spine: Spine) -
     assert entry["subject"] == f"theirs_only keyed/keyed {payment}"
     assert entry["details"]["here"] is None
     assert entry["details"]["there"]["fields"] == {"amount": 77}
-    assert entry["details"]["ours_by"] == "it carries our mark"
+    assert entry["details"]["ours_by"] == "it carries this deployment's tag"
     assert foreign not in str(entry)
 
 
@@ -153,7 +153,7 @@ async def test_hazard_40_without_a_mark_only_an_account_of_our_own_shows_theirs(
     assert await entries(spine) == []
     listed(spine, mark=None, exclusive=True)
     assert counts(await keyed(spine)) == {"theirs_only": 1}
-    assert [entry["details"]["ours_by"] for entry in await entries(spine)] == ["the account is ours alone"]
+    assert [entry["details"]["ours_by"] for entry in await entries(spine)] == ["only this deployment uses the account"]
 
 
 async def test_hazard_75_a_second_object_under_one_key_is_seen(spine: Spine) -> None:

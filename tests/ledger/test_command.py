@@ -163,7 +163,7 @@ async def test_a_person_sees_both_sides_and_closes_it(listed: Desk) -> None:
     [
         (["--dry-run"], 2, "it goes with --since"),
         (["--dry-run", "--now", "--since", "1h"], 2, "it settles nothing"),
-        (["--since", "2099-01-01"], 1, "has not passed yet"),
+        (["--since", "2099-01-01"], 1, "is in the future"),
         (["--since", "4000d"], 1, "the ledger keeps 400d"),
         (["--since", "yesterday"], 2, "is no time"),
     ],

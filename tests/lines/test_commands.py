@@ -61,7 +61,7 @@ async def test_idem_db_gives_up_a_silent_line(desk: Desk, soon: None, what: str,
     statement, run = ENDS[what]
     line = Silent(statement, first_only=not everywhere)
     async with Proxy(target(desk.spine.url), line) as proxy, asyncio.timeout(GUARD):
-        with pytest.raises((OperationalError, MigrationError), match="the line is given up"):
+        with pytest.raises((OperationalError, MigrationError), match="the connection is closed"):
             await asyncio.to_thread(run, through(desk.spine.url, proxy))
     assert line.silent
 

@@ -38,10 +38,10 @@ LAG, HORIZON, AGREE = 20.0, 90.0, 2
 """The bank shows a payment in its lists after the lag, and what it rolls forward after a minute: before the horizon."""
 
 ACTION = Rule(Says.ANSWER, body=(Condition(P("/status"), ("requires_action",)),), places=PLACES)
-LOOKS = LookupRule(by_key=True, by_id=True, horizon=HORIZON, agree=AGREE)
+LOOKUPS = LookupRule(by_key=True, by_id=True, horizon=HORIZON, agree=AGREE)
 BY_ID_ALONE = LookupRule(by_id=True, horizon=HORIZON, agree=AGREE)
 BASE = Contract(
-    "", lookup=LOOKS, connect_timeout=DEADLINE, deadline=DEADLINE, flight_limit=FLIGHT, pause_allowance=PAUSE,
+    "", lookup=LOOKUPS, connect_timeout=DEADLINE, deadline=DEADLINE, flight_limit=FLIGHT, pause_allowance=PAUSE,
     schedule=(5, 30, 120, 600, 3600), pending_schedule=(5, 30, 600), pending_limit=86400, answers=True,
     throttles_before_execution=True, event=EventRule(redelivery=3000),
 )  # fmt: skip
@@ -107,7 +107,7 @@ def variant(replay: Replay, name: str = "", *, looks: bool = True, **changes: An
     """The bank with this replay, as its contract has it; `changes` are fields of the contract."""
     keyless = replay == "none"
     key = KeyRule() if keyless else KeyRule("header", "idempotency-key", replay, RETENTION, MARGIN)
-    rule = replace(LOOKS, by_key=not keyless, by_reference=keyless) if looks else LookupRule()
+    rule = replace(LOOKUPS, by_key=not keyless, by_reference=keyless) if looks else LookupRule()
     return Variant(name or replay, replay, replace(BASE, **{"key": key, "lookup": rule, **changes}))
 
 
@@ -125,7 +125,7 @@ def cancelling(replay: Replay, *, tombstones: bool, name: str = "", **more: Any)
 
 
 CANCEL_FIRST = cancelling(
-    "success_only", tombstones=True, name="cancel-first", lookup=LOOKS, order=("cancel_by_key", "lookup")
+    "success_only", tombstones=True, name="cancel-first", lookup=LOOKUPS, order=("cancel_by_key", "lookup")
 )
 """What was called off can be looked at, so that an event which comes after the cancel can be confirmed."""
 

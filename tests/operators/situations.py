@@ -113,7 +113,7 @@ async def live(desk: Desk, key: str) -> UUID:
     return intent
 
 
-@situation("claimed, lease over")
+@situation("claimed, lease expired")
 async def lease_over(desk: Desk, key: str) -> UUID:
     intent = await live(desk, key)
     await pass_for(desk, intent, 7200)

@@ -142,11 +142,11 @@ def test_a_list_is_read_so_far_and_no_farther() -> None:
 
 
 def test_a_page_that_leads_to_itself_or_to_the_first_is_a_circle() -> None:
-    with pytest.raises(BrokenList, match="circle"):
+    with pytest.raises(BrokenList, match="circular"):
         following(NEXT, {"links": {"next": FIRST.path}})
     page = NextPage("GET", "/v1/events?p=5", {}, b"", FIRST.path, 5)
     for again in (FIRST.path, page.path):
-        with pytest.raises(BrokenList, match="circle"):
+        with pytest.raises(BrokenList, match="circular"):
             following(NEXT, {"links": {"next": again}}, request=page)
 
 

@@ -122,7 +122,7 @@ async def test_nobody_settles_or_takes_a_row_that_is_still_to_be_doubted(desk: D
         )
         assert taken == []
         for command in (actions.cancel, actions.redrive):
-            with pytest.raises(OperatorRefused, match="still to be doubted"):
+            with pytest.raises(OperatorRefused, match="recovery has not yet handled this row"):
                 await command(connection, desk.spine.catalogue, intent, by="ann", reason="r", version=None)
         if claimed is not None:
             assert not await claims.mark_start(connection, claimed.row, needed=0)

@@ -135,10 +135,10 @@ async def test_an_operator_s_redrive_cancel_and_new_key_ask_too(restorable: Rest
     with pytest.raises(OperatorRefused, match="under a new provider key"):
         await redrive(new_provider_key=True)
     async with spine.database.connection() as connection:
-        with pytest.raises(OperatorRefused, match="went back to an earlier moment"):
+        with pytest.raises(OperatorRefused, match="went back to an earlier point"):
             await actions.cancel(connection, spine.catalogue, intent, by="ann", reason="no")
     await restorable.pass_time(MEMORY)
-    with pytest.raises(OperatorRefused, match="remembers its key is over"):
+    with pytest.raises(OperatorRefused, match="no longer remembers its key"):
         await redrive()
     await spine.work()
     assert spine.effects() == 1

@@ -19,7 +19,7 @@ from schema.backlog import TOKEN
 from idem.outbox.accept import accept
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.states import KeyState, OutboxStatus, Reason
-from idem.outbox.domain.transition import Change, Evidence, Letter, parameters
+from idem.outbox.domain.transition import Change, DeadLetter, Evidence, parameters
 
 PACKAGES = ("application", "outbox", "reconciler", "sweeper")
 LOOKING = frozenset(
@@ -281,7 +281,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "retention.ROWS_AT_REST": {"intents": held}, "retention.EXPIRE": {"intents": old, "ttl": 3600.0, "busy": []},
         "retention.DELETE_TOMBSTONES": {"intents": tombs},
         "abandoned.AT_REST": page | {"ttl": 1.0}, "abandoned.ROWS_OF": {"intents": held},
-        "abandoned.LEAVE": {"ids": resting, "ttl": 1.0}, "records.DELETE_LETTERS": {"batch": BATCH},
+        "abandoned.LEAVE": {"ids": resting, "ttl": 1.0}, "records.DELETE_DEAD_LETTERS": {"batch": BATCH},
         "records.DELETE_WORK": {"handler": "mail", "batch": BATCH},
         "history.OLD_INTENTS": {"after": UUID(int=0), "batch": BATCH},
         "history.DELETE_EVENTS": {"intents": old}, "history.DELETE_REQUESTS": {"intents": old},
@@ -297,7 +297,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "key_rotation.IS_CANCELLED": {"row": row, "key": uuid4()},
         "key_rotation.IS_UNDONE": {"row": row, "attempt": 1},
         "key_rotation.REKEY": {**rekeyed, "id": at_rest},
-        "dead_letters.LETTER": {"letter": letter}, "dead_letters.LOCK_INTENT": {"intent": intent},
+        "dead_letters.DEAD_LETTER": {"letter": letter}, "dead_letters.LOCK_INTENT": {"intent": intent},
         "dead_letters.RESOLVE": {"letter": letter, "how": "discarded", "by": "anna", "note": "seen"},
         "unmasking.NOTE_UNMASKED": {"intent": intent, "details": "{}"},
         "dead_letters.EVIDENCE": {"intent": intent, "kind": "letter_closed", "details": "{}"},
@@ -314,7 +314,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "queue.FIND": {"names": ["mail", "stopped", "walks"], "limits": [BATCH, BATCH, BATCH]},
         "failures.FAIL": told | {"attempts": 8, "final": True, "kind": "ValueError", "message": "x", "cap": 600.0,
                                  "spread": 1.0},
-        "failures.DROP": told, "run.TAKE": told, "run.MARK": told | {"transaction": "1"},
+        "failures.DROP": told, "run.LOCK_WORK": told, "run.MARK": told | {"transaction": "1"},
         "stopped.RESUME": {"letter": stopped}, "stopped.SKIP": {"letter": stopped},
         "tokens.REVOKE": {"id": uuid4(), "by": "anna", "reason": "left"},
         "tokens.LOOK_UP": {"digests": [b"h" * 32]}, "tokens.MARK_USED": {"ids": [uuid4()]},
@@ -324,14 +324,14 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "key_counts.ACTIVE": {"tenants": TENANTS, "limits": [1000] * len(TENANTS)},
         "key_counts.WANT": {"tenants": TENANTS},
         "tenant_counts.LOCK_COUNTS": {"intents": old},
-        "tenant_counts.TAKE_OFF": {"tenants": TENANTS, "keys": [1] * 100},
+        "tenant_counts.SUBTRACT": {"tenants": TENANTS, "keys": [1] * 100},
         "tenant_counts.DUE_MARKS": {"lag": 60.0, "batch": BATCH},
         "tenant_counts.MOVE_MARKS": {"lag": 60.0, "tenants": TENANTS},
         "tenant_counts.DUE_COUNT": {"age": 3600.0}, "tenant_counts.COUNT_KEYS": {"lag": 60.0, "tenant": "t1"},
         "tenant_counts.FORGET_COUNTS": {"age": 86400.0, "batch": BATCH},
         "tenant_counts.ADD_DECISIONS": {"batch": BATCH},
         "tenant_counts.DELETE_USAGE": {"age": 86400.0 * 30, "batch": BATCH},
-        "status.ENDED": waited, "status.STANDS": {**waited, "fingerprints": ["v1:0"] * BATCH},
+        "status.ENDED": waited, "status.STATUS": {**waited, "fingerprints": ["v1:0"] * BATCH},
         "store.ALONE": asked, "known_keys.DECIDE": asked, "installation.SECRET": {},
         "statements.STILL_OPEN": asked | {"intent": intent},
         "intents.INTENT": {"intent": intent, "tenant": "t1"}, "intents.TIMELINE": {"intent": intent},
@@ -345,13 +345,13 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         },
         "tenant_search.FOUND": {"ids": [intent]}, "search.FOUND": {"ids": [intent]},
         "search.BY_ID": {"low": intent, "high": intent, "limit": BATCH},
-        "search.BY_LETTER": {"low": intent, "high": intent, "looks": 10_000, "limit": BATCH},
+        "search.BY_DEAD_LETTER": {"low": intent, "high": intent, "looks": 10_000, "limit": BATCH},
         "search.BY_PROVIDER_KEY": {"key": intent, "limit": BATCH},
         "search.BY_REFERENCE": {"text": "pay_110001", "looks": 10_000, "limit": BATCH},
         "search.BY_LABEL": {"text": "label 7", "looks": 10_000, "limit": BATCH},
         "search.BY_CLIENT_KEY": {"text": "key 7", "limit": BATCH},
         "search.BY_TIME": {"low": UUID(int=0), "high": UUID(int=2**128 - 1), "limit": BATCH},
-        "id_prefixes.LETTER_IDS": {"low": intent, "high": intent, "limit": 6},
+        "id_prefixes.DEAD_LETTER_IDS": {"low": intent, "high": intent, "limit": 6},
         "id_prefixes.INTENT_IDS": {"low": intent, "high": intent, "limit": 6},
         "id_prefixes.TOKEN_IDS": {"low": intent, "high": intent, "limit": 6},
         "intents.INTENT_OF_KEY": newest | {"state": None, "key": "key 1", "operation": "pay"},
@@ -377,12 +377,12 @@ def changes(claimed: list[UUID], proof: UUID) -> list[dict[str, Any]]:
             case 1:
                 change = Change(
                     row, TOKEN, 1, OutboxStatus.UNKNOWN, KeyState.UNKNOWN, Evidence("worker", "report"), alone=True,
-                    quiet_for=60.0, answer_ttl=60.0, letters=(Letter(Reason.NOT_SETTLEABLE),),
+                    quiet_for=60.0, answer_ttl=60.0, letters=(DeadLetter(Reason.NOT_SETTLEABLE),),
                 )  # fmt: skip
             case 2:
                 change = Change(
                     row, TOKEN, 1, OutboxStatus.HELD, KeyState.FAILED_RETRYABLE, Evidence("worker", "report"),
-                    alone=True, quiet_for=60.0, answer_ttl=60.0, letters=(Letter(Reason.REJECTED),), event="rested",
+                    alone=True, quiet_for=60.0, answer_ttl=60.0, letters=(DeadLetter(Reason.REJECTED),), event="rested",
                 )  # fmt: skip
         made.append(change)
     return [parameters(change) for change in made]

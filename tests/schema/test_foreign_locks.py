@@ -33,7 +33,7 @@ WAITS: Final = {
     "key_rotation.REKEY": AFTER, "freezing.FREEZE": AFTER, "key_rotation.FREEZE": AFTER,
     "tenant_counts.COUNT_KEYS": AFTER,
     "quarantine.DOUBT_OPEN": AFTER, "takeover.SENT": AFTER, "tenant_counts.MOVE_MARKS": AFTER,
-    "tenant_counts.TAKE_OFF": AFTER,
+    "tenant_counts.SUBTRACT": AFTER,
     "dead_letters.EVIDENCE": PERSON, "dead_letters.LOCK_EVENT": PERSON, "dead_letters.LOCK_INTENT": PERSON,
     "dead_letters.NOTE_TRY": PERSON, "dead_letters.RESOLVE": PERSON, "dead_letters.TRY_EVENT": PERSON,
     "stopped.RESUME": PERSON,

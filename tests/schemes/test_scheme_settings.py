@@ -234,7 +234,7 @@ def test_ib_102_no_secret_is_said_at_the_start(tmp_path: Path, scheme: str) -> N
         (HMAC + 'events = "/list"\n', "event_id", "nothing tells them apart"),
         (HMAC + 'inside = "/item"\n', "inside", "does nothing without `events`"),
         (HMAC + "event_id = []\n", "event_id", "an empty list"),
-        (HMAC + 'event_id = ["id"]\n', "event_id", "no JSON pointer"),
+        (HMAC + 'event_id = ["id"]\n', "event_id", "not a JSON pointer"),
         (HMAC + "fetch = true\n", "fetch", "there is no look-up"),
         (HMAC + 'when = { "/live" = [] }\n', "when", "a condition is"),
         (HMAC + 'unmatched = "drop"\n', "unmatched", "must be one of"),

@@ -136,7 +136,7 @@ async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine:
                 connection, spine.catalogue, intent, by="ann", reason="wanted", version=version, **options
             )
 
-    with pytest.raises(OperatorRefused, match="time in which the provider remembers its key"):
+    with pytest.raises(OperatorRefused, match="the provider no longer remembers its key"):
         await redrive()
     await redrive(know_it_did_not_happen=True)
     spine.bank.script(None, ["act_then_drop"])

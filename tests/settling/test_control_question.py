@@ -122,7 +122,7 @@ async def test_credentials_that_come_back_between_look_and_control_question_conf
 
     desk.lane.ask = put_back_first  # type: ignore[method-assign]
     doubt = await desk.confirm()
-    assert doubt is not None and "became others" in doubt.note and not doubt.counts
+    assert doubt is not None and "the credentials changed" in doubt.note and not doubt.counts
     assert await desk.confirm() is None, "asked as the right one, it is believed"
 
 

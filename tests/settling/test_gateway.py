@@ -115,7 +115,7 @@ async def test_without_the_setting_the_table_of_outcomes_decides(spine: Spine, g
     assert (await shop.row_of(spine, intent))["status"] == "pending"
 
 
-LOOKS: dict[str, tuple[int, bytes]] = {
+LOOKUPS: dict[str, tuple[int, bytes]] = {
     "an empty list": (200, NOTHING),
     "not found, in the provider's shape": (404, ITS_SHAPE),
     "a page": (403, PAGE),
@@ -126,7 +126,7 @@ LOOKS: dict[str, tuple[int, bytes]] = {
 async def test_what_a_gateway_says_of_a_question_is_no_absence(spine: Spine, gateway: Gateway, carried: bool) -> None:
     """Without the setting two empty lists prove that nothing was executed, and the call is made again."""
     through(spine, gateway, carried=carried)
-    gateway.writes, gateway.questions = [(403, PAGE) if carried else (500, PAGE)], LOOKS["an empty list"]
+    gateway.writes, gateway.questions = [(403, PAGE) if carried else (500, PAGE)], LOOKUPS["an empty list"]
     intent = spine.accepted()
     await spine.work()
     for _ in range(4):
@@ -144,7 +144,7 @@ async def test_what_a_gateway_says_of_a_question_is_no_absence(spine: Spine, gat
     assert len(shop.sends(spine)) == (1 if carried else 2)
 
 
-@pytest.mark.parametrize("shape", LOOKS)
+@pytest.mark.parametrize("shape", LOOKUPS)
 async def test_every_kind_of_question_counts_as_failed(spine: Spine, gateway: Gateway, shape: str) -> None:
     """A look, a cancel, the account check and the list; and the lane takes it for a provider that is not reached."""
     provider = through(spine, gateway, carried=True, listed=True, cancel=CancelRule())
@@ -155,7 +155,7 @@ async def test_every_kind_of_question_counts_as_failed(spine: Spine, gateway: Ga
     )  # fmt: skip
     lane = Lane(provider, provider.accounts["keyed"], slots=2, margin=0.5)
     question = Question("0b5f9b7e-2f3a-8c1d-9e4f-112233445566", None, awaiting=False)
-    gateway.questions, gateway.writes = LOOKS[shape], [LOOKS[shape]]
+    gateway.questions, gateway.writes = LOOKUPS[shape], [LOOKUPS[shape]]
     ends = clock.boottime() + 60
 
     async def look() -> object:
@@ -214,7 +214,7 @@ async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
 ) -> None:
     """A copy has the provider's own header, and says what was true before the call was made."""
     through(spine, gateway, carried=carried)
-    gateway.writes, gateway.questions = [(500, PAGE)], LOOKS["an empty list"]
+    gateway.writes, gateway.questions = [(500, PAGE)], LOOKUPS["an empty list"]
     gateway.headers = [("age", "7"), (HEADER, "req-1")]
     intent = spine.accepted()
     await spine.work()
@@ -226,7 +226,7 @@ async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
     (note,) = {
         each["details"]["note"] for each in await spine.all("SELECT details FROM idem.evidence WHERE kind = 'look'")
     }
-    assert note == "not the provider's answer of now: a cache has kept it for 7 s (header Age)"
+    assert note == "not a current answer of the provider: a cache has kept it for 7 s (header Age)"
     gateway.headers = [("age", "0"), (HEADER, "req-2")]
     await spine.advance(4000)
     for _ in range(2):

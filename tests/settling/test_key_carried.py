@@ -85,7 +85,7 @@ async def test_a_redrive_is_refused_and_says_why(spine: Spine) -> None:
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
         with pytest.raises(
-            OperatorRefused, match="does not carry the key where the provider's contract expects it now"
+            OperatorRefused, match="does not carry the key where the provider's contract now expects it"
         ):
             await actions.redrive(connection, spine.catalogue, intent, by="ann", reason="r", version=version)
 

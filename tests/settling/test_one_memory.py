@@ -188,7 +188,7 @@ async def test_an_operator_a_metric_and_a_list_tell_of_it(spine: Spine, promised
         case = rows[intent["id"]]
         async with spine.database.connection() as connection:
             (found,) = await read_locked(connection, [intent["id"]])
-            held = await actions.stand(connection, intent["intent_id"])
+            held = await actions.snapshot(connection, intent["intent_id"])
             shown = await listing.intent(connection, intent["intent_id"])
         terms = spine.catalogue.cautious("pay.keyed", "keyed")
         assert memory_left(found.row.replay_window, found.row.memory_age, contract) == near(case.left, abs=EDGE / 2)

@@ -30,7 +30,7 @@ async def test_an_operator_hears_that_no_worker_would_send_it(spine: Spine) -> N
     intent = await at_rest(spine)
     point(spine, "pay.keyed", "keyless")
     async with spine.database.connection() as connection:
-        with pytest.raises(ConfigError, match="made for provider keyed, and the operation goes to keyless now"):
+        with pytest.raises(ConfigError, match="made for provider keyed, but the operation now uses keyless"):
             await actions.redrive(connection, spine.catalogue, intent, reason="again", by="anna", version=2)
     row = await spine.row(intent)
     assert row is not None and row["status"] == "held"

@@ -76,7 +76,7 @@ async def stands(spine: Spine, intent: UUID, why: str, *, letter: str = "reconci
     assert (await shop.row_of(spine, intent))["status"] == "unknown"
     (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
     assert entry["reason"] == letter
-    assert why in entry["details"]["why"] and "put the old ones back" in entry["details"]["why"]
+    assert why in entry["details"]["why"] and "restore the old ones" in entry["details"]["why"]
 
 
 WAYS: list[Callable[[Spine], None]] = [looks_only, replays_only, lambda spine: None]

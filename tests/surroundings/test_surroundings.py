@@ -93,7 +93,7 @@ async def ended(process: asyncio.subprocess.Process, tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 90) == 0
     log = tmp_path.joinpath("log").read_text()
-    assert '"told_to_stop"' in log or '"stopping"' in log
+    assert '"stop_requested"' in log or '"stopping"' in log
     assert "Traceback" not in log
 
 

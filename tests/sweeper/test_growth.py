@@ -143,9 +143,7 @@ async def test_a_row_at_rest_leaves_after_its_tombstone(rows: Any, database: Dat
     assert await rows.states() == {}
     assert await rows.value("SELECT state FROM idem.intents") == "failed_retryable"
     async with database.connection() as connection:
-        with pytest.raises(
-            OperatorRefused, match="rests failed_retryable for good: nothing happened, and its key has expired"
-        ):
+        with pytest.raises(OperatorRefused, match="stays failed_retryable: nothing happened, and its key has expired"):
             await cancel(connection, known, intent, by="anna", reason="r", version=None)
     (seen,) = await rows.all("SELECT * FROM idem.evidence WHERE kind = 'left'")
     assert (seen["intent_id"], seen["source"], seen["from_status"], seen["to_status"]) == (

@@ -50,7 +50,7 @@ def fed(tree: ast.AST) -> set[str]:
 def test_every_metric_is_fed_and_only_by_the_events() -> None:
     feeding = {path.name: fed(tree) for path, tree in trees("outbox", "reconciler", "sweeper", "cli")}
     assert set().union(*feeding.values()) == set(NAMES)
-    assert {file for file, names in feeding.items() if names} == {"telemetry.py", "daemon_events.py", "moves.py"}
+    assert {file for file, names in feeding.items() if names} == {"telemetry.py", "daemon_events.py", "after_commit.py"}
 
 
 EVENTS = sorted(
@@ -94,11 +94,11 @@ def everything(number: int) -> None:
     telemetry.http_answer("/v1/intents/{operation}", f"METHOD-{number}", 405, 0.1)
     telemetry.refused_request(list(PROBLEMS)[number % 3])
     telemetry.claimed("p", "a", 1)
-    telemetry.taken("pay", intent, number)
+    telemetry.row_claimed("pay", intent, number)
     telemetry.called("p", "a", intent, number, "ambiguous", 0.5, "timeout")
     telemetry.reported(intent, number, "ambiguous", "settled")
     telemetry.swept(intent, number, f"worker-{uuid4()}", "unknown")
-    telemetry.looked("p", "a", intent, "look", "absent")
+    telemetry.looked_up("p", "a", intent, "look", "absent")
     telemetry.proof_applied(intent, "webhook", "applied")
     change = ("in_progress", "unknown", "claimed", "unknown", "p", "a")
     after_commit.moved(Moved(tenant, "pay", key, intent, number, "worker", "report", *change))

@@ -111,7 +111,7 @@ def test_a_foreign_exception_is_told_without_its_text(error: Exception) -> None:
     try:
         raise error
     except Exception as caught:
-        said = logs.told(caught)
+        said = logs.error_text(caught)
     assert type(error).__name__ in said
     assert SECRET not in said
     assert CARD not in said
@@ -120,4 +120,4 @@ def test_a_foreign_exception_is_told_without_its_text(error: Exception) -> None:
 def test_a_refusal_of_the_databases_own_is_told(db_url: str) -> None:
     with psycopg.connect(db_url) as connection, pytest.raises(psycopg.Error) as refused:
         connection.execute("SELECT FROM idem.nowhere")
-    assert logs.told(refused.value) == 'UndefinedTable 42P01 relation "idem.nowhere" does not exist'
+    assert logs.error_text(refused.value) == 'UndefinedTable 42P01 relation "idem.nowhere" does not exist'

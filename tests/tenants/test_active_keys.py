@@ -117,7 +117,7 @@ async def test_a_sweeper_that_is_refused_takes_nothing_off(book: Book, spine: Sp
     await book.active()
     await book.sweep()
     async with book.database.connection() as connection, connection.transaction(force_rollback=True):
-        await tenant_counts.take_off(connection, {"t": 3})
+        await tenant_counts.subtract(connection, {"t": 3})
     assert await book.active() == 3
 
 

@@ -94,7 +94,7 @@ def test_a_bucket_never_gives_more_than_burst_and_rate_and_tells_the_wait_truly(
         now += step
         seconds = bucket.wait(now)
         if seconds == 0:
-            bucket.take(now)
+            bucket.consume(now)
             given_out += 1
             assert given_out <= burst + rate * now + 1e-6
         else:

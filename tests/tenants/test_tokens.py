@@ -78,7 +78,7 @@ async def test_a_token_is_revoked_once_with_a_reason_on_record(desk: Desk) -> No
     assert (row["revoked_by"], row["revoked_reason"]) == ("ada", "lost")
     again = await desk.cli("token", "revoke", made["id"], "--reason", "other", "--yes")
     assert again.code == 1
-    assert "revoked already: by ada, lost" in again.err
+    assert "already revoked: by ada, lost" in again.err
     assert (await desk.spine.one("SELECT * FROM idem.api_tokens"))["revoked_reason"] == "lost"
     assert (await desk.cli("token", "list", "--json")).data == {"tokens": []}
     (shown,) = (await desk.cli("token", "list", "--revoked", "--json")).data["tokens"]

@@ -89,7 +89,7 @@ async def test_who_is_sure_passes_an_event_that_nobody_can_confirm(hooks: Hooks,
         intent = await make("k")
         assert await hooks.verdict(event(await hooks.key(intent))) == "hint"
         before = await acts.state(intent)
-        with pytest.raises(OperatorRefused, match="an event still to be confirmed"):
+        with pytest.raises(OperatorRefused, match="an unconfirmed event"):
             await acts.act(act, intent)
         assert await acts.state(intent) == before
         await acts.act(act, intent, know_it_did_not_happen=True)
@@ -109,8 +109,8 @@ async def test_a_hint_that_comes_while_somebody_decides_is_not_passed(hooks: Hoo
     intent = await hooks.desk.held("k")
     row = await row_of(hooks.spine, intent)
     async with hooks.spine.database.connection() as connection:
-        with pytest.raises(OperatorRefused, match="a proof came in"):
-            async with locking.held(connection, intent, None, "ada", "why") as held:
+        with pytest.raises(OperatorRefused, match="new evidence arrived"):
+            async with locking.lock_intent(connection, intent, None, "ada", "why") as held:
                 async with hooks.spine.database.connection() as other:
                     about = Event(key=str(row["provider_key"]), bare=True)
                     await hints.keep(other, uuid4(), row["id"], about)
@@ -140,7 +140,7 @@ async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hook
             await spine.advance(200)
         assert (await hooks.desk.state(intent), len(sends(spine))) == (("in_progress", "unfrozen"), 1)
         assert await spine.letters(intent) == ["handler_failed"]
-        with pytest.raises(OperatorRefused, match="an event still to be confirmed"):
+        with pytest.raises(OperatorRefused, match="an unconfirmed event"):
             await hooks.desk.act("cancel", intent)
         await hooks.desk.act("cancel", intent, know_it_did_not_happen=True)
         assert await hooks.desk.state(intent) == ("completed", None)

@@ -153,7 +153,7 @@ async def test_hazard_53_a_hint_stands_against_retry_redrive_and_cancel(fetching
     decided = await asyncio.to_thread(fetching.spine.accept, "k")
     assert not isinstance(decided, Retrying)
     for act in ("redrive", "cancel"):
-        with pytest.raises(Exception, match=r"still to be confirmed"):
+        with pytest.raises(Exception, match=r"an unconfirmed event"):
             await fetching.desk.act(act, intent)
     assert await fetching.desk.state(intent) == ("failed_retryable", "held")
 

@@ -99,14 +99,14 @@ async def test_a_later_fact_is_no_proof_of_an_end_and_yet_nothing_is_sent_agains
     assert [kind for kind, _ in await told(refunds, intent)] == ["rested"]
     assert await spine.letters(intent) == ["handler_failed", "rejected"]
     said = await spine.one("SELECT details ->> 'error' AS error FROM idem.dead_letters WHERE reason = 'handler_failed'")
-    assert "tells what became of an object" in said["error"]
+    assert "says what happened to an object" in said["error"]
     assert (await refunds.kept())["verdict"] == "hint"
     # Closing the entry gives no event up that a call waits for.
     await refunds.desk.close(await refunds.desk.letter(intent, "handler_failed"))
     assert (await refunds.kept())["verdict"] == "hint"
     about = {"by": "ada", "reason": "again", "version": await refunds.desk.version(intent)}
     async with spine.database.connection() as connection:
-        with pytest.raises(OperatorRefused, match="still to be confirmed"):
+        with pytest.raises(OperatorRefused, match="unconfirmed event"):
             await actions.redrive(connection, spine.catalogue, intent, **about)
         # Somebody who knows takes the responsibility, and the fact is evidence from then on.
         await actions.redrive(connection, spine.catalogue, intent, **about, know_it_did_not_happen=True)

@@ -191,7 +191,7 @@ async def test_where_nothing_can_be_asked_a_person_is_told(hooks: Hooks) -> None
             await due(hooks)
         assert "handler_failed" in await hooks.spine.letters(intent)
         said = await hooks.spine.one("SELECT details FROM idem.dead_letters WHERE reason = 'handler_failed'")
-        assert "have the provider send it again" in said["details"]["error"]
+        assert "let the provider send it again" in said["details"]["error"]
         assert await hooks.desk.state(intent) == UNKNOWN
         # They do what it says.
         assert await send(hooks, content) == "applied"

@@ -35,4 +35,4 @@ async def test_an_entry_says_why_an_event_was_taken_for_ours(hooks: Hooks, chang
     await hooks.verdict(event("0193b6a0-0000-4000-8000-000000000000", reference="pay_9"))
     await grow_old(hooks, 0.1)
     await hooks.spine.reconcile()
-    assert [each["details"]["ours"] for each in await letters(hooks)] == ["the account is ours"]
+    assert [each["details"]["ours"] for each in await letters(hooks)] == ["the account belongs to this deployment"]

@@ -75,7 +75,7 @@ def fits(wanted: Iterable[bytes], given: Sequence[bytes]) -> bool:
 
 def nothing_fits() -> Unverified:
     """What is raised where no signature is right."""
-    return Unverified("signature", "no signature fits an active secret")
+    return Unverified("signature", "no signature matches an active secret")
 
 
 def plain(secret: str) -> bytes:

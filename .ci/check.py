@@ -71,6 +71,15 @@ def no_addresses() -> bool:
     return not found
 
 
+def tests_stand_alone() -> bool:
+    """No test file imports another: what several use is in a module whose name does not begin with `test_`."""
+    imports = re.compile(r"(?m)^(?:from|import) (?:[\w.]+\.)?test_\w+|^from [\w.]+ import (?:.*, )?test_\w+$")
+    found = [(path, line.group()) for path in tracked("tests/*.py") for line in imports.finditer(path.read_text())]
+    for path, line in found:
+        sys.stdout.write(f"FAIL {path.relative_to(ROOT)} imports a test file: {line}\n")
+    return not found
+
+
 def main() -> int:
     lay_links()
     checks = [
@@ -81,6 +90,7 @@ def main() -> int:
         run("documents are up to date", ".ci/documents.py", "--check"),
         sizes(),
         no_addresses(),
+        tests_stand_alone(),
     ]
     return 0 if all(checks) else 1
 

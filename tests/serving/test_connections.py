@@ -20,6 +20,7 @@ import pytest
 from fix_api import PAY, Client
 from fix_serving import served as serving
 from fix_spine import Spine
+from serving.apps import ok, said
 
 from idem.outbox.calls.http_client import ssl_context, stock_client
 from idem.outbox.http_server import connections
@@ -27,35 +28,9 @@ from idem.outbox.http_server.side_server import Beside, Health
 from idem.testing.bank.server import Server
 
 
-async def ok(scope: object, receive: object, send: object) -> None:
-    """An application that reads the body and says ok; `/slow` waits until its client has ended."""
-    assert isinstance(scope, dict) and callable(receive) and callable(send)
-    if scope["type"] != "http":
-        return
-    while (await receive()).get("more_body"):
-        pass
-    if scope["path"] == "/slow":
-        await scope["state"]["client_ended"].wait()
-    said = b"%s %s" % (scope["path"].encode(), dict(scope["headers"]).get(b"host", b""))
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(said))]})
-    await send({"type": "http.response.body", "body": said})
-
-
 def served(app: object = ok, most: int | None = None) -> contextlib.AbstractAsyncContextManager[int]:
     """The port of a server in this loop."""
     return serving(app, most)
-
-
-async def said(port: int, raw: bytes, *, end: bool = False) -> bytes:
-    """All that is answered to these bytes until the connection is closed."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(raw)
-        if end:
-            writer.write_eof()
-        return await asyncio.wait_for(reader.read(), 20)
-    finally:
-        writer.close()
 
 
 def delaying() -> list[socket.socket]:
@@ -253,7 +228,7 @@ from idem.outbox.http_server import descriptors
 if sys.argv[1] == "too many":
     descriptors.room = lambda reserved=0: 10_000
 from idem.outbox.http_server.serving import serve
-from serving.test_connections import ok
+from serving.apps import ok
 asyncio.run(serve(ok, "127.0.0.1", 0, asyncio.Event(), ready=lambda host, port: print(port, flush=True)))
 """
 

@@ -5,16 +5,15 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fix_server import Asked, served
 
 from idem.testing.bank import Account, Bank, BankSettings
 
@@ -137,22 +136,11 @@ class Receiver:
     def __init__(self):
         self.got = []
         self.statuses = []
-        receiver = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["content-length"]))
-                receiver.got.append((time.monotonic(), dict(self.headers), body))
-                self.send_response(receiver.statuses.pop(0) if receiver.statuses else 204)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hooks"
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+    def answer(self, asked: Asked) -> tuple[int, bytes]:
+        self.got.append((time.monotonic(), asked.headers, asked.body))
+        return self.statuses.pop(0) if self.statuses else 204, b""
 
     def wait(self, count, seconds=6.0):
         end = time.monotonic() + seconds
@@ -165,6 +153,6 @@ class Receiver:
 @pytest.fixture
 def receiver():
     it = Receiver()
-    yield it
-    it.server.shutdown()
-    it.server.server_close()
+    with served(it.answer) as url:
+        it.url = f"{url}/hooks"
+        yield it

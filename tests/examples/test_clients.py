@@ -19,6 +19,7 @@ import httpx
 import psycopg
 import pytest
 from fix_api import PAY, Client
+from fix_server import Asked, serving
 from fix_spine import Spine
 
 from idem.outbox.config.api_settings import ApiSettings
@@ -242,14 +243,11 @@ class Busy:
 
     def __init__(self, *answers: bytes) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[float, bytes]] = []
+        self.asked: list[float] = []
 
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        self.asked.append((time.monotonic(), head))
-        writer.write(self.answers.pop(0))
-        await writer.drain()
-        writer.close()
+    def __call__(self, asked: Asked) -> bytes:
+        self.asked.append(time.monotonic())
+        return self.answers.pop(0)
 
 
 async def test_retry_after_is_obeyed_and_a_409_without_it_is_final() -> None:
@@ -257,12 +255,10 @@ async def test_retry_after_is_obeyed_and_a_409_without_it_is_final() -> None:
         b"HTTP/1.1 429 x\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         b"HTTP/1.1 409 x\r\nContent-Length: 9\r\nConnection: close\r\n\r\ncancelled",
     )
-    server = await asyncio.start_server(busy, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    async with server, httpx.AsyncClient() as http:
-        response = await retrying.send_async(http, "POST", url, key="k1", content=b"{}")
+    async with serving(busy) as url, httpx.AsyncClient() as http:
+        response = await retrying.send_async(http, "POST", f"{url}/", key="k1", content=b"{}")
     assert (response.status_code, response.text) == (409, "cancelled")
-    assert busy.asked[1][0] - busy.asked[0][0] >= 0.99
+    assert busy.asked[1] - busy.asked[0] >= 0.99
 
 
 async def test_a_wrong_request_is_not_tried_again() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+from fix_server import Asked, served
 
 from idem.outbox.config.credentials import Credentials
 from idem.outbox.config.provider_building import build_http
@@ -106,31 +106,20 @@ class Endpoint:
 
     def __init__(self) -> None:
         self.taken: list[Signed] = []
-        taken = self.taken
+        self._open = contextlib.ExitStack()
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                headers = [(name.lower().encode(), text.encode()) for name, text in self.headers.items()]
-                taken.append(Signed(headers, body))
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+    def answer(self, asked: Asked) -> tuple[int, bytes]:
+        headers = [(name.encode(), text.encode()) for name, text in asked.headers.items()]
+        self.taken.append(Signed(headers, asked.body))
+        return 200, b""
 
     def __enter__(self) -> Endpoint:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self.url = self._open.enter_context(served(self.answer)) + "/"
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._open.close()
 
 
 class BankWorld(World):

@@ -15,6 +15,7 @@ import pytest
 from doctor.conftest import Doctor, doctor  # noqa: F401
 from fix_desk import Desk
 from fix_proxy import until
+from fix_server import Asked, serving
 from fix_spine import Spine
 from schema.conftest import installed, installed_once, roles  # noqa: F401
 from schema.databases import Installed
@@ -63,21 +64,12 @@ class House:
     lists: bool = False
     """It answers a look-up with an empty list instead of a 404."""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:])}
-                await reader.readexactly(int(headers.get("content-length", 0)))
-                method, path, _ = lines[0].split(" ")
-                status, body = self.answer(method, path, headers["authorization"].removeprefix("Bearer "))
-                if self.hang is not None:
-                    await self.hang.wait()
-                if not status:
-                    break
-                content = json.dumps(body).encode()
-                writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (status, len(content), content))
-        writer.close()
+    async def serve(self, asked: Asked) -> tuple[int, bytes] | None:
+        who = asked.headers["authorization"].removeprefix("Bearer ")
+        status, body = self.answer(asked.method, asked.path, who)
+        if self.hang is not None:
+            await self.hang.wait()
+        return (status, json.dumps(body).encode()) if status else None
 
     def answer(self, method: str, path: str, who: str) -> tuple[int, Any]:
         if path == "/account":
@@ -94,11 +86,9 @@ class House:
 async def house(spine: Spine) -> AsyncIterator[House]:
     """It takes the bank's place for the keyed account; all is accepted for our account."""
     found = House()
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    use(spine, found, OURS)
-    yield found
-    server.close()
+    async with serving(found.serve) as found.url:
+        use(spine, found, OURS)
+        yield found
 
 
 def use(spine: Spine, house: House, token: str) -> None:

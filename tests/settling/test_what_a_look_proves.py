@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from fix_server import Asked, serving
 from fix_spine import BY_ID, KEYED, KEYLESS, Spine, lookup
 from producers.application import Application, synced
 from settling import shop
@@ -38,25 +37,16 @@ class Merchants:
     url: str = ""
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
-            await reader.readexactly(int(headers.get("content-length", 0)))
-            self.asked.append((lines[0].split(" ")[0], headers))
-            if lines[0].startswith("GET"):
-                writer.write(b'HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{"data":[]}')
-                await writer.drain()
-        writer.close()
+    def answer(self, asked: Asked) -> tuple[int, bytes] | None:
+        self.asked.append((asked.method, asked.headers))
+        return (200, b'{"data":[]}') if asked.method == "GET" else None
 
 
 @pytest.fixture
 async def merchants() -> AsyncIterator[Merchants]:
     found = Merchants()
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    yield found
-    server.close()
+    async with serving(found.answer) as found.url:
+        yield found
 
 
 def keyed(spine: Spine, **changes: Any) -> None:

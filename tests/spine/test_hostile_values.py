@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from fix_server import serving
 from fix_spine import Spine, catalogue
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
@@ -44,22 +45,9 @@ HEADERS = (
 @contextlib.asynccontextmanager
 async def answering(answers: list[bytes]) -> AsyncIterator[str]:
     """A provider that answers whatever it is asked with the next of these bytes, around and around."""
-    at = 0
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal at
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(answers[at % len(answers)])
-            at += 1
-            await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    following = itertools.cycle(answers)
+    async with serving(lambda _: next(following)) as url:
+        yield url
 
 
 def response(n: int, body: bytes) -> bytes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
 import stripe
+from fix_server import Asked, served
 from fix_stripe import KEY, configured
 
 from idem.outbox.domain.contract import ProviderRequest
@@ -27,29 +26,17 @@ class Seen:
     url: str
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
 
+    def answer(self, asked: Asked) -> tuple[int, bytes]:
+        self.requests.append((asked.method, asked.path, asked.headers, asked.body))
+        return 200, b'{"id": "pi_1", "object": "payment_intent"}'
+
 
 @pytest.fixture
 def seen() -> Iterator[Seen]:
     """A server that writes down what it is sent."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            found.requests.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"id": "pi_1", "object": "payment_intent"}')
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    found = Seen(f"http://127.0.0.1:{server.server_port}")
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    server.shutdown()
-    server.server_close()
+    found = Seen("")
+    with served(found.answer) as found.url:
+        yield found
 
 
 def sdk(seen: Seen) -> Any:

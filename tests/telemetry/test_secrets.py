@@ -13,6 +13,7 @@ from unittest import mock
 import psycopg
 import pytest
 from fix_desk import CONFIGURATION, Desk
+from fix_server import Asked, serving
 from structlog.testing import capture_logs
 
 from idem.cli import opening
@@ -31,26 +32,21 @@ class Echo:
     url: str = ""
     quoted: list[str] = field(default_factory=list)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        said = next(line for line in head.splitlines() if line.lower().startswith("authorization:"))
+    def answer(self, asked: Asked) -> bytes:
+        said = f"authorization: {asked.headers['authorization']}"
         self.quoted.append(said)
         error = {"code": "forbidden", "message": f"{said} may not charge {CARD}", "request": said, "card": CARD}
         body = json.dumps({"error": error}).encode()
-        writer.write(
+        return (
             b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nConnection: close\r\n"
             + f"X-Echo: {said}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
         )  # fmt: skip
-        await writer.drain()
-        writer.close()
 
 
 @pytest.fixture
 async def echo() -> AsyncIterator[Echo]:
     echo = Echo()
-    server = await asyncio.start_server(echo.serve, "127.0.0.1", 0)
-    echo.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
+    async with serving(echo.answer) as echo.url:
         yield echo
 
 

@@ -1,0 +1,89 @@
+"""An HTTP server whose answers a test gives: in the loop of the test (`serving`) or in a thread (`served`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request. The names of `headers` are in lower case."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+Reply: TypeAlias = "tuple[int, bytes] | bytes | None"
+"""A status and a body of JSON; or the bytes of a whole answer, after which the connection closes; None: no answer."""
+Answer: TypeAlias = Callable[[Asked], "Reply | Awaitable[Reply]"]
+
+
+async def _read(reader: asyncio.StreamReader) -> Asked:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines if line)}
+    method, path, _ = first.split(" ")
+    return Asked(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+
+
+@contextlib.asynccontextmanager
+async def serving(answer: Answer) -> AsyncIterator[str]:
+    """Its URL on 127.0.0.1."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                said = answer(await _read(reader))
+                reply = await said if inspect.isawaitable(said) else said
+                if isinstance(reply, tuple):
+                    status, body = reply
+                    head = (
+                        f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+                    )
+                    writer.write(head.encode() + body)
+                    await writer.drain()
+                    continue
+                if reply is not None:
+                    writer.write(reply)
+                    await writer.drain()
+                break
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def served(answer: Answer) -> Iterator[str]:
+    """The same beside a test that blocks: the server has a thread of its own."""
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    urls: list[str] = []
+    ready = threading.Event()
+
+    async def run() -> None:
+        async with serving(answer) as url:
+            urls.append(url)
+            ready.set()
+            await stop.wait()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield urls[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()

@@ -46,5 +46,5 @@ def apis(url: str, bank: str, number: int) -> Iterator[list[str]]:
         for process, _ in made:
             process.terminate()
         for process, _ in made:
-            process.join(30)
+            process.join(90)
             process.kill()

@@ -49,14 +49,14 @@ async def test_a_process_that_dies_in_a_turn_has_done_all_of_it_or_nothing(
     await registered(house)
     intent = house.intent("completed", "later_fact")
     process = start(house, point, asynchronous=asynchronous)
-    await asyncio.to_thread(process.join, 20)
+    await asyncio.to_thread(process.join, 90)
     assert process.exitcode == -signal.SIGKILL
     assert house.orders(intent) == [("count", 1)] * POINTS[point]
     assert house.marks() == POINTS[point]
     process = start(house, asynchronous=asynchronous)
     await until(lambda: house.marks() == 2)
     process.terminate()
-    await asyncio.to_thread(process.join, 10)
+    await asyncio.to_thread(process.join, 90)
     assert process.exitcode == 0
     assert house.orders(intent) == [("count", 1), ("count", 2)]
     assert house.waiting() == [] and house.letters() == []
@@ -79,7 +79,7 @@ async def test_two_processes_killed_again_and_again_count_every_event_once(house
     await until(lambda: house.marks() == 300, 60)
     for process in running:
         process.terminate()
-        await asyncio.to_thread(process.join, 10)
+        await asyncio.to_thread(process.join, 90)
         assert process.exitcode == 0
     counted = house.run("SELECT count(*) AS n, count(DISTINCT (intent, number)) AS events FROM public.orders")
     assert counted == [{"n": 300, "events": 300}]
@@ -100,6 +100,6 @@ async def test_sigterm_lets_the_running_turn_come_to_its_end(house: House, async
            " AND datname = current_database()"  # fmt: skip
     await until(lambda: house.run(held))
     process.terminate()
-    await asyncio.to_thread(process.join, 10)
+    await asyncio.to_thread(process.join, 90)
     assert process.exitcode == 0
     assert house.orders(intent) == [("count", 1)] and house.marks() == 1

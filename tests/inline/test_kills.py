@@ -51,18 +51,18 @@ class Caller:
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
-        self.process.join(20)
+        self.process.join(90)
         assert self.process.exitcode == -signal.SIGKILL
 
     async def end(self) -> None:
         self.pipe.send("end")
-        await asyncio.to_thread(self.process.join, 20)
+        await asyncio.to_thread(self.process.join, 90)
         assert self.process.exitcode == 0
 
     def close(self) -> None:
         if self.process.is_alive():
             self.process.kill()
-        self.process.join(20)
+        self.process.join(90)
 
 
 @pytest.fixture

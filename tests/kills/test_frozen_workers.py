@@ -62,7 +62,7 @@ async def test_hazard_1_a_worker_frozen_before_its_first_byte(spine: Spine, kind
             os.kill(pid, signal.SIGCONT)
             await asyncio.sleep(1)
             os.kill(pid, signal.SIGTERM)
-            await asyncio.to_thread(process.join, 30)
+            await asyncio.to_thread(process.join, 90)
             assert process.exitcode == 0
         finally:
             with contextlib.suppress(ProcessLookupError):

@@ -57,7 +57,7 @@ class Watch:
 
 
 @pytest.mark.quick
-@pytest.mark.timeout(60 + 30 * RUNS)
+@pytest.mark.timeout(180 * RUNS)
 @pytest.mark.parametrize("point", ["rendered", "frozen", "committing", "committed"])
 async def test_a_killed_worker_leaves_it_to_be_rendered_or_to_be_sent(spine: Spine, point: str) -> None:
     parts = urlsplit(spine.url)
@@ -74,7 +74,7 @@ async def test_a_killed_worker_leaves_it_to_be_rendered_or_to_be_sent(spine: Spi
             process = processes.Process(target=kill_worker.run, args=(url, spine.bank.url))
             process.start()
             watch.pid = process.pid or 0
-            await asyncio.to_thread(process.join, 30)
+            await asyncio.to_thread(process.join, 90)
             assert process.exitcode == -signal.SIGKILL, (point, process.exitcode)
         frozen = await spine.all("SELECT body FROM idem.requests WHERE intent_id = %(i)s", i=intent)
         status = (await spine.row(intent) or {"status": None})["status"]

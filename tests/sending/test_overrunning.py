@@ -194,7 +194,7 @@ async def test_a_worker_that_is_stopped_waits_for_the_lease_and_then_says_nothin
     await until(lambda: box.mails)
     began = time.monotonic()
     os.kill(process.pid, signal.SIGTERM)
-    await asyncio.to_thread(process.join, 30)
+    await asyncio.to_thread(process.join, 90)
     assert (process.exitcode, time.monotonic() - began < 25) == (0, True)
     assert await status(post, intent) == "claimed"
     ended = await post.all("SELECT ended_at FROM idem.daemons WHERE kind = 'worker' AND tokens <> '{}'")

@@ -91,6 +91,7 @@ async def test_two_processes_killed_again_and_again_count_every_event_once(house
     assert house.waiting() == [] and house.letters() == []
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 async def test_sigterm_lets_the_running_turn_come_to_its_end(house: House, asynchronous: bool) -> None:
     await registered(house)

@@ -8,11 +8,13 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from fix_desk import Desk
 
 LINES = 800
 
 
+@pytest.mark.quick
 async def test_an_import_that_was_killed_is_run_again(desk: Desk, tmp_path: Path) -> None:
     file = tmp_path / "outbox.jsonl"
     with file.open("w") as out:

@@ -118,6 +118,7 @@ async def test_a_killed_caller_leaves_one_effect(shop: Shop, callers: Any, point
     assert await shop.spine.letters(intent) == []
 
 
+@pytest.mark.quick
 @pytest.mark.timeout(90)
 async def test_ib_018_the_next_process_does_not_vouch_for_the_dead_one(shop: Shop, callers: Any) -> None:
     """Its signs of life are of another name, so the claim ends with its lease, and a pause is allowed for."""
@@ -143,6 +144,7 @@ async def test_ib_018_the_next_process_does_not_vouch_for_the_dead_one(shop: Sho
     assert row["quiet"] > 60 + 100, "flight limit and pause allowance"
 
 
+@pytest.mark.quick
 @pytest.mark.timeout(90)
 async def test_hazard_54_a_caller_that_lives_and_has_let_go_is_known_to_be_done(shop: Shop) -> None:
     run = await shop.run()
@@ -196,6 +198,7 @@ async def stopped_swept_and_taken_up(shop: Shop, one: Caller) -> tuple[UUID, Run
     return intent, second
 
 
+@pytest.mark.quick
 @pytest.mark.timeout(90)
 async def test_hazard_11_a_caller_that_wakes_after_the_other_has_completed_changes_no_answer(
     shop: Shop, callers: Any
@@ -237,6 +240,7 @@ async def test_hazard_11_a_caller_that_wakes_while_the_other_holds_the_key_takes
     assert (await shop.spine.key(intent))["state"] == "unknown", "nothing is answered while two proofs disagree"
 
 
+@pytest.mark.quick
 @pytest.mark.timeout(90)
 async def test_hazard_11_the_same_object_twice_is_no_contradiction(shop: Shop, callers: Any) -> None:
     """The provider knew the key that both sent."""

@@ -32,6 +32,7 @@ async def effects(spine: Spine, intent: UUID, kind: str) -> int:
     return len(spine.bank.log.effects(**{"key" if kind == "keyed" else "reference": row["k"]}))
 
 
+@pytest.mark.quick
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["keyed", "keyless"])
 async def test_hazard_1_a_worker_frozen_before_its_first_byte(spine: Spine, kind: str) -> None:

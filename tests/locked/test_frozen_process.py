@@ -53,6 +53,7 @@ async def one(database: Database, lane: LaneName) -> list[Row]:
     return [each.row for each in found]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("who", ["worker", "reconciler"])
 async def test_a_frozen_worker_holds_no_turn(spine: Spine, who: str) -> None:
     import json

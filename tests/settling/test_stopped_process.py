@@ -34,6 +34,7 @@ SELECT idem.memory_left(first_sent_at, doubted_since, replay_window, NULL) AS me
 """
 
 
+@pytest.mark.quick
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
 @pytest.mark.parametrize("forgotten", [True, False], ids=["forgotten", "remembered"])

@@ -98,6 +98,7 @@ CREATE TRIGGER slow AFTER INSERT ON idem.webhook_bodies FOR EACH ROW EXECUTE FUN
 ASLEEP = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
 
 
+@pytest.mark.quick
 async def test_ib_115_killed_between_storing_and_applying_the_event_is_applied_once(configured: Desk) -> None:
     intent = await configured.unknown("k")
     spine = configured.spine

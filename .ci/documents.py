@@ -148,7 +148,7 @@ def table(annotation: Any) -> tuple[type[BaseModel] | None, tuple[str, ...]]:
 
 def default(field: FieldInfo) -> str:
     """The default as idem.toml would have it; nothing where there is none."""
-    from idem.outbox.values import durations
+    from idem.outbox.values import durations, json_pointer
 
     value = field.get_default(call_default_factory=True)
     if field.is_required() or value is PydanticUndefined:
@@ -159,6 +159,8 @@ def default(field: FieldInfo) -> str:
     match value:
         case bool():
             return f"`{str(value).lower()}`"
+        case tuple() if all(isinstance(step, str) for step in value):
+            return f"`{json_pointer.render(value)}`"
         case tuple():
             return f"`[{', '.join(durations.text(step) for step in value)}]`"
         case float() if told and value:

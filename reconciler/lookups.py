@@ -23,7 +23,7 @@ from idem.outbox.domain.outcomes import (
     name,
 )
 from idem.outbox.observe import telemetry
-from idem.outbox.providers.default_rules import REQUEST
+from idem.outbox.providers.errors import REQUEST
 from idem.outbox.settle import decide
 from idem.outbox.values import clock
 from idem.outbox.worker.sent_as import Sender

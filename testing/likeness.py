@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from idem.outbox.domain.contract import Response
 from idem.outbox.domain.outcomes import Outcome, Pending, Refused, Succeeded
 from idem.outbox.domain.provider import Provider, Question
-from idem.outbox.providers.default_rules import DECLINED, ErrorShape
+from idem.outbox.providers.errors import DECLINED, ErrorShape
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.lookups import Lookup
 from idem.outbox.providers.outcome_rules import Rule, Says
@@ -86,8 +86,8 @@ def _shape(provider: HttpProvider) -> Shape:
 
 
 def _errors(errors: ErrorShape) -> dict[str, Tokens]:
-    places = {"code": errors.code, "message": errors.message}
-    shape = errors.shape
+    places = {"code": next(iter(errors.code), None), "message": next(iter(errors.message), None)}
+    shape = next(iter(errors.shape), None)
     if shape is not None and not any(at is not None and at[: len(shape)] == shape for at in places.values()):
         # Nothing else would make the member by which errors are known.
         places["type"] = shape
@@ -134,8 +134,8 @@ def _look(provider: HttpProvider, lookup: Lookup) -> Look | None:
 def _nothing(provider: HttpProvider, lookup: Lookup) -> Said:
     if lookup.empty is not None:
         return Said(200, ((lookup.empty, []),))
-    if lookup.absent:
-        return Said(404 if 404 in lookup.absent else min(lookup.absent))
+    if nothing := lookup.nothing:
+        return Said(404 if 404 in nothing else min(nothing))
     for rule in provider.outcome:
         if rule.says is Says.ABSENT and rule.recognises:
             return _said(provider, rule)

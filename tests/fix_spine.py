@@ -26,11 +26,11 @@ from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, ProviderRequest
 from idem.outbox.domain.decisions import Accepted, Decision
 from idem.outbox.domain.operation import Answer, Final, OperationSpec
-from idem.outbox.providers.default_rules import ErrorShape
+from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.lookups import ById, ByKey, ByReference, Lookup
 from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
-from idem.outbox.providers.template import KEY_TEXT, compile_text
+from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import json_pointer
 from idem.outbox.worker import worker
 from idem.reconciler.daemon import Pass, Reconciler
@@ -45,7 +45,7 @@ OUTCOME = (
     Rule(Says.PENDING, body=(Condition(P("/status"), ("processing",)),), places=PLACES),
     Rule(Says.REFUSED, status=statuses(["2xx", 402]), body=(Condition(P("/status"), ("declined",)),), places=PLACES),
 )
-ERRORS = ErrorShape(shape=P("/error/code"), code=P("/error/code"), message=P("/error/message"), reference=P("/id"))
+ERRORS = ErrorShape(shape="/error/code", code="/error/code", message="/error/message", reference="/id")
 CONTRACT = Contract(
     "bank", connect_timeout=2, deadline=2, flight_limit=60, pause_allowance=120,
     schedule=(5, 30, 120, 600, 3600), pending_schedule=(5, 30), pending_limit=86400,
@@ -59,14 +59,13 @@ KEYED = replace(
 KEYLESS = replace(
     CONTRACT, provider="keyless", lookup=LookupRule(by_reference=True, by_id=True, horizon=10, agree=2), start_mark=True
 )
-BY_ID = Lookup("id", compile_text("/payments/{idem.reference}", frozenset({"reference"})), absent=statuses(404))
+BY_ID = ById(path="/payments/{idem.reference}", absent=404)
 
 
 def lookup(by: str) -> Lookup:
     """Asking the bank by our key, as its idempotency key or as the reference in the payment."""
-    path = compile_text(f"/payments?{by}={{idem.key}}", frozenset({"key"}))
-    member = "/reference" if by == "reference" else "/idempotency_key"
-    return Lookup("key" if by == "key" else "reference", path, object=P("/data/0"), match=P(member), empty=P("/data"))
+    way, member = (ByReference, "/reference") if by == "reference" else (ByKey, "/idempotency_key")
+    return way(path=f"/payments?{by}={{idem.key}}", object="/data/0", match=member, empty="/data")
 
 
 def operation(name: str, provider: str, **changes: Any) -> OperationSpec:

@@ -98,7 +98,7 @@ def configured(path: Path, origin: str, more: str = "", fetch: bool = False) -> 
     )
     found = load(file, {"STRIPE_SECRET_KEY": KEY, "STRIPE_WEBHOOK_SECRET": SECRET})
     # Every worker that is stepped by hand would ask at its start, and take the first fault of a script for itself.
-    unasked = {name: replace(cast(HttpProvider, each), whose=None) for name, each in found.providers.items()}
+    unasked = {name: replace(cast(HttpProvider, each), account_question=None) for name, each in found.providers.items()}
     return Catalogue(ENVIRONMENT, unasked, found.operations)
 
 

@@ -44,7 +44,7 @@ READER = EventReader(
     object=P("/data"),
     type=P("/type"),
     types=("payment.*",),
-    key=P("/data/idempotency_key"),
+    keys=(P("/data/idempotency_key"),),
     reference=P("/data/id"),
 )
 KEYS = {name: SCHEME.parse_secret(text) for name, text in (("first", FIRST), ("second", SECOND), ("others", OTHERS))}

@@ -36,7 +36,7 @@ pause_allowance = "15s"
 schedule = ["1s", "5s", "15s", "30s", "1m", "10m", "1h"]
 throttles_before_execution = true
 on_unsettleable = "operator"
-exclusive = true                         # nobody but this installation pays at this bank
+dedicated_account = true                 # nobody but this installation pays at this bank
 
 [providers.bank.key]
 carrier = "header"

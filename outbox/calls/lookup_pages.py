@@ -21,8 +21,8 @@ from idem.outbox.domain.outcomes import (
     Succeeded,
 )
 from idem.outbox.domain.provider import Page, Provider, Question
-from idem.outbox.providers.default_rules import retry_after
-from idem.outbox.providers.lookups import best
+from idem.outbox.providers.errors import retry_after
+from idem.outbox.providers.reading import best
 from idem.outbox.values import clock, threads
 
 Ask: TypeAlias = Callable[[FrozenRequest], Awaitable[Response | NotSent | Lost]]

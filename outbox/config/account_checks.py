@@ -37,15 +37,15 @@ def check_accounts(complaints: Complaints, name: str, settings: ProviderSettings
             )
 
 
-def check_mark(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
-    """A mark whose place another word of ours has."""
-    mark, key = settings.mark, settings.key
-    for place in () if mark is None or key.carrier != "body" else (mark.at, mark.key_at):
-        if place is not None and json_pointer.parse(place)[0] == key.name:
+def check_tag(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
+    """A deployment tag whose place another word of ours has."""
+    tag, key = settings.deployment_tag, settings.key
+    for place in () if tag is None or key.carrier != "body" else (tag.at, tag.key_at):
+        if place is not None and place[0] == key.name:
             complaints.error(
-                ("providers", name, "mark"),
-                f"the provider key is carried at {place} (key.name)",
-                "Give the mark a place of its own, as /metadata/idem_deployment",
+                ("providers", name, "deployment_tag"),
+                f"the provider key is carried at {json_pointer.render(place)} (key.name)",
+                "Give the tag a place of its own, as /metadata/idem_deployment",
             )
 
 

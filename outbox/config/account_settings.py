@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from idem.outbox.config.section import Secret, Section
 from idem.outbox.config.webhook_settings import AccountWebhookSettings
 from idem.outbox.providers.request_parts import HEADER_NAME, NOT_OURS_TO_SET, OF_THE_REQUEST
 from idem.outbox.providers.signing import PLACES, Algorithm, Digits, HmacSigner, Timestamp, compile_over
 from idem.outbox.providers.template import HEADER_VALUE
+from idem.outbox.values.settings_base import Secret, Section
 
 VISIBLE: Final = re.compile(r"[!-~]+")
 

@@ -6,8 +6,8 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
-from idem.outbox.config.section import Duration, Section
 from idem.outbox.values.canonical import MAX_BYTES
+from idem.outbox.values.settings_base import Duration, Section
 
 MOST_VALUES: Final = 50_000
 """What json.loads reads in less than 10 ms, during which no other thread of the process runs. A provider's answers may

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from idem.outbox.config.complaints import Complaints
@@ -11,7 +12,7 @@ from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.providers import path_patterns, template
 from idem.outbox.providers.body_encoding import encoded
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import KEY, Hole, Template, Text
 from idem.outbox.values.errors import Unrenderable
@@ -27,7 +28,7 @@ def check_bodies(
     operations: Mapping[str, OperationSettings],
 ) -> None:
     """Cancels that could not be sent, and operations whose every call would end unrenderable: by the encoding, the key
-    in the body, or the mark."""
+    in the body, or the tag."""
     for name, each in providers.items():
         _check_cancel(complaints, name, each)
     for name, operation in operations.items():
@@ -40,10 +41,10 @@ def check_bodies(
         )
         try:
             HttpProvider(
-                contract=provider.contract(operation.provider),
+                contract=replace(provider.contract(operation.provider), deployment=environment),
                 accounts={},
                 encoding=provider.encoding,
-                mark=None if provider.mark is None else _sure(provider.mark.build(environment), operation),
+                tag=None if provider.deployment_tag is None else _sure(provider.deployment_tag, operation),
             ).freeze(request, SAMPLE_KEY)
             # Once more for the names of members whose values only a call knows.
             if body is not None:
@@ -52,26 +53,26 @@ def check_bodies(
             complaints.error(
                 ("operations", name, "body"),
                 str(error),
-                f"No call of this operation could be made: correct it, or encoding, key or mark of provider "
+                f"No call of this operation could be made: correct it, or encoding, key or deployment_tag of provider "
                 f"{operation.provider}",
             )
 
 
 def _check_cancel(complaints: Complaints, name: str, provider: ProviderSettings) -> None:
-    body = None if provider.cancel_by_key is None else provider.cancel_by_key.build().body
     try:
+        body = None if provider.cancel_by_key is None else provider.cancel_by_key.content(SAMPLE_KEY)
         if body is not None:
-            encoded(template.fill(body.render({}), SAMPLE_KEY), provider.encoding)
+            encoded(body, provider.encoding)
     except Unrenderable as error:
         complaints.error(
             ("providers", name, "cancel_by_key", "body"), str(error), "No cancel could be sent: correct it, or encoding"
         )
 
 
-def _sure(mark: Mark, operation: OperationSettings) -> Mark | None:
-    """The mark, if it belongs into this body whatever stands in the places of the path."""
-    words = {"x", *(word for pattern in mark.not_in for word in path_patterns.split(pattern.removeprefix("!")))}
-    return mark if all(mark.belongs(_path(operation, word)) for word in words) else None
+def _sure(tag: DeploymentTag, operation: OperationSettings) -> DeploymentTag | None:
+    """The tag, if it belongs into this body whatever stands in the places of the path."""
+    words = {"x", *(word for pattern in tag.not_in for word in path_patterns.split(pattern.removeprefix("!")))}
+    return tag if all(tag.belongs(_path(operation, word)) for word in words) else None
 
 
 def _path(operation: OperationSettings, word: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from idem.outbox.config.account_checks import check_accounts, check_headers, check_mark
+from idem.outbox.config.account_checks import check_accounts, check_headers, check_tag
 from idem.outbox.config.complaints import Complaints
 from idem.outbox.config.lookup_checks import check_asking, check_segments
 from idem.outbox.config.operation_settings import OperationSettings
@@ -59,7 +59,7 @@ def check_provider(
         # The rest is about HTTP.
         return
     check_accounts(complaints, name, settings)
-    check_mark(complaints, name, settings)
+    check_tag(complaints, name, settings)
     check_asking(complaints, name, settings)
     check_reading(complaints, name, settings)
 
@@ -139,8 +139,8 @@ def _check_params(complaints: Complaints, name: str, settings: OperationSettings
 
 
 def _check_key_use(complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
-    marked = provider.mark is not None and provider.mark.key_at is not None
-    uses_key = marked or any(hole.path == KEY for _, hole in settings.holes())
+    tagged = provider.deployment_tag is not None and provider.deployment_tag.key_at is not None
+    uses_key = tagged or any(hole.path == KEY for _, hole in settings.holes())
     lookup, carried = provider.lookup, provider.key.carrier != "none"
     by = "by_reference" if lookup.by_reference is not None else "by_key" if lookup.by_key and not carried else None
     if by is not None and not uses_key:

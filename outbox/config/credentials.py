@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from idem.outbox.config.account_settings import AccountSettings, BasicSettings
-from idem.outbox.config.section import Secret
 from idem.outbox.domain.contract import Signer
 from idem.outbox.providers.contract_checks import Level
 from idem.outbox.providers.signing import RenewedToken, Signers
+from idem.outbox.values.settings_base import Secret
 
 SENDABLE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 """What a header can carry: visible ASCII, spaces only inside."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from idem.outbox.config.section import Duration, Section
+from idem.outbox.values.settings_base import Duration, Section
 
 
 class EndpointSettings(Section):

@@ -20,7 +20,6 @@ from idem.outbox.config.credentials import Vault, resolve_accounts
 from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_building import build
 from idem.outbox.config.provider_settings import ProviderSettings
-from idem.outbox.config.section import Secret
 from idem.outbox.config.send_settings import SendSettings
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.config.webhook_secrets import check_webhook, resolve
@@ -29,6 +28,7 @@ from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.values.errors import ConfigError
+from idem.outbox.values.settings_base import Secret
 from idem.outbox.values.suggestions import nearest
 
 TABLES: Final = ("providers", "operations")

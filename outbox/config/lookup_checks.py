@@ -15,7 +15,7 @@ SEGMENT: Final = re.compile(r"\{idem\.segment\.([0-9]+)\}")
 def check_segments(complaints: Complaints, name: str, operation: OperationSettings, provider: ProviderSettings) -> None:
     """Look-ups for parts of a path that the operation's path does not have: none could ever be made."""
     lookup = provider.lookup
-    ways = [(f"by_{by}", look.path) for by, look in lookup.ways() if by != "id"]
+    ways = [(f"by_{look.by}", look.path) for look in lookup.ways() if look.by != "id"]
     ways += [] if lookup.by_events is None else [("by_events", lookup.by_events.path)]
     parts = {number for number, part in enumerate(operation.path.partition("?")[0].split("/")) if part}
     lacking = {by: [n for n in SEGMENT.findall(str(path)) if int(n) not in parts] for by, path in ways}
@@ -43,14 +43,14 @@ def check_asking(complaints: Complaints, name: str, settings: ProviderSettings) 
         )
     if settings.list is None:
         return
-    if settings.mark is None and not settings.exclusive:
+    if settings.deployment_tag is None and not settings.dedicated_account:
         complaints.add(
             "warning",
             (*loc, "list"),
             "an object in this list does not say which program made it. `idem reconcile` counts an object without an "
             "intent as made by another program, even if this installation made it",
-            f"If no other program uses these accounts, write exclusive = true under [providers.{name}]; otherwise "
-            f"write [providers.{name}.mark]",
+            f"If no other program uses these accounts, write dedicated_account = true under [providers.{name}]; "
+            f"otherwise write [providers.{name}.deployment_tag]",
         )
     if settings.list.reference is None and settings.object.reference is None:
         complaints.error(

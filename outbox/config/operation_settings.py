@@ -7,12 +7,12 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from idem.outbox.config.schema_checks import check_schema
-from idem.outbox.config.section import Duration, Section
 from idem.outbox.providers import template
 from idem.outbox.providers.request_parts import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
 from idem.outbox.providers.template import Hole, Template
 from idem.outbox.values import canonical, json_pointer
-from idem.outbox.values.errors import BodyInvalid, Unrenderable
+from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.settings_base import Duration, Section
 
 DAY = 86400.0
 
@@ -42,7 +42,7 @@ class AnswerTemplate(Section):
     @field_validator("body")
     @classmethod
     def _is_template(cls, value: Any) -> Any:
-        Template.compile(plain_json(value), IN_ANSWER)
+        Template.compile(canonical.plain_json(value), IN_ANSWER)
         return value
 
     @field_validator("headers")
@@ -64,7 +64,7 @@ class InterimTemplate(Section):
     @field_validator("body")
     @classmethod
     def _is_template(cls, value: Any) -> Any:
-        Template.compile(plain_json(value), IN_INTERIM)
+        Template.compile(canonical.plain_json(value), IN_INTERIM)
         return value
 
 
@@ -192,7 +192,7 @@ class OperationSettings(Section):
     @field_validator("body")
     @classmethod
     def _is_template(cls, value: Any) -> Any:
-        Template.compile(plain_json(value), IN_REQUEST)
+        Template.compile(canonical.plain_json(value), IN_REQUEST)
         return value
 
     @field_validator("label")
@@ -224,7 +224,7 @@ class OperationSettings(Section):
     @field_validator("params")
     @classmethod
     def _is_schema(cls, value: dict[str, Any]) -> dict[str, Any]:
-        check_schema(plain_json(value))
+        check_schema(canonical.plain_json(value))
         return value
 
     @model_validator(mode="after")
@@ -246,15 +246,6 @@ class OperationSettings(Section):
             if isinstance(part, Hole)
         ]
         return [*found, *(("body", hole) for hole in Template.compile(self.body, IN_REQUEST).holes())]
-
-
-def plain_json(value: Any) -> Any:
-    """The value, if it is one of JSON: TOML has dates and infinities too. Raises ValueError."""
-    try:
-        canonical.check(value)
-    except BodyInvalid as error:
-        raise ValueError(f"{error}; it must be a JSON value") from None
-    return value
 
 
 def _check_header(name: str, value: str) -> None:

@@ -13,7 +13,6 @@ from idem.outbox.domain.contract import Account
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.values import json_pointer
 
 
 def build(
@@ -38,29 +37,29 @@ def build_http(
 ) -> HttpProvider:
     """The provider over HTTP; `credentials` are the resolved ones of each account, `secrets` its webhook secrets.
 
-    `environment` is the installation's name, which the mark is made of.
+    `environment` is the installation's name, which the deployment tag is made of.
     """
-    nothing, events = Credentials(), settings.lookup.by_events
-    kinds = None if settings.kinds is None else settings.kinds.build()
+    nothing = Credentials()
     return HttpProvider(
-        contract=replace(settings.contract(name), deployment=None if settings.mark is None else environment),
+        contract=replace(settings.contract(name), deployment=None if settings.deployment_tag is None else environment),
         accounts={
             account: Account(account, each.origin, found.headers, found.signer, found.authorities)
             for account, each in settings.accounts.items()
             for found in [credentials.get(account, nothing)]
         },
         outcome=settings.rules(),
-        errors=settings.errors.build(),
-        lookups=tuple(look.build(by, settings.lookup.slack, kinds) for by, look in settings.lookup.ways()),
+        errors=settings.errors,
+        lookups=settings.lookup.ways(),
         webhook=None if settings.webhook is None else settings.webhook.build(secrets, settings.addresses()),
         events=EventReader() if settings.webhook is None else settings.webhook.reader(settings.object.reference),
         encoding=settings.encoding,
-        mark=None if settings.mark is None else settings.mark.build(environment),
-        event_lookup=None if events is None else events.build(settings.lookup.slack, kinds),
-        ledger=None if settings.list is None else settings.list.build(settings.object),
-        cancels=None if settings.cancel_by_key is None else settings.cancel_by_key.build(),
+        tag=settings.deployment_tag,
+        event_lookup=settings.lookup.by_events,
+        ledger=settings.list,
+        cancels=settings.cancel_by_key,
         headers={header.lower(): text for header, text in settings.headers.items()},
-        inside=tuple(json_pointer.parse(at) for at in settings.object.inside),
-        kinds=kinds,
-        whose=None if settings.account_check is None else settings.account_check.build(),
+        object=settings.object,
+        object_paths=settings.object.path,
+        object_types=settings.object_types,
+        account_question=settings.account_check,
     )

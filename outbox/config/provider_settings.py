@@ -6,19 +6,12 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
-from idem.outbox.config.account_check_settings import AccountCheckSettings
 from idem.outbox.config.account_settings import AccountSettings
-from idem.outbox.config.cancel_settings import CancelSettings
-from idem.outbox.config.error_settings import ErrorSettings
-from idem.outbox.config.key_settings import KeySettings, MarkSettings
-from idem.outbox.config.kind_settings import KindSettings
-from idem.outbox.config.limit_settings import LimitSettings
-from idem.outbox.config.listing_settings import ListSettings
-from idem.outbox.config.look_settings import LookupSettings
+from idem.outbox.config.contract_settings import KeySettings, LookupSettings
 from idem.outbox.config.outcome_settings import ObjectSettings, RuleSettings
-from idem.outbox.config.section import Duration, Secret, Section
 from idem.outbox.config.webhook_settings import WebhookSettings
 from idem.outbox.domain.contract import (
+    CancelRule,
     Contract,
     EventRule,
     KeyRule,
@@ -27,11 +20,19 @@ from idem.outbox.domain.contract import (
     Strategy,
     ValueAtRisk,
 )
+from idem.outbox.domain.limits import Limits
+from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.body_encoding import Encoding
+from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.contract_checks import completed
+from idem.outbox.providers.deployment_tag import DeploymentTag
+from idem.outbox.providers.errors import ErrorShape
+from idem.outbox.providers.listing import Listing
+from idem.outbox.providers.object_types import ObjectTypes
 from idem.outbox.providers.outcome_rules import Rule, Says
 from idem.outbox.providers.request_parts import CREDENTIALS, HEADER_NAME, NOT_OURS_TO_SET, check_once
 from idem.outbox.providers.template import HEADER_VALUE
+from idem.outbox.values.settings_base import Duration, Secret, Section
 
 DEFAULT = Contract("")
 """The defaults of a contract are written once, in `idem.outbox.domain.contract`."""
@@ -66,15 +67,15 @@ class ProviderSettings(Section):
         description="Longest time in seconds for which the provider may remember a key; default not known. Keys and "
         "tombstones here live longer.",
     )
-    mark: MarkSettings | None = Field(
+    deployment_tag: DeploymentTag | None = Field(
         default=None, description="What every body carries of this deployment; default none: nothing."
     )
-    kinds: KindSettings | None = Field(
+    object_types: ObjectTypes | None = Field(
         default=None,
         description="Which of the objects that a call makes is its own; default none: every one that carries its key.",
     )
     lookup: LookupSettings = Field(default=LookupSettings(), description="How the provider is asked about a call.")
-    cancel_by_key: CancelSettings | None = Field(
+    cancel_by_key: Cancel | None = Field(
         default=None, description="How whatever was sent under a key is voided; default not possible."
     )
     settle: tuple[Strategy, ...] = Field(
@@ -87,8 +88,8 @@ class ProviderSettings(Section):
         description="Whether the effect may still come after a 5xx of the provider's own, so that an absence never "
         "settles alone; default false.",
     )
-    exclusive: bool = Field(
-        default=DEFAULT.exclusive,
+    dedicated_account: bool = Field(
+        default=DEFAULT.dedicated_account,
         description="Whether nobody but this deployment uses the accounts, so that whatever is there is ours; default "
         "false.",
     )
@@ -99,7 +100,7 @@ class ProviderSettings(Section):
         "nothing, whatever its status: a call becomes unknown, and a look, a cancel, the account check and the list "
         "count as questions that failed.",
     )
-    errors: ErrorSettings = Field(default=ErrorSettings(), description="How the provider's own errors look.")
+    errors: ErrorShape = Field(default=ErrorShape(), description="How the provider's own errors look.")
     object: ObjectSettings = Field(default=ObjectSettings(), description="Where an object's values are.")
     outcome: Rules = Field(
         default_factory=list, description="Ordered rules; the first that matches decides, else the table of outcomes."
@@ -110,7 +111,7 @@ class ProviderSettings(Section):
     accounts: dict[str, AccountSettings] = Field(
         default_factory=dict, description="The credentials, by name. An account's name is frozen into its rows."
     )
-    account_check: AccountCheckSettings | None = Field(
+    account_check: AccountCheck | None = Field(
         default=None,
         description="How the daemons ask, at their start, whose account their credentials are; default not at all.",
     )
@@ -155,9 +156,6 @@ class ProviderSettings(Section):
         description='What a refused request that no rule lists is: "hold" (default: a dead letter, it may be our bug) '
         'or "answer" (the client hears it).',
     )
-    retry_after_cap: Duration = Field(
-        default=DEFAULT.retry_after_cap, description="Longest wait that Retry-After may order, in seconds; default 6h."
-    )
     on_unsettleable: OnUnsettleable = Field(
         default="operator",
         description='What happens where nothing can tell: "operator" (default, a dead letter), or a standing order to '
@@ -171,14 +169,12 @@ class ProviderSettings(Section):
     start_mark: bool | None = Field(
         default=None, description="Whether each call's start is committed first; default where no key is carried."
     )
-    limits: LimitSettings = Field(
-        default=LimitSettings(), description="What each account bears: calls at a time and calls a second."
-    )
+    limits: Limits = Field(default=Limits(), description="What each account bears: calls at a time and calls a second.")
     verified: str | None = Field(
         default=None, description="Date at which these facts were last checked, as 2026-11-28."
     )
     # The last one: below it the word means this table.
-    list: ListSettings | None = Field(
+    list: Listing | None = Field(
         default=None, description="How everything that it made in a time is listed; default not possible."
     )
 
@@ -212,7 +208,8 @@ class ProviderSettings(Section):
     def contract(self, name: str) -> Contract:
         """The contract, with what follows from its own words (`contracts.completed`)."""
         key, lookup = self.key, self.lookup
-        margin = key.margin if key.margin is not None else self.flight_limit + self.pause_allowance
+        # So that no replay can arrive after the end of the retention.
+        margin = self.flight_limit + self.pause_allowance
         contract = Contract(
             provider=name,
             key=KeyRule(key.carrier, key.name, key.replay, key.retention, margin),
@@ -234,7 +231,6 @@ class ProviderSettings(Section):
             throttles_before_execution=self.throttles_before_execution,
             traceparent=self.traceparent,
             unlisted_4xx=self.unlisted_4xx,
-            retry_after_cap=self.retry_after_cap,
             on_unsettleable=self.on_unsettleable,
             value_at_risk=self.value_at_risk,
             retention_max=self.retention_max,
@@ -242,11 +238,11 @@ class ProviderSettings(Section):
             answers=Says.ANSWER in self.says(),
             event=EventRule() if self.webhook is None else self.webhook.rule(),
             order=self.settle,
-            cancel=None if self.cancel_by_key is None else self.cancel_by_key.rule(),
+            cancel=None if self.cancel_by_key is None else CancelRule(self.cancel_by_key.tombstones),
             late_effects=self.late_effects,
             listed=self.list is not None,
-            exclusive=self.exclusive,
-            limits=self.limits.build(),
+            dedicated_account=self.dedicated_account,
+            limits=self.limits,
             verified=self.verified,
             answers_carry=self.answers_carry,
         )
@@ -277,9 +273,9 @@ class ProviderSettings(Section):
 
     @property
     def events_name_key(self) -> bool:
-        """Whether an event says which call of ours it is about: in a place of its own, or beside our mark."""
-        marked = self.mark is not None and self.mark.key_at is not None
-        return self.webhook is not None and (marked or self.webhook.key is not None)
+        """Whether an event says which call of ours it is about: in a place of its own, or beside our tag."""
+        tagged = self.deployment_tag is not None and self.deployment_tag.key_at is not None
+        return self.webhook is not None and (tagged or self.webhook.key is not None)
 
     def addresses(self) -> dict[str, str]:
         """Where the provider sends the events of each account, where that is written."""

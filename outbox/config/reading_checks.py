@@ -50,7 +50,7 @@ def check_reading(complaints: Complaints, name: str, settings: ProviderSettings)
             "Name a header that the provider alone sets, or make sure that nothing between here and there sets this "
             "one",
         )
-    if settings.errors.shape is None:
+    if not settings.errors.shape:
         complaints.add(
             "warning",
             (*loc, "errors", "shape"),
@@ -58,11 +58,11 @@ def check_reading(complaints: Complaints, name: str, settings: ProviderSettings)
             "the configuration and waits",
             'Name a member that all its errors have, as shape = "/error/code"',
         )
-    for by, look in settings.lookup.ways():
-        if by != "id" and look.match is None:
+    for look in settings.lookup.ways():
+        if look.by != "id" and look.match is None:
             complaints.add(
                 "warning",
-                (*loc, "lookup", f"by_{by}", "match"),
+                (*loc, "lookup", f"by_{look.by}", "match"),
                 "nothing in the answer must prove whose the object is: a provider that ignores the query would settle "
                 "this call with another one's object",
                 'Name the member that holds our key, as match = "/reference"',

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idem.outbox.config.complaints import Complaints
-from idem.outbox.config.key_settings import MarkSettings
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.config.scheme_settings import OWN
 from idem.outbox.config.webhook_settings import WebhookSettings
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.schemes.adyen import ITEM, LIST, SIGNED
 from idem.outbox.providers.schemes.hmac_sha256 import Place, parse_template
 from idem.outbox.values.durations import text
-from idem.outbox.values.json_pointer import Tokens, parse, render
+from idem.outbox.values.json_pointer import Tokens, render
 
 
 def check_scheme(complaints: Complaints, name: str, settings: ProviderSettings, kept: float) -> None:
@@ -26,9 +26,9 @@ def check_scheme(complaints: Complaints, name: str, settings: ProviderSettings, 
     if webhook.signs_url:
         _check_urls(complaints, name, settings)
     if webhook.scheme == "adyen":
-        _check_signed_members(complaints, loc, webhook, settings.mark)
-    if webhook.inside is not None and webhook.batch is None:
-        complaints.error((*loc, "inside"), "it does nothing without `events`", "Name the list, or leave it out")
+        _check_signed_members(complaints, loc, webhook, settings.deployment_tag)
+    if webhook.event_path is not None and webhook.batch is None:
+        complaints.error((*loc, "event_path"), "it does nothing without `events`", "Name the list, or leave it out")
     if not webhook.id_parts and (webhook.batch is not None or not webhook.names_event):
         complaints.error(
             (*loc, "event_id"),
@@ -73,10 +73,6 @@ def _check_hmac(complaints: Complaints, loc: tuple[str, ...], webhook: WebhookSe
             "the time is not signed, so whoever recorded a delivery can give it any time",
             'Write what the provider signs, as signed = "{timestamp}.{body}", or leave timestamp_header out',
         )
-    elif "tolerance" in webhook.model_fields_set and webhook.timestamp_header is None:
-        complaints.error(
-            (*loc, "tolerance"), "it does nothing without timestamp_header", "Name that header, or leave it out"
-        )
     if Place.ID in signed and webhook.id_header is None:
         complaints.error((*loc, "id_header"), "{id} is signed, and nothing says where it is", "Name its header")
     if webhook.id_header is not None and Place.ID not in signed and not webhook.id_parts:
@@ -101,19 +97,19 @@ def _check_urls(complaints: Complaints, name: str, settings: ProviderSettings) -
 
 
 def _check_signed_members(
-    complaints: Complaints, loc: tuple[str, ...], webhook: WebhookSettings, mark: MarkSettings | None
+    complaints: Complaints, loc: tuple[str, ...], webhook: WebhookSettings, tag: DeploymentTag | None
 ) -> None:
     """Adyen signs eight members of an item: what stands elsewhere may be anybody's."""
     if webhook.batch != (LIST,):
         complaints.error((*loc, "events"), f"Adyen signs the items of /{LIST}, and of no other list", "Leave it out")
-    keys = list(webhook.keys)
-    if not keys and mark is not None and mark.key_at is not None:
-        keys = [(*webhook.shows, *parse(mark.key_at))]
+    keys = list(webhook.key)
+    if not keys and tag is not None and tag.key_at is not None:
+        keys = [(*webhook.shows, *tag.key_at)]
     places: list[tuple[str, Sequence[Tokens]]] = [
         ("key", keys),
-        ("reference", () if webhook.reference is None else (parse(webhook.reference),)),
+        ("reference", () if webhook.reference is None else (webhook.reference,)),
         ("event_id", webhook.id_parts),
-        ("type", () if webhook.type is None else (parse(webhook.type),)),
+        ("type", () if webhook.type is None else (webhook.type,)),
     ]
     for setting, found in places:
         for place in found:

@@ -9,26 +9,23 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from idem.outbox.config.section import Duration, Section
 from idem.outbox.domain.webhook import Reply, Scheme
 from idem.outbox.providers.request_parts import HEADER_NAME
 from idem.outbox.providers.schemes.adyen import ITEM, SIGNED, AdyenSignatures
-from idem.outbox.providers.schemes.deliveries import TOLERANCE
 from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
 from idem.outbox.providers.schemes.hmac_sha256 import Encoding, HmacSha256, Place, parse_template
 from idem.outbox.providers.schemes.square import SquareSignatures
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.outbox.providers.schemes.stripe import StripeSignatures
 from idem.outbox.values.json_pointer import Tokens
+from idem.outbox.values.settings_base import Section
 
 SchemeName: TypeAlias = Literal["standard", "stripe", "hmac-sha256", "square", "adyen", "gocardless"]
 
 OWN: Final[Mapping[SchemeName, frozenset[str]]] = {
-    "standard": frozenset({"tolerance"}),
-    "stripe": frozenset({"tolerance"}),
-    "hmac-sha256": frozenset(
-        {"header", "prefix", "encoding", "signed", "timestamp_header", "tolerance", "id_header", "url"}
-    ),
+    "standard": frozenset(),
+    "stripe": frozenset(),
+    "hmac-sha256": frozenset({"header", "prefix", "encoding", "signed", "timestamp_header", "id_header", "url"}),
     "square": frozenset({"url"}),
     "adyen": frozenset(),
     "gocardless": frozenset(),
@@ -40,34 +37,34 @@ TOLD: Final = Reply()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the events of a scheme's provider look, where nothing else is written. Pointers, as in idem.toml. `signed`:
+    """How the events of a scheme's provider look, where nothing else is written. `signed`:
     all of an item that is signed, where that is not the whole delivery."""
 
-    event_id: tuple[str, ...] = ()
-    type: str = "/type"
-    object: str = "/data"
-    events: str | None = None
-    inside: str = ""
+    event_id: tuple[Tokens, ...] = ()
+    type: Tokens = ("type",)
+    object: Tokens = ("data",)
+    events: Tokens | None = None
+    event_path: Tokens = ()
     signed: tuple[Tokens, ...] = ()
     reply: Reply = TOLD
 
 
 SHAPES: Final[Mapping[SchemeName, Shape]] = {
     "standard": Shape(),
-    "stripe": Shape(event_id=("/id",), object="/data/object"),
+    "stripe": Shape(event_id=(("id",),), object=("data", "object")),
     "hmac-sha256": Shape(),
-    "square": Shape(event_id=("/event_id",)),
+    "square": Shape(event_id=(("event_id",),)),
     # What is not signed tells nothing, eventDate neither.
     "adyen": Shape(
-        event_id=("/eventCode", "/pspReference", "/success"),
-        type="/eventCode",
-        object="",
-        events="/notificationItems",
-        inside=f"/{ITEM}",
+        event_id=(("eventCode",), ("pspReference",), ("success",)),
+        type=("eventCode",),
+        object=(),
+        events=("notificationItems",),
+        event_path=(ITEM,),
         signed=tuple((ITEM, *each) for each in SIGNED),
         reply=Reply(200, b"[accepted]"),
     ),
-    "gocardless": Shape(event_id=("/id",), type="/action", object="", events="/events"),
+    "gocardless": Shape(event_id=(("id",),), type=("action",), object=(), events=("events",)),
 }
 
 
@@ -99,15 +96,8 @@ class SchemeSettings(Section):
     timestamp_header: str | None = Field(
         default=None,
         description="Header with the time of sending in whole seconds since 1970; hmac-sha256 only, default none: a "
-        "delivery is then known by its event's id alone, for sweeper.webhook_retention.",
-    )
-    tolerance: Duration = Field(
-        default=TOLERANCE,
-        gt=0,
-        le=3600,
-        description="Seconds by which the time of sending may differ from our clock, in either direction; default 5m, "
-        "at most 1h. A genuine event outside of it is stored, and is no proof: the provider is asked what it says. "
-        "Only where the scheme has a time: standard, stripe, and hmac-sha256 with timestamp_header.",
+        "delivery is then known by its event's id alone, for sweeper.webhook_retention. A time of sending may differ "
+        "from our clock by 5 minutes: a genuine event outside of it is stored, and the provider is asked what it says.",
     )
     id_header: str | None = Field(
         default=None,
@@ -162,9 +152,9 @@ class SchemeSettings(Section):
         """The scheme. What is missing verifies nothing; `check_scheme` says so."""
         match self.scheme:
             case "standard":
-                return StandardWebhooks(self.tolerance)
+                return StandardWebhooks()
             case "stripe":
-                return StripeSignatures(self.tolerance)
+                return StripeSignatures()
             case "square":
                 return SquareSignatures()
             case "adyen":
@@ -178,7 +168,6 @@ class SchemeSettings(Section):
                     encoding=self.encoding,
                     signed=parse_template(self.signed),
                     timestamp_header=_lower(self.timestamp_header),
-                    tolerance=self.tolerance,
                     id_header=_lower(self.id_header),
                 )
 

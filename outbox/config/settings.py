@@ -13,8 +13,8 @@ from pydantic import Field, field_validator, model_validator
 from idem.outbox.config.api_settings import ApiSettings
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.config.endpoint_settings import EndpointSettings
-from idem.outbox.config.section import Duration, Secret, Section
 from idem.outbox.database.address import has_password, libpq
+from idem.outbox.values.settings_base import Duration, Secret, Section
 
 
 class DatabaseSettings(Section):

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from idem.outbox.config.section import Section
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.database import address
 from idem.outbox.values.errors import ConfigError
+from idem.outbox.values.settings_base import Section
 
 Loc: TypeAlias = tuple[str | int, ...]
 

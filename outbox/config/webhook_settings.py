@@ -7,16 +7,14 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, field_validator
 
-from idem.outbox.config.error_settings import Pointers, given
-from idem.outbox.config.outcome_settings import Pointer, conditions, tokens
 from idem.outbox.config.scheme_settings import SchemeSettings, checked_url
-from idem.outbox.config.section import Duration, Secret, Section
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.webhook import Reply, Webhook
 from idem.outbox.providers.events import EventReader
+from idem.outbox.providers.outcome_rules import conditions
 from idem.outbox.providers.schemes.tries import MOST_SECRETS
-from idem.outbox.values import json_pointer
 from idem.outbox.values.json_pointer import Tokens
+from idem.outbox.values.settings_base import Duration, Pointer, Pointers, Secret, Section
 
 RULE: Final = EventRule()
 """The defaults of a contract are written once, in `idem.outbox.domain.contract`."""
@@ -63,7 +61,7 @@ class ReplySettings(Section):
 
 class WebhookSettings(SchemeSettings):
     """Signed events of a provider. Every pointer begins at the top of the body; for a batch all but `events` and `when`
-    begin at the item, or at what `inside` finds in it.
+    begin at the item, or at what `event_path` finds in it.
     """
 
     secrets: list[Secret] = Field(
@@ -76,7 +74,7 @@ class WebhookSettings(SchemeSettings):
         description="JSON pointer to the list of events, for a provider that sends batches; default none: a body is "
         'one event (adyen: "/notificationItems", gocardless: "/events").',
     )
-    inside: Pointer | None = Field(
+    event_path: Pointer | None = Field(
         default=None,
         description="JSON pointer from an item of a batch to the event in it; default none: the item is the event "
         '(adyen: "/NotificationRequestItem").',
@@ -86,8 +84,8 @@ class WebhookSettings(SchemeSettings):
         description='What members of the body must be, as {"/livemode" = true}; default nothing. An event of which it '
         "does not hold is stored and changes nothing: test and live events at one address.",
     )
-    event_id: list[Pointer] | None = Field(
-        default=None,
+    event_id: Pointers = Field(
+        default=(),
         description="JSON pointer to what tells one event from another, or a list of those that do so together; "
         "default what the scheme has for it (standard: webhook-id; hmac-sha256: id_header, else a digest of the body; "
         'stripe and gocardless: "/id"; square: "/event_id"; adyen: event code, PSP reference and success).',
@@ -108,10 +106,10 @@ class WebhookSettings(SchemeSettings):
         "adyen and gocardless: the event itself).",
     )
     key: Pointers = Field(
-        default=None,
+        default=(),
         description='JSON pointer to the provider key, as "/data/reference", or a list, best first; default where '
-        "`mark` says, else none: an event is then matched by the provider's reference alone, which an unknown call may "
-        "not have yet.",
+        "`deployment_tag` says, else none: an event is then matched by the provider's reference alone, which an "
+        "unknown call may not have yet.",
     )
     reference: Pointer | None = Field(
         default=None,
@@ -130,12 +128,8 @@ class WebhookSettings(SchemeSettings):
     unmatched: Literal["operator", "ignore"] = Field(
         default="operator",
         description='What becomes of an event that is about no call of ours: "operator" (default: a dead letter after '
-        '`unmatched_after`) or "ignore", where the account serves others too.',
-    )
-    unmatched_after: Duration = Field(
-        default=86400.0 if RULE.horizon is None else RULE.horizon,
-        gt=0,
-        description="Seconds for which it is tried against calls that are still to come; default 1d.",
+        'a day, in which it is tried against calls that are still to come) or "ignore", where the account serves '
+        "others too.",
     )
     reply: ReplySettings | None = Field(
         default=None,
@@ -162,32 +156,27 @@ class WebhookSettings(SchemeSettings):
     def _is_one_or_several(cls, value: Any) -> Any:
         if value == []:
             raise ValueError("an empty list tells no event from another: leave it out")
-        return [value] if isinstance(value, str) else value
+        return value
 
     @property
     def id_parts(self) -> tuple[Tokens, ...]:
         """Where the parts of an event's id are; none: the headers have it."""
-        return tuple(json_pointer.parse(each) for each in self.event_id or self.shape.event_id)
-
-    @property
-    def keys(self) -> tuple[Tokens, ...]:
-        """Where our provider key may be, best first."""
-        return given(self.key)
+        return self.event_id or self.shape.event_id
 
     @property
     def batch(self) -> Tokens | None:
         """Where a batch's list is; None: a body is one event."""
-        return tokens(self.shape.events if self.events is None else self.events)
+        return self.shape.events if self.events is None else self.events
 
     @property
     def begins(self) -> Tokens:
         """Where in an item of a batch the event is."""
-        return json_pointer.parse(self.shape.inside if self.inside is None else self.inside)
+        return self.shape.event_path if self.event_path is None else self.event_path
 
     @property
     def shows(self) -> Tokens:
         """Where in an event its object is."""
-        return json_pointer.parse(self.shape.object if self.object is None else self.object)
+        return self.shape.object if self.object is None else self.object
 
     def build(self, secrets: Mapping[str, tuple[bytes, ...]], urls: Mapping[str, str]) -> Webhook:
         """How events are verified; `secrets` are the parsed ones of each account, `urls` the written addresses."""
@@ -196,7 +185,7 @@ class WebhookSettings(SchemeSettings):
 
     def rule(self) -> EventRule:
         """What the contract says about events."""
-        return EventRule(self.fetch, self.redelivery, None if self.unmatched == "ignore" else self.unmatched_after)
+        return EventRule(self.fetch, self.redelivery, None if self.unmatched == "ignore" else RULE.horizon)
 
     def address(self, account: str, own: AccountWebhookSettings | None) -> str | None:
         """The endpoint of an account as the provider knows it."""
@@ -204,22 +193,20 @@ class WebhookSettings(SchemeSettings):
             return own.url
         return None if self.url is None else self.url.replace("{account}", account)
 
-    def reader(self, inside: str | None) -> EventReader:
-        """Where things stand in an event; `inside` is the pointer to the reference inside the object."""
-        reference, keys = tokens(self.reference), self.keys
-        if reference is None and inside is not None:
-            reference = (*self.shows, *json_pointer.parse(inside))
+    def reader(self, in_object: Tokens | None) -> EventReader:
+        """Where things stand in an event; `in_object` is where the reference stands in the object."""
+        reference = self.reference
+        if reference is None and in_object is not None:
+            reference = (*self.shows, *in_object)
         return EventReader(
             object=self.shows,
-            id=next(iter(self.id_parts), None),
-            id_parts=self.id_parts[1:],
-            type=json_pointer.parse(self.shape.type if self.type is None else self.type),
+            id=self.id_parts,
+            type=self.shape.type if self.type is None else self.type,
             types=tuple(self.types),
-            key=next(iter(keys), None),
-            more_keys=keys[1:],
+            keys=self.key,
             reference=reference,
             when=conditions(self.when),
             events=self.batch,
-            inside=self.begins,
+            event_path=self.begins,
             signed=self.shape.signed,
         )

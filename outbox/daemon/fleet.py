@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.limits import Limits
 from idem.outbox.domain.rate_limit import Pacer, Part, Serving, part
 from idem.outbox.values import clock
 

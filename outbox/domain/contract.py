@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from idem.outbox.domain.limits import Limits
+
 LOCAL: Final = "nobody"
 """The provider of operations that call none. Reserved: no provider of a configuration may have this name."""
 
@@ -70,25 +72,6 @@ class CancelRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What the provider bears. `concurrency`: calls at a time, of the whole fleet; it may be exceeded by one batch a
-    worker unless it is `exact`. `rate`: calls a second of the whole fleet, look-ups too. `share`: of both, for looks
-    and replays together, so that they hold up no first send. `processes`: by how many the rate is divided; None: by
-    as many as live."""
-
-    concurrency: int | None = None
-    exact: bool = False
-    rate: float | None = None
-    share: float = 0.5
-    processes: int | None = None
-
-    @property
-    def asking(self) -> int | None:
-        """How many of `concurrency` looks and replays may take together."""
-        return None if self.concurrency is None else max(1, int(self.concurrency * self.share))
-
-
-@dataclass(frozen=True, slots=True)
 class EventRule:
     """What the contract says about events.
 
@@ -109,9 +92,9 @@ class Contract:
     `answers`: it has statuses that are called `answer`, of an object which exists and is not at its end. `order`: the
     ways to settle, best first; empty: what follows from `replay`. `late_effects`: after a 5xx of its own it may still
     carry the request out, so that an absence never settles alone. `listed`: all objects of a time can be listed.
-    `exclusive`: nobody but this deployment uses the account, so that whatever is there is ours. `retention_max`: the
-    longest time for which a key is remembered, where it is known. `deployment`: the name that marks every request as
-    this installation's, None: there is no mark. `value_at_risk`: what a wrong decision costs; only
+    `dedicated_account`: nobody but this deployment uses the account, so that whatever is there is ours.
+    `retention_max`: the longest time for which a key is remembered, where it is known. `deployment`: the name that tags
+    every request as this installation's, None: there is no tag. `value_at_risk`: what a wrong decision costs; only
     where it is `none` may `on_unsettleable` be a standing order to decide without proof. `answers_carry`: the header of
     every answer that the provider itself gives; an answer without it comes from something in between, and proves
     nothing.
@@ -140,11 +123,11 @@ class Contract:
     cancel: CancelRule | None = None
     late_effects: bool = False
     listed: bool = False
-    exclusive: bool = False
+    dedicated_account: bool = False
     retention_max: float | None = None
     deployment: str | None = None
     event: EventRule = EventRule()
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     verified: str | None = None
     answers_carry: str | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.limits import Limits
 
 Part: TypeAlias = Literal["worker", "reconciler"]
 """Whose calls: first sends, or look-ups with replays and cancels."""

@@ -1,4 +1,4 @@
-"""Cancel by key: the provider is told to void whatever was sent under a key. No I/O.
+"""`cancel_by_key` of a provider in idem.toml: the provider is told to void whatever was sent under a key. No I/O.
 
 Where it can do that, the cancel *makes* "not executed" true, whether the request has arrived or not. What stands all
 the same, because it was too late, is a proof like any other.
@@ -6,48 +6,92 @@ the same, because it was too late, is a proof like any other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
 
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.outcomes import Absent, Look, Pending, Proof, Succeeded
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers import outcome_rules, response
 from idem.outbox.providers.body_encoding import MEDIA_TYPES, Encoding, encoded
-from idem.outbox.providers.default_rules import ErrorShape
-from idem.outbox.providers.lookup_targets import filled
-from idem.outbox.providers.lookups import Facts, shown
-from idem.outbox.providers.outcome_rules import Condition, Rule, StatusSet
+from idem.outbox.providers.errors import ErrorShape
+from idem.outbox.providers.lookup_targets import address, filled
+from idem.outbox.providers.outcome_rules import Rule
+from idem.outbox.providers.reading import Facts, shown
 from idem.outbox.providers.response import Document
-from idem.outbox.providers.template import Template, Text, fill
-from idem.outbox.values import json_pointer
-from idem.outbox.values.json_pointer import MISSING, Tokens
+from idem.outbox.providers.template import KEY, Template, compile_text, fill
+from idem.outbox.values import canonical, json_pointer
+from idem.outbox.values.json_pointer import MISSING
+from idem.outbox.values.settings_base import Pointer, Section
+
+OURS: Final = frozenset({"key"})
 
 AS_SHOWN: Final = 200
 """The HTTP status under which the rules see an object that a cancel shows: as if a look-up had shown it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """The request, with the key in its path or body, and the answers that say "done".
+class Cancel(Section):
+    """A request that makes "not executed" true. It burns the key: what is sent again gets a new one."""
 
-    `done` are their statuses, `when` what their body must show. `object` is where an answer shows the object, and
-    `match` the member of it that must be our key, if it has one.
-    """
+    method: Literal["POST", "PUT", "PATCH", "DELETE"] = Field(default="POST", description="HTTP method; default POST.")
+    path: str = Field(description="Path and query, as /v2/payments/cancel; {idem.key} is here or in the body.")
+    body: dict[str, Any] | None = Field(
+        default=None, description='Body, as {idempotency_key = "{idem.key}"}; default none.'
+    )
+    tombstones: bool = Field(
+        default=False,
+        description="Whether it also stops a request that arrives after it; default false: then it counts only when "
+        "nothing can be under way any more.",
+    )
+    done: int | str | list[int | str] = Field(
+        default="2xx",
+        description='HTTP statuses that say that nothing stands under the key; default "2xx". A 4xx must be in the '
+        "error shape or show what `when` demands.",
+    )
+    when: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What members of the body must be for it to be done: JSON pointer to a value, a list of values, or "
+        "{exists = true}; default nothing.",
+    )
+    object: Pointer = Field(
+        default=(),
+        description="JSON pointer to the object in an answer that says it was too late; default the whole answer.",
+    )
+    match: Pointer | None = Field(
+        default=None, description="JSON pointer, inside the object, to what must equal our key; default none."
+    )
 
-    path: Text
-    body: Template | None = None
-    method: str = "POST"
-    done: StatusSet = outcome_rules.SUCCESS
-    when: tuple[Condition, ...] = ()
-    object: Tokens = ()
-    match: Tokens | None = None
+    @field_validator("done", mode="before")
+    @classmethod
+    def _are_statuses(cls, value: Any) -> Any:
+        if not outcome_rules.statuses(value):
+            raise ValueError("an empty list is no status, and no cancel would ever be done: name one, or leave it out")
+        return value
+
+    @model_validator(mode="after")
+    def _names_the_key(self) -> Cancel:
+        words = address("path", self.path, OURS, "{idem.key}")
+        outcome_rules.conditions(self.when)
+        try:
+            holes = Template.compile(canonical.plain_json(self.body), OURS).holes()
+        except ValueError as error:
+            raise ValueError(f"body: {error}") from None
+        if any(hole.path != KEY or hole.optional for hole in holes):
+            raise ValueError("body: a cancel knows no params, only {idem.key}")
+        if not words and not holes:
+            raise ValueError("it names no call: put {idem.key} into the path or the body")
+        return self
+
+    def content(self, provider_key: str) -> Any:
+        """The body of the cancel, None where it has none. Raises Unrenderable."""
+        return None if self.body is None else fill(Template.compile(self.body, OURS).render({}), provider_key)
 
     def request(self, question: Question, encoding: Encoding) -> FrozenRequest:
         """The request. No header carries the key: under that the provider knows another one. Raises Unrenderable."""
-        path = filled(self.path, {}, question.provider_key)
+        path = filled(compile_text(self.path, OURS), {}, question.provider_key)
         headers = {"accept": "application/json"}
-        content = None if self.body is None else fill(self.body.render({}), question.provider_key)
+        content = self.content(question.provider_key)
         if content is None:
             return FrozenRequest(self.method, path, headers, b"")
         headers["content-type"] = MEDIA_TYPES[encoding]
@@ -68,9 +112,12 @@ class Cancel:
         return failed, "the answer does not say that nothing stands"
 
     def _done(self, answer: Document, errors: ErrorShape) -> bool:
-        if answer.status not in self.done or not all(each.holds(answer.find(each.at)) for each in self.when):
+        when = outcome_rules.conditions(self.when)
+        if answer.status not in outcome_rules.statuses(self.done) or not all(
+            each.holds(answer.find(each.at)) for each in when
+        ):
             return False
-        if any(each.values or each.exists for each in self.when):
+        if any(each.values or each.exists for each in when):
             return True
         # A proxy's page says nothing, least of all that a payment does not exist.
         if answer.status in outcome_rules.SUCCESS:

@@ -209,12 +209,6 @@ def _rest(contract: Contract, rules: bool) -> Iterator[Finding]:
             'As in [[providers.<name>.outcome]] says = "final", when = {"/status" = "succeeded"}',
         )
     limits = contract.limits
-    if limits.concurrency is not None and limits.concurrency < 1:
-        yield error("limits.concurrency", "it must be 1 or more", "To stop a provider, pause it: `idem pause`")
-    if limits.rate is not None and limits.rate <= 0:
-        yield error("limits.rate", "it must be more than 0", "To stop a provider, pause it: `idem pause`")
-    if not 0 < limits.share < 1:
-        yield error("limits.share", "it must be between 0 and 1", "Leave some of the limits to each side, as 0.5")
     if limits.exact and limits.concurrency is None:
         yield warning("limits.exact", "there is no concurrency that could be exact", "Say limits.concurrency too")
 

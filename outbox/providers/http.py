@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from idem.outbox.domain.contract import Account, Contract, FrozenRequest, ProviderRequest, Response
@@ -12,18 +13,19 @@ from idem.outbox.domain.provider import Page, Question
 from idem.outbox.domain.webhook import Event, Webhook
 from idem.outbox.providers import outcome_rules, request_parts
 from idem.outbox.providers import response as document
-from idem.outbox.providers.account_question import AccountQuestion
+from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.body_encoding import MEDIA_TYPES, Encoding, encoded
 from idem.outbox.providers.cancels import Cancel
-from idem.outbox.providers.default_rules import ErrorShape, by_status, throttled
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
+from idem.outbox.providers.errors import ErrorShape, by_status, throttled
 from idem.outbox.providers.event_lookups import EventLookup
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.listing import Listing
-from idem.outbox.providers.lookups import Facts, Lookup, Way, agree, seen
-from idem.outbox.providers.object_types import Kinds
-from idem.outbox.providers.outcome_rules import Rule, Says
+from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.object_types import ObjectTypes
+from idem.outbox.providers.outcome_rules import Places, Rule, Says
 from idem.outbox.providers.pages import BrokenList, begins
+from idem.outbox.providers.reading import Facts, Way, agree, seen
 from idem.outbox.providers.response import Document
 from idem.outbox.providers.template import check_path, fill
 from idem.outbox.values.errors import Unrenderable
@@ -37,12 +39,12 @@ class HttpProvider:
     """A provider over HTTP, made of its contract (`Provider` in `idem.outbox.domain.contract`).
 
     `outcome` are the ordered rules, `errors` the provider's own error shape, `lookups` the ways to ask, best first.
-    `webhook` verifies its events, `events` says where things stand in them. `encoding` is that of every body, `mark`
+    `webhook` verifies its events, `events` says where things stand in them. `encoding` is that of every body, `tag`
     what every body carries of this deployment. `event_lookup` asks its list of events, after all others; `ledger` is
     its list of everything, `cancels` its way to void what was sent under a key. `headers` (names in lower case) are
-    those of every request, unless an operation says another value. `inside`: where the object may stand in an answer
-    to a write, if that is not the object itself. `kinds` tell the object of a call from others that it made beside it.
-    `whose` asks for the account of the credentials.
+    those of every request, unless an operation says another value. `object` says where values are in an object,
+    `object_paths` where the object may stand in an answer to a write, if that is not the object itself. `object_types`
+    tell the object of a call from others that it made beside it. `account_question` asks whose the credentials are.
     """
 
     contract: Contract
@@ -53,22 +55,23 @@ class HttpProvider:
     webhook: Webhook | None = None
     events: EventReader = field(default_factory=EventReader)
     encoding: Encoding = "json"
-    mark: Mark | None = None
+    tag: DeploymentTag | None = None
     event_lookup: EventLookup | None = None
     ledger: Listing | None = None
     cancels: Cancel | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    inside: tuple[Tokens, ...] = ()
-    kinds: Kinds | None = None
-    whose: AccountQuestion | None = None
+    object: Places = field(default_factory=Places)
+    object_paths: tuple[Tokens, ...] = ()
+    object_types: ObjectTypes | None = None
+    account_question: AccountCheck | None = None
 
     def freeze(self, request: ProviderRequest, provider_key: str) -> FrozenRequest:
-        """The bytes that will be sent: compact UTF-8 JSON or a form, the key in its header or body field, the mark in
+        """The bytes that will be sent: compact UTF-8 JSON or a form, the key in its header or body field, the tag in
         every body (a DELETE without one gets none).
 
         Raises Unrenderable: a method that writes nothing, a path or header that cannot be sent, a credential among
         the headers, a value that the encoding does not have, a body or header that has the place of the key or of the
-        mark already.
+        tag already.
         """
         method = request.method.upper()
         if method not in WRITES:
@@ -77,9 +80,9 @@ class HttpProvider:
         headers = request_parts.headers(request.headers, self.contract.key, provider_key)
         content = request_parts.body(fill(request.json, provider_key), self.contract.key, provider_key)
         # RFC 9110 9.3.5: a body of a DELETE has no meaning, and some refuse the request for it.
-        marked = self.mark is not None and self.mark.belongs(request.path)
-        if self.mark is not None and marked and (content is not None or method != "DELETE"):
-            content = self.mark.written(content, provider_key)
+        tagged = self.tag is not None and self.tag.belongs(request.path)
+        if self.tag is not None and tagged and (content is not None or method != "DELETE"):
+            content = self.tag.written(content, self.contract.deployment or "", provider_key)
         body = b"" if content is None else encoded(content, self.encoding)
         if content is not None:
             headers.setdefault("content-type", MEDIA_TYPES[self.encoding])
@@ -111,7 +114,7 @@ class HttpProvider:
             answer = document.read(response)
             asked = [(way, made) for way, made in self._questions(question) if request is None or begins(request, made)]
             look, note = agree([self._reading(way, answer, question, request or made) for way, made in asked])
-            copies = max((way.copies(answer, question, self.outcome) for way, _ in asked), default=0)
+            copies = max((way.copies(answer, question, self._facts) for way, _ in asked), default=0)
             return look, replace(seen(answer, self.errors, note), copies=copies)
         except Exception as error:
             return CouldNotAsk(), _unread(response, error)
@@ -121,7 +124,7 @@ class HttpProvider:
         try:
             answer = document.read(response)
             ways = [way for way, made in self._questions(question) if begins(request, made)]
-            pages = [way.following(answer, question, request, self._origins) for way in ways]
+            pages = [way.following(answer, question, request, self._facts) for way in ways]
             return next((page for page in pages if page is not None), None)
         except Exception:
             # `read_look` has met the same, and called it a question that failed.
@@ -159,25 +162,25 @@ class HttpProvider:
             answer = document.read(response)
             if self.ledger is None:
                 return None
-            return self.ledger.read(answer, request, self.outcome, self.mark, self._origins, self.kinds)
+            return self.ledger.read(answer, request, self._facts)
         except Exception:
             return None
 
     def account_check(self) -> FrozenRequest | None:
         """The question whose account the credentials are, if the contract has one."""
-        return None if self.whose is None else self._with_headers(self.whose.request())
+        return None if self.account_question is None else self._with_headers(self.account_question.request())
 
     def read_account(self, response: Response) -> str | None:
         """What names the account in its answer. Never raises."""
-        return None if self.whose is None else self.whose.read(response)
+        return None if self.account_question is None else self.account_question.read(response)
 
     def read_events(self, body: bytes) -> tuple[Event, ...] | None:
         """What a verified delivery says, by the rules of the answers; None for a body that is no JSON. Never raises."""
-        return self.events.read(body, self.outcome, self.mark, self.kinds)
+        return self.events.read(body, self._facts)
 
     def kind(self, path: str) -> str | None:
-        """The kind of object that a call to this path is about; None: every kind counts."""
-        return None if self.kinds is None else self.kinds.of_path(path)
+        """The type of object that a call to this path is about; None: every type counts."""
+        return None if self.object_types is None else self.object_types.of_path(path)
 
     def _outcome(self, answer: Document) -> tuple[Outcome, str]:
         if not answer.complete:
@@ -204,7 +207,7 @@ class HttpProvider:
 
     def _objects(self, answer: Document) -> list[Document]:
         """The object in its envelope; rules read it first, and what is beside it (errors) after it."""
-        found = (answer.find(at) for at in self.inside)
+        found = (answer.find(at) for at in self.object_paths)
         return [replace(answer, body=thing) for thing in found if thing is not MISSING][:1]
 
     def _concluded(self, rule: Rule, view: Document, answer: Document) -> tuple[Outcome, str]:
@@ -229,13 +232,18 @@ class HttpProvider:
                 status, fields = places.read_status(view.body), places.read_fields(view.body)
                 return outcome_rules.exists(rule.says, reference, status, fields), note
 
-    @property
-    def _origins(self) -> frozenset[str]:
-        return frozenset(account.origin for account in self.accounts.values())
-
-    @property
+    @cached_property
     def _facts(self) -> Facts:
-        return Facts(self.outcome, self.errors, self.contract.retry_after_cap)
+        return Facts(
+            outcome=self.outcome,
+            errors=self.errors,
+            longest_wait=self.contract.retry_after_cap,
+            object=self.object,
+            object_types=self.object_types,
+            tag=self.tag,
+            deployment=self.contract.deployment or "",
+            origins=frozenset(account.origin for account in self.accounts.values()),
+        )
 
     def _questions(self, question: Question) -> list[tuple[Way, FrozenRequest]]:
         ways: tuple[Way | None, ...] = (*self.lookups, self.event_lookup)
@@ -259,7 +267,7 @@ class HttpProvider:
         if isinstance(look, CouldNotAsk):
             return look, note
         try:
-            way.following(answer, question, request, self._origins)
+            way.following(answer, question, request, self._facts)
         except BrokenList as error:
             return CouldNotAsk(), str(error)
         return look, note

@@ -1,88 +1,100 @@
-"""The provider's own list of everything that it made in a time, for the ledger check. No I/O."""
+"""`list` of a provider in idem.toml: everything that it made in a time, for the ledger check. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from pydantic import Field, model_validator
 
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.domain.provider import Item, Page
 from idem.outbox.providers import outcome_rules, response
-from idem.outbox.providers.deployment_tag import Mark
-from idem.outbox.providers.lookup_targets import filled, time_words
-from idem.outbox.providers.lookups import GET, shown
-from idem.outbox.providers.object_types import Kinds
-from idem.outbox.providers.outcome_rules import Rule
+from idem.outbox.providers.lookup_targets import address, filled, time_words
 from idem.outbox.providers.pages import BrokenList, Paging, listed
+from idem.outbox.providers.reading import GET, Facts, shown
 from idem.outbox.providers.response import Document
-from idem.outbox.providers.template import Text
+from idem.outbox.providers.template import compile_text
 from idem.outbox.providers.timestamps import moment
 from idem.outbox.values import json_pointer
 from idem.outbox.values.json_pointer import MISSING, Tokens
+from idem.outbox.values.settings_base import Pointer, Section
+
+OURS: Final = frozenset({"since", "since_iso", "until", "until_iso"})
+
+MOST: Final = 1000
+"""Pages of a walk: a busy day at a hundred objects a page."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """How the list is asked for, and where things stand in it.
+class Listing(Section):
+    """The provider's own list of what it made, which `idem reconcile --since` compares with the ledger."""
 
-    `items` is where the list stands; inside an item, `object` is what the outcome rules read. Inside that, `reference`
-    is the provider's own, `key` ours, `status` its word for the state, `created` its time.
-    """
+    path: str = Field(
+        description="Path and query of the GET, with {idem.since} and {idem.until} (POSIX seconds) or "
+        "{idem.since_iso} and {idem.until_iso} (RFC 3339), as /payments?since={idem.since}&until={idem.until}."
+    )
+    items: Pointer = Field(default=(), description='JSON pointer to the list, as "/data"; default the whole answer.')
+    object: Pointer = Field(
+        default=(),
+        description="JSON pointer, inside an item, to the object that the outcome rules read; default the item itself.",
+    )
+    reference: Pointer | None = Field(
+        default=None,
+        description="JSON pointer, inside the object, to the provider's reference; default where the provider's "
+        "`object` says.",
+    )
+    key: Pointer | None = Field(
+        default=None,
+        description="JSON pointer, inside the object, to our provider key; default where `deployment_tag` says. "
+        "Without it an object is matched by its reference alone.",
+    )
+    created: Pointer | None = Field(
+        default=None,
+        description="JSON pointer, inside the object, to its time (POSIX or RFC 3339); default none.",
+    )
+    page: Paging | None = Field(default=None, description="How the list goes on; default none: one page is all.")
 
-    path: Text
-    items: Tokens = ()
-    object: Tokens = ()
-    reference: Tokens | None = None
-    key: Tokens | None = None
-    status: Tokens | None = None
-    created: Tokens | None = None
-    page: Paging | None = None
+    @model_validator(mode="after")
+    def _is_bounded(self) -> Listing:
+        words = address("path", self.path, OURS, "{idem.since} and {idem.until}")
+        if not words & {"since", "since_iso"}:
+            raise ValueError("path: without {idem.since} it would list everything that there ever was")
+        return self
 
     def request(self, since: float, until: float) -> FrozenRequest:
         """The first page. Raises Unrenderable."""
         # Both are rounded down, the end up: an object at the edge is there twice rather than never.
         words = {**time_words("since", since), **time_words("until", until + 1)}
-        return FrozenRequest("GET", filled(self.path, words), GET, b"")
+        return FrozenRequest("GET", filled(compile_text(self.path, OURS), words), GET, b"")
 
-    def read(
-        self,
-        answer: Document,
-        request: FrozenRequest,
-        outcome: tuple[Rule, ...],
-        mark: Mark | None,
-        origins: Collection[str],
-        kinds: Kinds | None = None,
-    ) -> Page | None:
+    def read(self, answer: Document, request: FrozenRequest, facts: Facts) -> Page | None:
         """The objects of a page; None for an answer that is none. Never raises."""
         items = listed(answer, self.items, self.page)
         if answer.status not in outcome_rules.SUCCESS or items is None:
             return None
-        found = tuple(self._item(item, answer, outcome, mark, kinds) for item in items)
+        found = tuple(self._item(item, answer, facts) for item in items)
         if self.page is None:
             return Page(found)
         try:
-            return Page(found, self.page.following(answer, items, request, origins))
+            return Page(found, self.page.following(answer, items, request, facts.origins, MOST))
         except BrokenList as error:
             return Page(found, broken=str(error))
 
-    def _item(
-        self, item: Any, answer: Document, outcome: tuple[Rule, ...], mark: Mark | None, kinds: Kinds | None
-    ) -> Item:
+    def _item(self, item: Any, answer: Document, facts: Facts) -> Item:
         thing = json_pointer.resolve(item, self.object)
         if thing is MISSING:
             return Item(None)
-        said, _ = shown(Document(answer.status, answer.headers, thing), outcome)
-        reference = response.reference(_find(thing, self.reference))
-        key = response.word(_find(thing, self.key))
+        said, _ = shown(Document(answer.status, answer.headers, thing), facts.outcome)
+        at = facts.object.reference if self.reference is None else self.reference
+        reference = response.reference(_find(thing, at))
+        key, tag = response.word(_find(thing, self.key)), facts.tag
         return Item(
             reference=reference if said is None else reference or said.reference,
-            key=key if key is not None or mark is None else mark.key(thing),
+            key=key if key is not None or tag is None else tag.key(thing),
             said=said,
-            status=response.word(_find(thing, self.status)) or (None if said is None else said.status),
+            status=facts.object.read_status(thing) or (None if said is None else said.status),
             created=moment(_find(thing, self.created)),
-            ours=None if mark is None else mark.ours(thing),
-            kind=None if kinds is None else kinds.of(thing),
+            ours=None if tag is None else tag.ours(thing, facts.deployment),
+            kind=None if facts.object_types is None else facts.object_types.of(thing),
         )
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
 from idem.outbox.domain.provider import Question
-from idem.outbox.providers.template import OURS, Hole, Text, fill, render_path
+from idem.outbox.providers.template import OURS, Hole, Text, compile_text, fill, render_path
+from idem.outbox.values.errors import Unrenderable
 
 SLACK: Final = 300.0
 """Seconds that are taken off the time of the first send, so that the provider's clock need not agree with ours."""
@@ -29,24 +29,8 @@ WORDS: Final = frozenset({"key", "reference", "path", *TIMES, *SEGMENTS})
 PATH: Final = (OURS, "path")
 
 
-@dataclass(frozen=True, slots=True)
-class ByPrefix:
-    """Addresses by the beginning of the reference; the longest that fits wins."""
-
-    texts: tuple[tuple[str, Text], ...]
-
-    def of(self, subject: str) -> Text | None:
-        """The address for this one; None: there is none."""
-        texts = dict(self.texts)
-        prefix = longest_prefix(texts, subject)
-        return None if prefix is None else texts[prefix]
-
-
-def target(path: Text | ByPrefix, question: Question, slack: float = SLACK) -> str | None:
+def target(text: Text, question: Question) -> str | None:
     """The path and query to ask under; None if the row lacks what it needs. Raises Unrenderable."""
-    text = path.of(question.reference or "") if isinstance(path, ByPrefix) else path
-    if text is None:
-        return None
     words: dict[str, Any] = {}
     if question.reference is not None:
         words["reference"] = question.reference
@@ -54,7 +38,7 @@ def target(path: Text | ByPrefix, question: Question, slack: float = SLACK) -> s
         words["path"] = asked
         words["segment"] = segments(asked)
     if question.sent_at is not None:
-        words |= time_words("sent_at", question.sent_at - slack)
+        words |= time_words("sent_at", question.sent_at - SLACK)
     known = {"key", *words, *(f"segment.{number}" for number in words.get("segment", ()))}
     if not needs(text) <= known:
         return None
@@ -88,3 +72,27 @@ def time_words(name: str, at: float) -> dict[str, Any]:
 def longest_prefix(prefixes: Iterable[str], subject: str) -> str | None:
     """The longest of these that the subject begins with."""
     return max((prefix for prefix in prefixes if subject.startswith(prefix)), key=len, default=None)
+
+
+def address(name: str, path: str, ours: frozenset[str], what: str) -> set[str]:
+    """The names of ours in the path of a question. Raises ValueError, naming the setting: nobody could ask there.
+
+    `what` are the words that it may have, for people.
+    """
+    try:
+        text: Text = compile_text(path, ours)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    holes = [part for part in text if isinstance(part, Hole)]
+    if not path.startswith(("/", "{idem.path}")):
+        raise ValueError(f"{name}: it begins with a slash")
+    if any(hole.path[0] != "idem" or hole.optional for hole in holes):
+        raise ValueError(f"{name}: a look-up knows no params, only {what}")
+    sample: dict[str, Any] = {"reference": "r", "path": "/p", "segment": {str(number): "s" for number in range(1, 10)}}
+    for each in ("sent_at", "since", "until"):
+        sample |= time_words(each, 0)
+    try:
+        filled(text, sample, "k")
+    except Unrenderable as error:
+        raise ValueError(f"{name}: {error}; a bracket is written %5B or %5D") from None
+    return {".".join(hole.path[1:]) for hole in holes}

@@ -1,4 +1,4 @@
-"""Look-ups: how a provider is asked about one call, and how far its answer is believed.
+"""`lookup.by_key`, `by_reference` and `by_id` of a provider in idem.toml: how it is asked about one call. No I/O.
 
 A look-up finds by our provider key, by that key where it serves as the reference of the object, or by the
 provider's own id. Whatever is found must prove whose it is: a provider that ignores an unknown query parameter
@@ -7,106 +7,90 @@ lists everybody's payments.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from pydantic import Field, field_validator
 
 from idem.outbox.domain.contract import FrozenRequest
-from idem.outbox.domain.outcomes import (
-    Absent,
-    CouldNotAsk,
-    Look,
-    Pending,
-    Proof,
-    Refused,
-    Seen,
-    Succeeded,
-    name,
-)
+from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers import outcome_rules, response
-from idem.outbox.providers.default_rules import ErrorShape, retry_after
-from idem.outbox.providers.lookup_targets import SLACK, ByPrefix, target
-from idem.outbox.providers.object_types import Kinds, counting
+from idem.outbox.providers.lookup_targets import SEGMENTS, TIMES, address, longest_prefix, target
+from idem.outbox.providers.object_types import counting
 from idem.outbox.providers.outcome_rules import Rule, Says
 from idem.outbox.providers.pages import NextPage, Paging, listed
+from idem.outbox.providers.reading import GET, Facts, best, shown
 from idem.outbox.providers.response import Document
-from idem.outbox.providers.template import Text
+from idem.outbox.providers.template import compile_text
 from idem.outbox.values import json_pointer
-from idem.outbox.values.json_pointer import MISSING, Tokens
+from idem.outbox.values.json_pointer import MISSING
+from idem.outbox.values.settings_base import Pointer, Section
 
 WHOLE = 200
 """The one status whose body is all that the provider has to say: of others an empty list proves nothing."""
 
 By: TypeAlias = Literal["id", "key", "reference"]
 
-BEFORE = (Succeeded, Pending, CouldNotAsk, Refused, Absent)
-"""Which reading of several objects counts: a refusal only if none of them says more, or is not understood."""
 
-GET = {"accept": "application/json", "cache-control": "no-cache"}
-"""The headers of every question. A cache on the way would answer with what was true before the call was made."""
+class Lookup(Section):
+    """One way to ask about a call: a GET. Its subclasses say by what."""
 
+    by: ClassVar[By]
+    ours: ClassVar[frozenset[str]] = frozenset({"key", "path", *TIMES, *SEGMENTS})
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """How a provider's answers are read: its rules, the shape of its errors, and the longest wait in seconds that it
-    may order."""
+    path: str | dict[str, str] = Field(
+        description="Path and query of the GET, with {idem.key}, or by id {idem.reference}; also {idem.path} (of the "
+        "call itself, without its query), {idem.segment.2} (a part of that path, 1 to 9) and {idem.sent_at} or "
+        "{idem.sent_at_iso} (its first send, less 5 minutes, so that the provider's clock need not agree with ours). "
+        "By id also a table by the beginning of the reference, as "
+        '{pi_ = "/v1/payment_intents/{idem.reference}"}: the '
+        "longest wins, and what fits none is not asked about."
+    )
+    object: Pointer = Field(
+        default=(), description='JSON pointer to the object in the answer, as "/data/0"; default the whole answer.'
+    )
+    match: Pointer | None = Field(
+        default=None,
+        description="JSON pointer, inside the object, to what must equal the provider key (by id: the reference); "
+        "default none. Without it a provider that ignores the query shows somebody else's object.",
+    )
+    empty: Pointer | None = Field(
+        default=None,
+        description='JSON pointer to the list that is empty where there is nothing, as "/data"; default none.',
+    )
+    absent: int | str | list[int | str] | None = Field(
+        default=None,
+        description="HTTP statuses that, in the error shape, mean there is nothing; default 404, but none where "
+        "`empty` or `page` is said, because a list's 404 is a wrong address.",
+    )
+    page: Paging | None = Field(
+        default=None, description="How the list goes on that has the object; default none: one page is all."
+    )
 
-    outcome: tuple[Rule, ...]
-    errors: ErrorShape
-    longest_wait: float
+    @field_validator("absent", mode="before")
+    @classmethod
+    def _are_statuses(cls, value: Any) -> Any:
+        if value is not None and value != []:
+            outcome_rules.statuses(value)
+        return value
 
-    def failed(self, answer: Document) -> CouldNotAsk:
-        """What an answer comes to that says nothing, with the wait that it orders."""
-        return CouldNotAsk(retry_after(answer.headers, self.longest_wait))
-
-
-class Way(Protocol):
-    """A way to ask about one call: a GET, and how its answer is read."""
-
-    def concerns(self, question: Question) -> bool:
-        """Whether the provider can know the call by what this way asks for: the frozen request may lack it."""
-        ...
-
-    def request(self, question: Question) -> FrozenRequest | None:
-        """The request to make, None if the row lacks what the question needs. Raises Unrenderable."""
-        ...
-
-    def read(self, answer: Document, question: Question, facts: Facts) -> tuple[Look, str]:
-        """What the answer says, and why in a few words; of a page of a list, what this page says. Never raises."""
-        ...
-
-    def following(
-        self, answer: Document, question: Question, request: FrozenRequest, origins: Collection[str]
-    ) -> NextPage | None:
-        """The next page that is needed. Raises BrokenList: what is not on the pages so far may still be there."""
-        ...
-
-    def copies(self, answer: Document, question: Question, outcome: tuple[Rule, ...]) -> int:
-        """How many objects of the answer are this row's: more than one is a duplicate that somebody must see."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """One way to ask: a GET.
-
-    `object` is where the object stands in the answer. `match` is the member of the object that must equal the
-    provider key (by id: the reference that we asked for, unless `match` is None, then the rule's reference is
-    compared). `empty` is where an empty list says "nothing"; `absent` are statuses that say it, in the error shape.
-    With `page` the list is walked, and what is on none of its pages is not there. With `kinds` only an object of the
-    kind that the call is about counts.
-    """
-
-    by: By
-    path: Text | ByPrefix
-    object: Tokens = ()
-    match: Tokens | None = None
-    empty: Tokens | None = None
-    absent: frozenset[int] = frozenset()
-    page: Paging | None = None
-    slack: float = SLACK
-    kinds: Kinds | None = None
+    def check(self) -> None:
+        """Raises ValueError: it asks about no particular call, or nobody could ask like this."""
+        name, wanted = f"by_{self.by}", "reference" if self.by == "id" else "key"
+        if isinstance(self.path, dict) and (self.by != "id" or not self.path):
+            raise ValueError(f"{name}.path: a table is by the beginning of the reference, which by_id alone has")
+        shown = f"{{idem.{wanted}}}"
+        walks = self.page is not None and self.match is not None
+        for path in self.path.values() if isinstance(self.path, dict) else [self.path]:
+            words = address(f"{name}.path", path, self.ours, shown)
+            if wanted not in words and (self.by == "id" or not walks):
+                raise ValueError(f"{name}.path: it asks about no particular call: put {shown} into it")
+        if self.page is not None and (
+            self.match is None or not self.object or not json_pointer.INDEX.fullmatch(self.object[-1])
+        ):
+            raise ValueError(
+                f'{name}.page: a list is walked by `match`, and `object` is an item of it, as object = "/data/0"'
+            )
 
     def concerns(self, question: Question) -> bool:
         """By key: where the contract of now has the key. By reference: where the request names it at all."""
@@ -116,7 +100,13 @@ class Lookup:
         """The request to make, None if the row lacks what the question needs. Raises Unrenderable."""
         if self.by == "id" and question.reference is None:
             return None
-        path = target(self.path, question, self.slack)
+        text: str | None
+        if isinstance(self.path, dict):
+            prefix = longest_prefix(self.path, question.reference or "")
+            text = None if prefix is None else self.path[prefix]
+        else:
+            text = self.path
+        path = None if text is None else target(compile_text(text, self.ours), question)
         return None if path is None else FrozenRequest("GET", path, GET, b"")
 
     def read(self, answer: Document, question: Question, facts: Facts) -> tuple[Look, str]:
@@ -127,7 +117,7 @@ class Lookup:
         absent = outcome_rules.first((rule for rule in facts.outcome if rule.says is Says.ABSENT), answer, look=True)
         if absent is not None and absent.recognises:
             return Absent(), "the provider says that it has nothing"
-        if answer.status in self.absent and facts.errors.fits(answer):
+        if answer.status in self.nothing and facts.errors.fits(answer):
             return Absent(), "not found, in the provider's error shape"
         if answer.status not in outcome_rules.SUCCESS:
             return failed, "the question failed"
@@ -140,7 +130,7 @@ class Lookup:
         omitted = self.page is not None and self.page.omits_empty and doubtful
         if self.page is not None and (omitted or self._items(answer) is None):
             return failed, "the answer does not contain a list"
-        ours = self._ours(answer, question)
+        ours = self._ours(answer, question, facts)
         if not ours and self.page is not None:
             nothing = Absent(), "no object of the list carries our key"
             return (failed, "an error beside the list") if doubtful else nothing
@@ -153,31 +143,40 @@ class Lookup:
         ]
         return best(said)
 
-    def following(
-        self, answer: Document, question: Question, request: FrozenRequest, origins: Collection[str]
-    ) -> NextPage | None:
+    def following(self, answer: Document, question: Question, request: FrozenRequest, facts: Facts) -> NextPage | None:
         """The next page, as long as none has shown the object. Raises BrokenList."""
         items = self._items(answer)
         if (
             self.page is None
             or items is None
             or answer.status not in outcome_rules.SUCCESS
-            or self._ours(answer, question)
+            or self._ours(answer, question, facts)
         ):
             return None
-        return self.page.following(answer, items, request, origins)
+        return self.page.following(answer, items, request, facts.origins)
 
-    def copies(self, answer: Document, question: Question, outcome: tuple[Rule, ...]) -> int:
-        """How many objects of the answer are this row's: more than one is a duplicate that somebody must see."""
-        return len(self._ours(answer, question)) if answer.readable and answer.status in outcome_rules.SUCCESS else 0
+    def copies(self, answer: Document, question: Question, facts: Facts) -> int:
+        """How many objects of the answer are this row's: more than one is a duplicate that an operator must see."""
+        return (
+            len(self._ours(answer, question, facts))
+            if answer.readable and answer.status in outcome_rules.SUCCESS
+            else 0
+        )
+
+    @property
+    def nothing(self) -> frozenset[int]:
+        """The statuses that say that there is nothing."""
+        if self.absent is None:
+            return frozenset() if self.empty is not None or self.page is not None else frozenset({404})
+        return outcome_rules.statuses(self.absent)
 
     def _items(self, answer: Document) -> list[Any] | None:
         return listed(answer, self.object[:-1], self.page)
 
-    def _ours(self, answer: Document, question: Question) -> list[Any]:
+    def _ours(self, answer: Document, question: Question, facts: Facts) -> list[Any]:
         if self.match is None:
             found = answer.find(self.object)
-            return [] if found is MISSING or not counting(self.kinds, found, question.path) else [found]
+            return [] if found is MISSING or not counting(facts.object_types, found, question.path) else [found]
         wanted = (question.reference,) if self.by == "id" else question.keys
         candidates: Any = [answer.find(self.object)]
         # An object that is an item of a list: ours may be another one of that list.
@@ -188,7 +187,7 @@ class Lookup:
             item
             for item in candidates
             if response.word(json_pointer.resolve(item, self.match)) in wanted
-            and counting(self.kinds, item, question.path)
+            and counting(facts.object_types, item, question.path)
         ]
 
     def _conclude(
@@ -202,44 +201,20 @@ class Lookup:
         return said, note
 
 
-def shown(found: Document, outcome: tuple[Rule, ...], demanding: bool = False) -> tuple[Proof | None, str]:
-    """The proof in an object that a look-up or a list has shown, or why there is none.
+class ByKey(Lookup):
+    """By our provider key."""
 
-    `demanding`: the rule must demand something of the object, because nothing else says that this is one.
-    """
-    rule = outcome_rules.first(outcome_rules.about_objects(outcome), found, look=True)
-    if rule is None or rule.says not in outcome_rules.PROOFS:
-        return None, "no rule matches the object"
-    if demanding and not rule.recognises:
-        return None, "the rule demands nothing of the object"
-    places = rule.places
-    reference, status = places.read_reference(found.body), places.read_status(found.body)
-    fields = places.read_fields(found.body)
-    if rule.says is Says.REFUSED:
-        return Refused(reference, status, fields), ""
-    if places.reference is not None and reference is None:
-        return None, "the object has no reference"
-    return outcome_rules.exists(rule.says, reference, status, fields), ""
+    by = "key"
 
 
-def best(readings: list[tuple[Look, str]]) -> tuple[Look, str]:
-    """What counts of several objects of one call, in whatever order they are listed: an effect that exists is not
-    answered with the refusal beside it."""
-    return min(readings, key=lambda reading: (BEFORE.index(type(reading[0])), name(reading[0]) == "interim"))
+class ByReference(Lookup):
+    """By our provider key where it serves as the reference of the object."""
+
+    by = "reference"
 
 
-def agree(readings: list[tuple[Look, str]]) -> tuple[Look, str]:
-    """One look out of the readings of an answer whose question is not known: only what nothing contradicts."""
-    said = [reading for reading in readings if not isinstance(reading[0], CouldNotAsk)]
-    if said and all(look == said[0][0] for look, _ in said):
-        return said[0]
-    if said:
-        return CouldNotAsk(), "the answer can be read in two ways"
-    return readings[0] if readings else (CouldNotAsk(), "this provider is not asked")
+class ById(Lookup):
+    """By the provider's own id."""
 
-
-def seen(answer: Document, errors: ErrorShape, note: str) -> Seen:
-    """The observation behind a look or an outcome."""
-    failed = not 200 <= answer.status < 300
-    code, message = (errors.read_code(answer), errors.read_message(answer)) if failed else (None, None)
-    return Seen(http_status=answer.status, note=note, code=code, started=True, message=message)
+    by = "id"
+    ours = frozenset({"reference", "path", *TIMES, *SEGMENTS})

@@ -1,32 +1,45 @@
-"""Kinds of objects: one call makes several (a payment and its charge), under one key, and is about one of them."""
+"""`object_types` of a provider in idem.toml: which of the objects that one call makes is the one that it is about.
+
+One call makes several under one key: a payment and its charge.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field, field_validator
+
 from idem.outbox.providers import response
-from idem.outbox.providers.path_patterns import nearest
+from idem.outbox.providers.path_patterns import is_pattern, nearest
 from idem.outbox.values import json_pointer
-from idem.outbox.values.json_pointer import Tokens
+from idem.outbox.values.settings_base import Pointer, Section
 
 
-@dataclass(frozen=True, slots=True)
-class Kinds:
-    """`at` is where an object says its kind; `paths` are the kinds of what a call is about, by the pattern with which
-    its path begins; an empty one: every kind counts there."""
+class ObjectTypes(Section):
+    """Types of objects, where one call makes several under one key: a payment and its charge."""
 
-    at: Tokens
-    paths: Mapping[str, str]
+    at: Pointer = Field(description='JSON pointer, inside an object, to its type, as "/object"; no default.')
+    paths: dict[str, str] = Field(
+        description="The type of object that a call is about, by the beginning of its path, as "
+        '{"/v1/payment_intents" = "payment_intent"}: whole segments, a star for any one; the longest wins. An empty '
+        "type, or a path that fits none: every object counts. No default.",
+    )
+
+    @field_validator("paths")
+    @classmethod
+    def _are_patterns(cls, value: dict[str, str]) -> dict[str, str]:
+        for each in value:
+            if not is_pattern(each):
+                raise ValueError(f"{each!r} is no beginning of a path: a slash, and stars for whole segments")
+        return value
 
     def of_path(self, path: str) -> str | None:
-        """The kind that a call to this path is about; None: every kind counts."""
+        """The type of object that a call to this path is about; None: every type counts."""
         found = nearest(self.paths, path)
         return None if found is None else self.paths[found] or None
 
     def of(self, shown: Any) -> str | None:
-        """The kind of an object."""
+        """The type of an object."""
         return response.word(json_pointer.resolve(shown, self.at))
 
     def counts(self, shown: Any, path: str) -> bool:
@@ -35,6 +48,6 @@ class Kinds:
         return wanted is None or self.of(shown) == wanted
 
 
-def counting(kinds: Kinds | None, shown: Any, path: str) -> bool:
-    """The same for a contract that may have no kinds."""
-    return kinds is None or kinds.counts(shown, path)
+def counting(types: ObjectTypes | None, shown: Any, path: str) -> bool:
+    """The same for a contract that may have no types."""
+    return types is None or types.counts(shown, path)

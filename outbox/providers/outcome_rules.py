@@ -7,16 +7,19 @@ provider's reference, its own word for the state, and further named fields stand
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
+
+from pydantic import Field
 
 from idem.outbox.domain.outcomes import Pending, Succeeded
 from idem.outbox.providers import response as document
 from idem.outbox.providers.response import Document
 from idem.outbox.values import json_pointer
 from idem.outbox.values.json_pointer import MISSING, Tokens
+from idem.outbox.values.settings_base import Pointer, Section
 
 
 class Says(StrEnum):
@@ -43,6 +46,10 @@ class Says(StrEnum):
 PROOFS: Final = frozenset({Says.FINAL, Says.ANSWER, Says.PENDING, Says.REFUSED})
 
 StatusSet: TypeAlias = frozenset[int]
+
+Words: TypeAlias = list[bool | int | str]
+
+INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 STATUS_FORM: Final = re.compile(r"([1-5])xx|([1-5][0-9]{2})(?:-([1-5][0-9]{2}))?")
 
@@ -92,13 +99,20 @@ class HeaderCondition:
         return found is not None and found.strip().lower() in {value.lower() for value in self.values}
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where in an answer to find what: the reference, the provider's word for the state, named fields."""
+class Places(Section):
+    """Where the object's values are in an answer."""
 
-    reference: Tokens | None = None
-    status: Tokens | None = None
-    fields: Mapping[str, Tokens] = field(default_factory=dict)
+    reference: Pointer | None = Field(
+        default=None,
+        description='JSON pointer to the provider\'s reference, as "/id"; default none. An answer without it is '
+        "no proof.",
+    )
+    status: Pointer | None = Field(
+        default=None, description='JSON pointer to the provider\'s own word for the state, as "/status"; default none.'
+    )
+    fields: dict[str, Pointer] = Field(
+        default_factory=dict, description="Further values for the answer, name to JSON pointer; default none."
+    )
 
     def read_fields(self, body: Any) -> dict[str, Any]:
         """The named fields that are there, as JSON values."""
@@ -112,6 +126,9 @@ class Places:
         return None if self.status is None else document.word(json_pointer.resolve(body, self.status))
 
 
+NO_PLACES: Final = Places()
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One outcome rule. `types`: in events only, what their type must be, a star at the end for all that begin so."""
@@ -120,7 +137,7 @@ class Rule:
     status: StatusSet = SUCCESS
     body: tuple[Condition, ...] = ()
     headers: tuple[HeaderCondition, ...] = ()
-    places: Places = Places()
+    places: Places = NO_PLACES
     types: tuple[str, ...] = ()
 
     def matches(self, document: Document, look: bool = False) -> bool:
@@ -147,6 +164,48 @@ class Rule:
     def demands_header(self) -> bool:
         """Whether the rule demands that a header is there."""
         return any(condition.values or condition.exists for condition in self.headers)
+
+
+def said_once(kind: str, words: Mapping[Says, Sequence[bool | int | str]]) -> None:
+    """Raises ValueError for a word that stands in two lists, or twice in one."""
+    seen: dict[str, Says] = {}
+    for says, listed in words.items():
+        for word in listed:
+            text = str(document.word(word))
+            if text in seen:
+                where = f"twice under {says}" if seen[text] is says else f"under {seen[text]} and under {says}"
+                raise ValueError(f"the {kind} {word!r} stands {where}: it can mean one thing only")
+            seen[text] = says
+
+
+def spellings(words: Iterable[bool | int | str]) -> tuple[bool | int | str, ...]:
+    """The words, each that is made of digits as text and as number: what is 704 here is "704" there."""
+    given = tuple(words)
+    numbers = [int(word) for word in given if isinstance(word, str) and INTEGER.fullmatch(word)]
+    texts = [str(word) for word in given if isinstance(word, int) and not isinstance(word, bool)]
+    return (*given, *numbers, *texts)
+
+
+def usual(says: Says) -> StatusSet:
+    """The HTTP statuses of a rule that names none."""
+    return statuses(["2xx", "4xx"] if says is Says.REFUSED else "2xx")
+
+
+def conditions(written: Mapping[str, Any]) -> tuple[Condition, ...]:
+    """What a `when` demands of a body. Raises ValueError."""
+    return tuple(Condition(json_pointer.parse(at), *wanted(each)) for at, each in written.items())
+
+
+def wanted(value: Any) -> tuple[tuple[Any, ...], bool]:
+    """The values of a condition, and whether the member must exist. Raises ValueError."""
+    if isinstance(value, dict):
+        if set(value) != {"exists"} or not isinstance(value["exists"], bool):
+            raise ValueError("a condition is a value, a list of values, or {exists = true}")
+        return (), value["exists"]
+    values = tuple(value) if isinstance(value, list) else (value,)
+    if not values or not all(isinstance(item, str | int | float | bool) for item in values):
+        raise ValueError("a condition is a value, a list of values, or {exists = true}")
+    return values, True
 
 
 def exists(says: Says, reference: str | None, status: str | None, fields: Mapping[str, Any]) -> Succeeded | Pending:

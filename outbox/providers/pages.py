@@ -1,4 +1,4 @@
-"""Paging: how a provider's list goes on after a page of it. No I/O.
+"""`page` of a list in idem.toml: how a provider's list goes on after a page of it. No I/O.
 
 A list that breaks off, goes in a circle or is longer than anybody reads is not the whole list: whatever is not on
 its pages may still be there. So the end of a list is only what the provider itself calls one.
@@ -7,10 +7,12 @@ its pages may still be there. So the end of a list is only what the provider its
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote, unquote_plus, urljoin, urlsplit
+
+from pydantic import Field, model_validator
 
 from idem.outbox.domain.contract import FrozenRequest
 from idem.outbox.providers import response
@@ -19,6 +21,7 @@ from idem.outbox.providers.template import check_path
 from idem.outbox.values import json_pointer
 from idem.outbox.values.errors import Unrenderable
 from idem.outbox.values.json_pointer import MISSING, Tokens
+from idem.outbox.values.settings_base import Pointer, Section
 
 Style: TypeAlias = Literal["after_id", "cursor", "link", "offset"]
 
@@ -46,30 +49,81 @@ class NextPage(FrozenRequest):
     number: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Paging:
-    """How one list goes on.
+NEEDED: Final[Mapping[Style, frozenset[str]]] = {
+    "after_id": frozenset({"parameter"}),
+    "cursor": frozenset({"parameter", "next"}),
+    "link": frozenset(),
+    "offset": frozenset({"parameter"}),
+}
 
-    after_id: the last item's `id` goes into the query `parameter`. cursor: what stands `at` goes there. link: the
-    address of the next page stands `at`, or in the Link header (RFC 8288). offset: the number in `parameter` grows by
-    the items of a page, or by one where `step` is "pages"; without one it was `begin`. `more` is the member that is
-    true while the list goes on. `most`: pages that are read. `omits_empty`: a list without items is left out.
-    """
+OF_STYLE: Final[Mapping[Style, frozenset[str]]] = {
+    "after_id": frozenset({"parameter", "id"}),
+    "cursor": frozenset({"parameter", "next"}),
+    "link": frozenset({"next"}),
+    "offset": frozenset({"parameter", "step", "first"}),
+}
 
-    style: Style
-    parameter: str = ""
-    at: Tokens | None = None
-    more: Tokens | None = None
-    id: Tokens = ("id",)
-    step: Literal["items", "pages"] = "items"
-    begin: int = 0
-    most: int = MOST
-    omits_empty: bool = False
+
+class Paging(Section):
+    """How a list goes on. What is on none of its pages is not there; what was not read to its end says nothing."""
+
+    style: Style = Field(
+        description='"after_id": the id of the last item is a query parameter; "cursor": a text of the answer is; '
+        '"link": the answer names the next address; "offset": a number is.'
+    )
+    parameter: str = Field(
+        default="", min_length=1, description="Name of the query parameter, as starting_after; no default."
+    )
+    next: Pointer | None = Field(
+        default=None,
+        description='JSON pointer to the cursor, as "/cursor", or to the next address; missing or null there is the '
+        "end. Default for link: the Link header (rel=next). An address elsewhere than at the "
+        "accounts of this provider is not followed.",
+    )
+    more: Pointer | None = Field(
+        default=None,
+        description='JSON pointer to what is true while the list goes on, as "/has_more"; default none: an empty page '
+        "is the end, or one that names no next.",
+    )
+    id: Pointer = Field(
+        default=("id",), description='For after_id: JSON pointer, inside an item, to its id; default "/id".'
+    )
+    step: Literal["items", "pages"] = Field(
+        default="items", description='For offset: what the number counts, "items" (default) or "pages".'
+    )
+    first: int = Field(default=0, ge=0, description="For offset: the number of the first page; default 0.")
+    omits_empty: bool = Field(
+        default=False,
+        description="Whether an empty list is left out of the answer, as with Square; default false: an answer without "
+        "the list says nothing.",
+    )
+    most: int | None = Field(
+        default=None,
+        ge=1,
+        description="Pages that are read; default 20, for the ledger check 1000. A longer list could not be asked.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_style(self) -> Paging:
+        said = self.model_fields_set & {"parameter", "next", "id", "step", "first"}
+        if missing := sorted(NEEDED[self.style] - said):
+            raise ValueError(f'page: style "{self.style}" needs {" and ".join(missing)}')
+        if unused := sorted(said - OF_STYLE[self.style]):
+            raise ValueError(f'page: style "{self.style}" has no {" and no ".join(unused)}')
+        if not self.id:
+            raise ValueError("page: id is a member of the item, not the whole of it")
+        return self
 
     def following(
-        self, answer: Document, items: Sequence[Any], request: FrozenRequest, origins: Collection[str]
+        self,
+        answer: Document,
+        items: Sequence[Any],
+        request: FrozenRequest,
+        origins: Collection[str],
+        most: int = MOST,
     ) -> NextPage | None:
-        """The page after this one; None: it was the last. `origins` are those that a link may lead to.
+        """The page after this one; None: it was the last. `origins` are those that a link may lead to, `most` the
+        pages that are read where the contract says nothing.
 
         Raises BrokenList.
         """
@@ -81,8 +135,9 @@ class Paging:
         except Unrenderable:
             raise BrokenList("the next page of the list has an address that cannot be asked for") from None
         first, number = (request.first, request.number) if isinstance(request, NextPage) else (request.path, 1)
-        if number >= self.most:
-            raise BrokenList(f"the list is longer than the {self.most} pages that are read")
+        most = most if self.most is None else self.most
+        if number >= most:
+            raise BrokenList(f"the list is longer than the {most} pages that are read")
         if path in (request.path, first):
             raise BrokenList("the list is circular")
         return NextPage(request.method, path, request.headers, request.body, first, number + 1)
@@ -102,14 +157,14 @@ class Paging:
                     return with_parameter(request.path, self.parameter, last)
             case "offset":
                 if items:
-                    begun = _number(request.path, self.parameter, self.begin)
+                    begun = _number(request.path, self.parameter, self.first)
                     step = 1 if self.step == "pages" else len(items)
                     return with_parameter(request.path, self.parameter, str(begun + step))
             case "cursor":
-                if (cursor := _cursor(answer.find(self.at))) is not None:
+                if (cursor := _cursor(answer.find(self.next))) is not None:
                     return with_parameter(request.path, self.parameter, cursor)
             case "link":
-                found = _next(answer.headers.get("link", "")) if self.at is None else _address(answer.find(self.at))
+                found = _next(answer.headers.get("link", "")) if self.next is None else _address(answer.find(self.next))
                 if found is not None:
                     return _same_origin(found, request.path, origins)
         if said:

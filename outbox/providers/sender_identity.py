@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from idem.outbox.domain.contract import Account, Signer
 from idem.outbox.domain.provider import Provider
 from idem.outbox.providers.outcome_rules import Says
@@ -32,7 +34,7 @@ COST: Final = 2**12
 MOST: Final = 64
 """Digests that a process keeps: a token may be renewed for as long as it lives."""
 
-LOOKUPS: Final = ("lookups", "event_lookup", "kinds", "headers")
+LOOKUPS: Final = ("lookups", "event_lookup", "object_types", "headers")
 """What of a provider decides whether a question shows a call."""
 
 
@@ -85,7 +87,7 @@ def looks(provider: Provider) -> str:
     outcome = getattr(provider, "outcome", ())
     said = [getattr(provider, name, None) for name in LOOKUPS]
     errors = getattr(provider, "errors", None)
-    shape = (getattr(errors, "shape", None), getattr(errors, "more_shapes", None))
+    shape = getattr(errors, "shape", None)
     absent = [rule for rule in outcome if rule.says is Says.ABSENT]
     return plain([type(provider).__qualname__, said, shape, absent, getattr(provider, "look", None)])
 
@@ -120,6 +122,12 @@ def plain(thing: Any) -> str:
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         said = {each.name: getattr(thing, each.name) for each in dataclasses.fields(thing) if _is_said(thing, each)}
         return type(thing).__qualname__ + plain(said)
+    if isinstance(thing, BaseModel):
+        # What stands at its default is left out here too.
+        fields = type(thing).model_fields.items()
+        given = {name: getattr(thing, name) for name, _ in fields}
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in fields}
+        return type(thing).__qualname__ + plain({n: value for n, value in given.items() if value != defaults[n]})
     name = getattr(thing, "__qualname__", None) or type(thing).__qualname__
     return f"{getattr(thing, '__module__', '')}.{name}"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
@@ -79,6 +80,7 @@ class Hole:
 Text: TypeAlias = tuple[str | Hole, ...]
 
 
+@lru_cache(1024)
 def compile_text(text: str, ours: frozenset[str] = frozenset()) -> Text:
     """The parts of a text. `ours` are the names under `idem.` that may be used here.
 

@@ -189,3 +189,12 @@ def _number(text: str) -> int | float | Culprit:
     if abs(double) > MAX_INTEGER:
         return Culprit(TOO_BIG)
     return int(double) if double.is_integer() else double
+
+
+def plain_json(value: Any) -> Any:
+    """The value, if it is one of JSON: TOML has dates and infinities too. Raises ValueError."""
+    try:
+        check(value)
+    except BodyInvalid as error:
+        raise ValueError(f"{error}; it must be a JSON value") from None
+    return value

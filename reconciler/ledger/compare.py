@@ -113,7 +113,7 @@ def read(
             return Reading("theirs_only", ours_by="it carries this deployment's tag")
         return (
             Reading("theirs_only", ours_by="only this deployment uses the account")
-            if contract.exclusive
+            if contract.dedicated_account
             else Reading("foreign")
         )
     if wanted is not None and item.kind != wanted:

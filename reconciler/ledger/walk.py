@@ -120,7 +120,8 @@ class Walk:
             raise Ended(f"look-ups are paused: `idem resume {self._name.provider}`, then check again")
         if self._report.discrepancies >= MOST:
             raise Ended(
-                f"{MOST} discrepancies and more: check `mark`, `list.key` and `list.reference` of the contract first"
+                f"{MOST} discrepancies and more: check `deployment_tag`, `list.key` and `list.reference` of the "
+                "contract first"
             )
 
     async def _compare(self, page: Sequence[Item]) -> None:

@@ -62,7 +62,7 @@ def is_ours(event: Event, contract: Contract) -> bool:
     """Whether an event that matches nothing should have matched something, as far as anybody can tell."""
     if event.ours is not None:
         return event.ours
-    return contract.exclusive or any(is_one_of_ours(key) for key in event.keys)
+    return contract.dedicated_account or any(is_one_of_ours(key) for key in event.keys)
 
 
 def is_one_of_ours(text: str) -> bool:

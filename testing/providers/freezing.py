@@ -69,15 +69,15 @@ class Freezing:
         """By it the provider's lists and events show which objects are this deployment's."""
         calls, key = Calls(world), str(uuid4())
         deployment = calls.contract.deployment
-        applies(deployment is not None, "mark: this contract puts none into its requests")
+        applies(deployment is not None, "deployment_tag: this contract puts none into its requests")
         frozen = calls.freeze(key)
-        mark = calls.provider.mark if isinstance(calls.provider, HttpProvider) else None
-        applies(mark is None or mark.belongs(frozen.path), f"mark.not_in: calls to {frozen.path} carry none")
+        tag = calls.provider.tag if isinstance(calls.provider, HttpProvider) else None
+        applies(tag is None or tag.belongs(frozen.path), f"deployment_tag.not_in: calls to {frozen.path} carry none")
         text = unquote_plus(frozen.body.decode("utf-8", "replace")) + unquote_plus(frozen.path)
-        must(str(deployment) in text, "mark.at", f"the mark {deployment} is not in the request")
-        if mark is not None and mark.key_at is not None:
-            where = json_pointer.render(mark.key_at)
-            must(key in text, "mark.key_at", f"the key is not in the body, where {where} should be")
+        must(str(deployment) in text, "deployment_tag.at", f"the tag {deployment} is not in the request")
+        if tag is not None and tag.key_at is not None:
+            where = json_pointer.render(tag.key_at)
+            must(key in text, "deployment_tag.key_at", f"the key is not in the body, where {where} should be")
 
 
 def _with(frozen: FrozenRequest, key: str, other: str) -> FrozenRequest:

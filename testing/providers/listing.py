@@ -31,7 +31,10 @@ class Listing:
         if calls.contract.deployment is not None:
             must(item.ours is True, "mark", "an object of this deployment does not show its mark in the list")
         elif item.key is None:
-            applies(calls.contract.exclusive, "the list shows neither key nor mark: only references tell whose it is")
+            applies(
+                calls.contract.dedicated_account,
+                "the list shows neither key nor mark: only references tell whose it is",
+            )
 
     def test_the_list_shows_others_as_others(self, world: World) -> None:
         """What somebody else made in the account is not this deployment's."""

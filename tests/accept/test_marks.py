@@ -16,10 +16,9 @@ from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted
 from idem.outbox.domain.provider import Provider
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.values.errors import StoreUnavailable
-from idem.outbox.values.json_pointer import parse
 
 
 def marked(known: Catalogue, deployment: str) -> Mapping[str, Provider]:
@@ -27,8 +26,8 @@ def marked(known: Catalogue, deployment: str) -> Mapping[str, Provider]:
     found: dict[str, Provider] = {}
     for name, provider in known.providers.items():
         assert isinstance(provider, HttpProvider)
-        mark = Mark(parse("/metadata/deployment"), deployment, parse("/metadata/key"))
-        found[name] = replace(provider, mark=mark, contract=replace(provider.contract, deployment=deployment))
+        tag = DeploymentTag(at="/metadata/deployment", key_at="/metadata/key")
+        found[name] = replace(provider, tag=tag, contract=replace(provider.contract, deployment=deployment))
     return found
 
 

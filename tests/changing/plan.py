@@ -16,7 +16,8 @@ from fix_spine import BY_ID, ENVIRONMENT, ERRORS, KEYED, KEYLESS, OUTCOME, looku
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.contract import Account, KeyRule, Limits, LookupRule, ProviderRequest
+from idem.outbox.domain.contract import Account, KeyRule, LookupRule, ProviderRequest
+from idem.outbox.domain.limits import Limits
 from idem.outbox.domain.operation import Answer, OperationSpec
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.template import KEY_TEXT

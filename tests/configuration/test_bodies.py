@@ -12,7 +12,9 @@ from idem.outbox.config import Configuration, explain, load
 from idem.outbox.values.errors import Unrenderable
 
 FORM = 'encoding = "form"\n'
-MARK = 'mark = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key", not_in = ["/v1/*/confirm"] }\n'
+MARK = (
+    'deployment_tag = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key", not_in = ["/v1/*/confirm"] }\n'
+)
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 IN_BODY = 'carrier = "body", name = "request_id"'
 
@@ -65,7 +67,7 @@ def found(tmp_path: Path, written: str) -> dict[str, str]:
 )
 def test_each_is_an_error(tmp_path: Path, body: str, provider: str, key: str, word: str) -> None:
     said = found(tmp_path, text(body, provider, key))["operations.pay.body"]
-    assert said.startswith("error") and word in said and "mark of provider bank" in said, said
+    assert said.startswith("error") and word in said and "deployment_tag of provider bank" in said, said
 
 
 @pytest.mark.parametrize(

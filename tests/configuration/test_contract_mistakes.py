@@ -62,13 +62,28 @@ MISTAKES = [
     ("[providers.bank]", '[providers.bank]\nretention_max = "60d"', "operations.pay.key_ttl", "memory of 60d"),
     (
         "[providers.bank]",
-        '[providers.bank]\nmark = { at = "deployment" }',
-        "providers.bank.mark.at",
+        '[providers.bank]\ndeployment_tag = { at = "deployment" }',
+        "providers.bank.deployment_tag.at",
         "not a JSON pointer",
     ),
-    ("[providers.bank]", '[providers.bank]\nmark = { at = "" }', "providers.bank.mark.at", "not the whole of it"),
-    ("[providers.bank]", '[providers.bank]\nmark.key_at = "/a"', "providers.bank.mark.at", "missing"),
-    ("[providers.bank]", '[providers.bank]\nmark = { at = "/a", key_at = "/a/b" }', "providers.bank.mark", "one place"),
+    (
+        "[providers.bank]",
+        '[providers.bank]\ndeployment_tag = { at = "" }',
+        "providers.bank.deployment_tag.at",
+        "not the whole of it",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\ndeployment_tag.key_at = "/a"',
+        "providers.bank.deployment_tag.at",
+        "missing",
+    ),
+    (
+        "[providers.bank]",
+        '[providers.bank]\ndeployment_tag = { at = "/a", key_at = "/a/b" }',
+        "providers.bank.deployment_tag",
+        "one place",
+    ),
     *(
         ("[providers.bank]\n", f"[providers.bank]\nobject = {written}\n", where, word)
         for written, where, word in [
@@ -86,7 +101,7 @@ MISTAKES = [
             (
                 '{ status = "/s", statuses = { finale = ["ok"] } }',
                 "providers.bank.object.statuses.finale",
-                "Did you mean final?",
+                "must be one of",
             ),
         ]
     ),
@@ -166,8 +181,8 @@ def test_each_is_found_and_no_secret_is_quoted(tmp_path: Path, old: str, new: st
 
 def test_the_mark_and_the_key_cannot_have_one_place(tmp_path: Path) -> None:
     text = SOUND.replace('carrier = "header", name = "Idempotency-Key"', 'carrier = "body", name = "a"')
-    text = text.replace("[providers.bank]", '[providers.bank]\nmark = { at = "/b", key_at = "/a/b" }', 1)
-    assert "carried at /a/b (key.name)" in found(tmp_path / "idem.toml", text)["providers.bank.mark"]
+    text = text.replace("[providers.bank]", '[providers.bank]\ndeployment_tag = { at = "/b", key_at = "/a/b" }', 1)
+    assert "carried at /a/b (key.name)" in found(tmp_path / "idem.toml", text)["providers.bank.deployment_tag"]
 
 
 def test_an_operation_and_its_account_cannot_set_one_header(tmp_path: Path) -> None:
@@ -193,7 +208,7 @@ def test_the_mark_carries_the_key_that_a_look_up_by_reference_needs(tmp_path: Pa
     look = 'lookup.by_reference = { path = "/payments?note={idem.key}", match = "/metadata/idem_key" }\n'
     text = SOUND.replace("[providers.bank]\n", f"[providers.bank]\n{look}", 1)
     assert "does not carry the key" in found(tmp_path / "idem.toml", text)["operations.pay.body"]
-    mark = 'mark = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }\n'
+    mark = 'deployment_tag = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }\n'
     assert found(tmp_path / "idem.toml", text.replace(look, look + mark)) == {}
 
 

@@ -15,8 +15,7 @@ from idem.outbox.domain.outcomes import Refused
 from idem.outbox.domain.provider import Question
 from idem.outbox.providers import response
 from idem.outbox.providers.contract_checks import Finding
-from idem.outbox.providers.default_rules import ErrorShape
-from idem.outbox.values.json_pointer import parse
+from idem.outbox.providers.errors import ErrorShape
 
 ENV = {"TOK": "abcdefgh12345678", "HEX": sign.ADYEN}
 KEY = "9c5b94b1-35ad-49bb-b118-8e8fc24abf80"
@@ -102,7 +101,7 @@ def test_a_header_is_said_once(tmp_path: Path, where: str) -> None:
 
 @pytest.mark.parametrize("where, setting", [
     ("operation", 'key_ttl = "99999999999d"'), ("operation", "answer_ttl = 1e15"),
-    ("provider", "retry_after_cap = 1e15"), ("provider", "pending_schedule = [60, 1e15]"),
+    ("provider", "pending_schedule = [60, 1e15]"),
     ("provider", 'limits = { concurrency = 3000000000 }'),
 ])  # fmt: skip
 def test_what_the_database_cannot_hold_is_refused(tmp_path: Path, where: str, setting: str) -> None:
@@ -197,5 +196,5 @@ def test_an_error_beside_a_list_is_no_absence(tmp_path: Path, page: str) -> None
     ],
 )  # fmt: skip
 def test_an_error_that_says_nothing_hides_no_absence(body: bytes, told: bool) -> None:
-    errors = ErrorShape(shape=parse("/error"), more_shapes=(parse("/errors"),))
+    errors = ErrorShape(shape=["/error", "/errors"])
     assert errors.told(response.read(Response(200, {}, body, True))) is told

@@ -76,8 +76,12 @@ MISTAKES = [
 VERIFIED = f'verified = "{date.today()}"'
 
 PROVIDER_MISTAKES = [
-    ('retention = "24h"', 'retention = "24h", margins = "1h"', "providers.bank.key.margins", "Did you mean margin?"),
-    ('retention = "24h"', 'retention = "24h", margin = "5m"', "providers.bank.key.margin", "at least 17m"),
+    (
+        'retention = "24h"',
+        'retention = "24h", retentions = "1h"',
+        "providers.bank.key.retentions",
+        "Did you mean retention?",
+    ),
     ('retention = "24h"', 'retention = "30m"', "providers.bank.key.retention", "there will be no replays"),
     ('carrier = "header"', 'carrier = "cookie"', "providers.bank.key.carrier", "'header', 'body' or 'none'"),
     ('carrier = "header"', 'carrier = "none"', "providers.bank.key.replay", "second effect"),
@@ -138,7 +142,7 @@ PROVIDER_MISTAKES = [
         "[providers.bank]",
         '[providers.bank]\nlist = { path = "/p?t={idem.since}" }',
         "providers.bank.list",
-        "exclusive = true",
+        "dedicated_account = true",
     ),
     (
         "[providers.bank]",

@@ -22,6 +22,7 @@ from idem.outbox.domain.contract import FrozenRequest, Response
 from idem.outbox.domain.webhook import Signed, verify
 from idem.outbox.providers import batches, body_encoding, pages, response
 from idem.outbox.providers.events import EventReader
+from idem.outbox.providers.reading import Facts
 from idem.outbox.providers.schemes.adyen import AdyenSignatures
 from idem.outbox.providers.schemes.gocardless import GoCardlessSignatures
 from idem.outbox.providers.schemes.hmac_sha256 import HmacSha256
@@ -71,8 +72,8 @@ def answer(body: bytes) -> Any:
 READERS: dict[str, Callable[[bytes], Any]] = {
     "a client's body": client,
     "a provider's answer": answer,
-    "an event": lambda body: EventReader(id=("id",), type=("type",)).read(body, ()),
-    "a batch": lambda body: EventReader(id=("id",), events=("a",)).read(b'{"a":' + body + b"}", ()),
+    "an event": lambda body: EventReader(id=(("id",),), type=("type",)).read(body, Facts(())),
+    "a batch": lambda body: EventReader(id=(("id",),), events=("a",)).read(b'{"a":' + body + b"}", Facts(())),
 }
 
 
@@ -166,7 +167,7 @@ LINKS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("shape", LINKS)
 def test_a_link_header_takes_steps_as_it_is_long(shape: str) -> None:
-    page, request = pages.Paging("link"), FrozenRequest("GET", "/a", {}, b"")
+    page, request = pages.Paging(style="link"), FrozenRequest("GET", "/a", {}, b"")
 
     def cost(n: int) -> int:
         answer = response.Document(200, {"link": LINKS[shape](n)}, [])

@@ -15,9 +15,9 @@ from fix_spine import KEYED, Spine
 from prometheus_client import REGISTRY
 from races_help import claim_one
 
-from idem.outbox.domain.contract import Limits
 from idem.outbox.domain.decisions import Accepted, InProgress, NeedsOperator, Replay
 from idem.outbox.domain.lane_names import lane_names
+from idem.outbox.domain.limits import Limits
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import CouldNotAsk, Pending, Refused, Seen, Succeeded
 from idem.outbox.domain.transition import Evidence, StoredProof

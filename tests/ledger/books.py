@@ -13,12 +13,11 @@ from fix_spine import OUTCOME, PLACES, Spine
 
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.outcome_rules import Condition, Rule, Says, statuses
 from idem.outbox.providers.pages import Paging
-from idem.outbox.providers.template import compile_text
 from idem.outbox.values import json_pointer
 from idem.reconciler.daemon import Reconciler
 from idem.reconciler.ledger.check import check
@@ -26,7 +25,7 @@ from idem.reconciler.ledger.report import Checked, LaneReport
 from idem.reconciler.ledger.window import Since
 
 P = json_pointer.parse
-MARK = Mark(P("/metadata/idem_deployment"), "test")
+TAG = DeploymentTag(at="/metadata/idem_deployment")
 HOUR = Since(ago=3600)
 CANCELED = Rule(Says.REFUSED, statuses("2xx"), (Condition(P("/status"), ("canceled",)),), places=PLACES)
 
@@ -35,23 +34,30 @@ def listing(limit: int, **changes: Any) -> Listing:
     """The bank's list of payments, `limit` a page."""
     path = f"/payments?limit={limit}&since={{idem.since}}&until={{idem.until}}"
     base = Listing(
-        compile_text(path, frozenset({"since", "until"})),
+        path=path,
         items=P("/data"),
         reference=P("/id"),
         key=P("/idempotency_key"),
-        status=P("/status"),
         created=P("/created"),
-        page=Paging("after_id", "after", more=P("/has_more"), most=1000),
+        page=Paging(style="after_id", parameter="after", more=P("/has_more"), most=1000),
     )
-    return replace(base, **changes)
+    return base.model_copy(update=changes)
 
 
-def listed(spine: Spine, *, limit: int = 100, horizon: float = 0.0, mark: Mark | None = MARK, **contract: Any) -> None:
+def listed(
+    spine: Spine, *, limit: int = 100, horizon: float = 0.0, tag: DeploymentTag | None = TAG, **contract: Any
+) -> None:
     """Let the bank behind `pay.keyed` be listed; the other provider is one that cannot be."""
     keyed = spine.catalogue.providers["keyed"]
     assert isinstance(keyed, HttpProvider)
-    rules = replace(keyed.contract, listed=True, lookup=replace(keyed.contract.lookup, horizon=horizon), **contract)
-    change(spine, contract=rules, ledger=listing(limit), mark=mark, outcome=(*OUTCOME, CANCELED))
+    rules = replace(
+        keyed.contract,
+        listed=True,
+        deployment="test",
+        lookup=replace(keyed.contract.lookup, horizon=horizon),
+        **contract,
+    )
+    change(spine, contract=rules, ledger=listing(limit), tag=tag, outcome=(*OUTCOME, CANCELED))
 
 
 def change(spine: Spine, **members: Any) -> None:

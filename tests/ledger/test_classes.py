@@ -147,11 +147,11 @@ async def test_theirs_only_without_an_intent_is_ours_by_the_mark(spine: Spine) -
 
 
 async def test_hazard_40_without_a_mark_only_an_account_of_our_own_shows_theirs(spine: Spine) -> None:
-    listed(spine, mark=None)
+    listed(spine, tag=None)
     await post(spine)
     assert counts(await keyed(spine)) == {"foreign": 1}
     assert await entries(spine) == []
-    listed(spine, mark=None, exclusive=True)
+    listed(spine, tag=None, dedicated_account=True)
     assert counts(await keyed(spine)) == {"theirs_only": 1}
     assert [entry["details"]["ours_by"] for entry in await entries(spine)] == ["only this deployment uses the account"]
 

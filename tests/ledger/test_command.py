@@ -25,7 +25,7 @@ key = "/idempotency_key"
 created = "/created"
 page = { style = "after_id", parameter = "after", more = "/has_more" }
 
-[providers.keyed.mark]
+[providers.keyed.deployment_tag]
 at = "/metadata/idem_deployment"
 """
 

@@ -76,7 +76,7 @@ async def test_one_lost_page_is_asked_for_again(spine: Spine, monkeypatch: pytes
 
 async def test_a_list_that_is_longer_than_what_is_read_is_not_complete(spine: Spine) -> None:
     listed(spine)
-    change(spine, ledger=listing(10, page=Paging("after_id", "after", more=P("/has_more"), most=2)))
+    change(spine, ledger=listing(10, page=Paging(style="after_id", parameter="after", more=P("/has_more"), most=2)))
     await accepted(spine, 25)
     await work_off(spine)
     report = await keyed(spine)
@@ -208,12 +208,12 @@ async def test_a_contract_that_takes_everything_for_ours_ends_the_walk(
     """A wrong mark would bury the people under dead letters that nobody reads."""
     monkeypatch.setattr(walking, "MOST", 20)
     monkeypatch.setattr(walking, "PAGE", 10)
-    listed(spine, exclusive=True, mark=None)
+    listed(spine, dedicated_account=True, tag=None)
     for _ in range(35):
         await post(spine)
     report = await keyed(spine)
     assert report.walked == "incomplete"
-    assert "check `mark`" in str(report.why)
+    assert "check `deployment_tag`" in str(report.why)
     assert len(await entries(spine)) == 20
 
 

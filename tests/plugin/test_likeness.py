@@ -22,11 +22,11 @@ from idem.outbox.domain.outcomes import (
     Succeeded,
 )
 from idem.outbox.domain.provider import Question
-from idem.outbox.providers.default_rules import ErrorShape
+from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.lookups import ByKey, ByReference
 from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
-from idem.outbox.providers.template import KEY_TEXT, compile_text
+from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values import json_pointer
 from idem.testing.likeness import NoLikeness, account_like
 from idem.testing.scripted import ScriptedBank
@@ -50,16 +50,15 @@ NESTED = HttpProvider(
         Rule(Says.REFUSED, statuses(200), (Condition(P("/data/0/attributes/state"), ("no",)),), places=NESTED_PLACES),
         Rule(Says.ABSENT, statuses(200), (Condition(P("/found"), (False,)),)),
     ),
-    ErrorShape(shape=P("/errors"), code=P("/errors/0/code"), message=P("/errors/0/title")),
-    (Lookup("key", compile_text("/q/{idem.key}/state", frozenset({"key"})), match=P("/request_id")),),
+    ErrorShape(shape="/errors", code="/errors/0/code", message="/errors/0/title"),
+    (ByKey(path="/q/{idem.key}/state", match="/request_id"),),
 )  # fmt: skip
 BARE = HttpProvider(
     replace(KEYLESS, provider="bare"),
     ACCOUNTS,
     (Rule(Says.FINAL, statuses("2xx"), (Condition(P("/ok"), (True,)),), places=Places(reference=P("/nr"))),),
-    ErrorShape(shape=P("/error")),
-    (Lookup("reference", compile_text("/all?ref={idem.key}", frozenset({"key"})), object=P("/items/0"),
-            match=P("/note"), absent=statuses([404, 410])),),
+    ErrorShape(shape="/error"),
+    (ByReference(path="/all?ref={idem.key}", object="/items/0", match="/note", absent=[404, 410]),),
 )  # fmt: skip
 PROVIDERS = {
     "keyed": HttpProvider(KEYED, ACCOUNTS, OUTCOME, ERRORS, (BY_ID, lookup("key"))),

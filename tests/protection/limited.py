@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from fix_spine import KEYED, Spine
 
-from idem.outbox.domain.contract import Limits
 from idem.outbox.domain.lane_names import LaneName, lane_names
+from idem.outbox.domain.limits import Limits
 from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claimed

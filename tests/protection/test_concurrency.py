@@ -7,7 +7,7 @@ import asyncio
 from fix_spine import Spine
 from protection.limited import backlog, claim, limited, take
 
-from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.limits import Limits
 
 
 async def test_who_asks_has_its_share_and_no_more(spine: Spine) -> None:

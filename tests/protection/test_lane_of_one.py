@@ -15,7 +15,7 @@ from schema.buried import BURIED
 from settling.shop import cancelling, cancels, row_of, sends
 
 from idem.outbox.daemon.daemon import Life, end_daemon
-from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.limits import Limits
 
 ONE = Limits(concurrency=1)
 

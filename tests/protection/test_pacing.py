@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.limits import Limits
 from idem.outbox.domain.rate_limit import BURST, Pacer, Serving, part
 
 

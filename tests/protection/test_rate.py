@@ -14,7 +14,7 @@ from fix_spine import KEYED, Spine
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.daemon import fleet
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.limits import Limits
 from idem.outbox.domain.rate_limit import BURST, Serving
 from idem.outbox.worker.worker import Worker
 from idem.reconciler.daemon import Reconciler

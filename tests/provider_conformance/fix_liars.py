@@ -18,7 +18,6 @@ from idem.outbox.domain.provider import Provider, Question
 from idem.outbox.domain.webhook import Signed, Webhook
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.schemes.standard import StandardWebhooks
-from idem.outbox.providers.template import compile_text
 from idem.testing.bank import CancelByKey
 
 PAYMENT = ProviderRequest("POST", "/payments", {"amount": 500, "currency": "eur"})
@@ -143,10 +142,12 @@ def hearing(scheme: Any, secrets: tuple[bytes, ...] | None = None) -> HttpProvid
 def ignoring_its_query() -> HttpProvider:
     """Asks for everything, and takes the first."""
     honest = ledger()
-    path = compile_text("/payments?limit=1", frozenset())
     return replace(
         honest,
-        lookups=tuple(replace(each, path=path, match=None) if each.by == "key" else each for each in honest.lookups),
+        lookups=tuple(
+            each.model_copy(update={"path": "/payments?limit=1", "match": None}) if each.by == "key" else each
+            for each in honest.lookups
+        ),
     )
 
 
@@ -154,8 +155,8 @@ def listing_everything() -> HttpProvider:
     """Its list knows no time, and does not say when anything was made."""
     honest = ledger()
     assert honest.ledger is not None
-    path = compile_text("/payments?limit=1000", frozenset())
-    return replace(honest, ledger=replace(honest.ledger, path=path, created=None))
+    everything = {"path": "/payments?limit=1000", "created": None}
+    return replace(honest, ledger=honest.ledger.model_copy(update=everything))
 
 
 class Throttled(BankWorld):

@@ -46,7 +46,7 @@ flight_limit = "10s"
 schedule = ["1s", "5s", "30s", "2m", "10m", "1h", "6h", "1d"]
 pause_allowance = "1m"
 errors = { shape = "/error/code", code = "/error/code", message = "/error/message" }
-mark = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }
+deployment_tag = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }
 verified = "2026-11-28"
 accounts.main = { origin = "http://127.0.0.1:1" }
 

@@ -31,7 +31,7 @@ class TestCurrent(ProviderConformance):
     def world(self) -> Iterator[BankWorld]:
         cancel = {"path": "/payments/cancel", "body": {"key": "{idem.key}"}}
         provider = ledger(
-            key={**KEY, "replay": "current"}, cancel_by_key=cancel, throttles_before_execution=True, mark=None
+            key={**KEY, "replay": "current"}, cancel_by_key=cancel, throttles_before_execution=True, deployment_tag=None
         )
         with bank_world(provider, PAYMENT, another=ANOTHER, line=True, webhooks=True, replay="current") as world:
             yield world
@@ -52,7 +52,7 @@ class TestNone(ProviderConformance):
     def world(self) -> Iterator[BankWorld]:
         provider = ledger(
             key={"carrier": "none"},
-            mark={"at": "/metadata/idem_deployment", "key_at": "/reference"},
+            deployment_tag={"at": "/metadata/idem_deployment", "key_at": "/reference"},
             lookup={
                 "by_reference": {
                     "path": "/payments?reference={idem.key}",

@@ -28,7 +28,7 @@ from provider_conformance.fix_liars import (
 from provider_conformance.fix_worlds import TOKEN, ledger
 
 from idem.outbox.domain.contract import ProviderRequest
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.schemes.standard import StandardWebhooks
 from idem.testing.bank import CancelByKey
 from idem.testing.providers import Broken, ProviderConformance
@@ -64,14 +64,13 @@ def looking(**ways: Any) -> Any:
 
 
 def marked_by_all() -> Any:
-    class Everybodys(Mark):
-        def ours(self, shown: Any) -> bool:
+    class Everybodys(DeploymentTag):
+        def ours(self, shown: Any, deployment: str) -> bool:
             return True
 
     honest = ledger()
-    assert honest.mark is not None
-    mark = Everybodys(honest.mark.at, honest.mark.deployment, honest.mark.key_at)
-    return replace(honest, mark=mark)
+    assert honest.tag is not None
+    return replace(honest, tag=Everybodys(at=honest.tag.at, key_at=honest.tag.key_at))
 
 
 CARRYING = ProviderRequest("POST", "/payments", {"amount": 500, "currency": "eur", "token": TOKEN})
@@ -131,7 +130,7 @@ LIARS = [
     Liar("test_nothing_but_the_key_differs_between_two_calls", "chance is in it", "freeze", opened(like(Random))),
     Liar("test_the_key_travels_where_the_contract_says", "it is left out", "key.name", opened(like(Forgetful))),
     Liar("test_no_credential_is_frozen", "the token is in the body", "accounts", opened(ledger(), request=CARRYING)),
-    Liar("test_the_mark_is_in_the_request", "it is left out", "mark.at", opened(replace(ledger(), mark=None))),
+    Liar("test_the_mark_is_in_the_request", "it is left out", "deployment_tag.at", opened(replace(ledger(), tag=None))),
     Liar("test_reading_never_raises", "errors always have a message", "classify", opened(like(Fragile))),
     Liar("test_a_cut_answer_proves_nothing", "201 is enough", "classify", opened(like(Gullible))),
     Liar("test_a_cut_look_proves_nothing", "what does not show it has nothing", "lookup", opened(like(Gullible))),

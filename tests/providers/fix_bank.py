@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from idem.outbox.domain.contract import Account, Contract, KeyRule, LookupRule, Response
-from idem.outbox.providers.default_rules import ErrorShape
+from idem.outbox.providers.errors import ErrorShape
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.lookups import ById, ByReference
 from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, statuses
-from idem.outbox.providers.template import compile_text
-from idem.outbox.values.json_pointer import parse
 
 PLACES = Places(reference=("id",), status=("status",), fields={"amount": ("amount",)})
-ERRORS = ErrorShape(parse("/error/code"), parse("/error/code"), parse("/error/message"), parse("/id"))
+ERRORS = ErrorShape(shape="/error/code", code="/error/code", message="/error/message", reference="/id")
 
 
 def said(says: Says, *words: str, status: object = "2xx") -> Rule:
@@ -30,14 +28,8 @@ RULES = (
 )
 
 LOOKUPS = (
-    Lookup("id", compile_text("/payments/{idem.reference}", frozenset({"reference"})), absent=frozenset({404})),
-    Lookup(
-        "reference",
-        compile_text("/payments?reference={idem.key}", frozenset({"key"})),
-        object=("data", "0"),
-        match=("reference",),
-        empty=("data",),
-    ),
+    ById(path="/payments/{idem.reference}", absent=404),
+    ByReference(path="/payments?reference={idem.key}", object="/data/0", match="/reference", empty="/data"),
 )
 
 
@@ -47,6 +39,7 @@ def bank(**changes: Any) -> HttpProvider:
         "bank",
         KeyRule("header", "Idempotency-Key", "stored", 86400, 1020),
         LookupRule(by_reference=True, by_id=True, horizon=60),
+        deployment="production",
     )
     provider = HttpProvider(contract, {"main": Account("main", "https://bank.example")}, RULES, ERRORS, LOOKUPS)
     return replace(provider, **changes)

@@ -14,7 +14,7 @@ key = { carrier = "header", name = "Idempotency-Key", replay = "stored", retenti
 encoding = "form"
 headers = { Stripe-Version = "2026-10-01" }
 errors = { shape = "/error/type", code = "/error/code", message = "/error/message" }
-mark = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }
+deployment_tag = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }
 accounts.main = { origin = "ORIGIN" }
 
 [object]
@@ -57,7 +57,7 @@ key = { carrier = "body", name = "idempotency_key", replay = "current", retentio
 errors = { shape = "/errors/0/code" }
 settle = ["lookup", "cancel_by_key"]
 late_effects = true
-exclusive = true
+dedicated_account = true
 accounts.main = { origin = "ORIGIN" }
 
 [object]

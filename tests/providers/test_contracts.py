@@ -5,8 +5,10 @@ from datetime import date
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from idem.outbox.domain.contract import CancelRule, Contract, EventRule, KeyRule, Limits, LookupRule
+from idem.outbox.domain.contract import CancelRule, Contract, EventRule, KeyRule, LookupRule
+from idem.outbox.domain.limits import Limits
 from idem.outbox.providers.contract_checks import check, completed
 
 STORED = KeyRule("header", "Idempotency-Key", "stored", retention=86400, margin=1020)
@@ -39,7 +41,7 @@ def test_a_sound_contract_has_no_findings() -> None:
         ({"pending_schedule": (0, 5)}, ("error", "pending_schedule")),
         ({"pending_limit": 0.0}, ("error", "pending_limit")),
         ({"retry_after_cap": 0.0}, ("error", "retry_after_cap")),
-        ({"limits": Limits(concurrency=0)}, ("error", "limits.concurrency")),
+        ({"limits": Limits(exact=True)}, ("warning", "limits.exact")),
         ({"verified": "last spring"}, ("error", "verified")),
         ({"key": replace(STORED, margin=1019)}, ("error", "key.margin")),
         ({"key": replace(STORED, retention=0)}, ("error", "key.retention")),
@@ -152,3 +154,10 @@ def test_facts_are_believed_for_a_year_and_never_before_they_were_checked(
     assert found(replace(SOUND, verified=verified), today=date(2026, 11, 28)) == expected
     about = found(replace(SOUND, verified=verified), today=date(2026, 11, 28), believed=400 * 86400)
     assert about == (expected if verified != "2025-11-27" else [])
+
+
+@pytest.mark.parametrize("limits", [{"concurrency": 0}, {"rate": 0}, {"share": 0}, {"share": 1}, {"processes": 0}])
+def test_a_limit_that_would_stop_a_provider_is_refused(limits: dict[str, float]) -> None:
+    """`idem pause` stops one."""
+    with pytest.raises(ValidationError):
+        Limits.model_validate(limits)

@@ -29,7 +29,7 @@ BANK = """
 key = { carrier = "header", name = "Key", replay = "stored", retention = "24h" }
 accounts.main = { origin = "ORIGIN" }
 
-[mark]
+[deployment_tag]
 at = "/payment/metadata/by"
 key_at = "/payment/metadata/key"
 shown_at = "/metadata/by"
@@ -49,7 +49,7 @@ when = { "/errors/0/code" = "CREATED_ALREADY" }
 object = { reference = "/errors/0/id" }
 
 [object]
-inside = ["/payment", "/refund"]
+path = ["/payment", "/refund"]
 reference = "/id"
 status = "/status"
 fields = { amount = "/amount" }

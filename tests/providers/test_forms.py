@@ -14,10 +14,9 @@ from stripe._encode import _api_encode
 
 from idem.outbox.domain.contract import KeyRule, ProviderRequest
 from idem.outbox.providers.body_encoding import encoded
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values.errors import Unrenderable
-from idem.outbox.values.json_pointer import parse
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
 FORM = bank(encoding="form")
@@ -126,8 +125,8 @@ def test_the_request_of_a_provider_that_takes_forms() -> None:
 
 def test_the_key_and_the_mark_are_members_of_a_form_too() -> None:
     contract = replace(FORM.contract, key=KeyRule("body", "idempotency_key"))
-    mark = Mark(parse("/metadata/idem_deployment"), "production", parse("/metadata/idem_key"))
-    frozen = bank(encoding="form", contract=contract, mark=mark).freeze(post({"metadata": {"order": "7"}}), KEY)
+    tag = DeploymentTag(at="/metadata/idem_deployment", key_at="/metadata/idem_key")
+    frozen = bank(encoding="form", contract=contract, tag=tag).freeze(post({"metadata": {"order": "7"}}), KEY)
     assert parse_qsl(frozen.body.decode()) == [
         ("metadata[order]", "7"),
         ("metadata[idem_deployment]", "production"),

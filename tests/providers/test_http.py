@@ -13,9 +13,9 @@ from providers.fix_bank import LOOKUPS, answered, bank, error
 from idem.outbox.domain.contract import FrozenRequest, KeyRule, ProviderRequest, Response
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Pending, Refused, Succeeded
 from idem.outbox.domain.provider import Provider, Question
-from idem.outbox.providers.lookups import Lookup
+from idem.outbox.providers.lookups import ById, ByKey, ByReference
 from idem.outbox.providers.outcome_rules import Condition, Rule, Says, statuses
-from idem.outbox.providers.template import KEY_TEXT, KeyText, compile_text
+from idem.outbox.providers.template import KEY_TEXT, KeyText
 from idem.outbox.values.errors import Unrenderable
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
@@ -212,13 +212,12 @@ VALUES = st.recursive(
 POINTERS = st.sampled_from([(), ("data",), ("data", "0"), ("id",), ("reference",)])
 ANY_LOOKUPS = st.lists(
     st.builds(
-        Lookup,
-        st.sampled_from(["id", "key", "reference"]),
-        st.just(compile_text("/p?r={idem.key}", frozenset({"key"}))),
-        POINTERS,
-        st.none() | POINTERS,
-        st.none() | POINTERS,
-        st.sampled_from([frozenset(), frozenset({404})]),
+        lambda way, **given: way(path="/p?r={idem.reference}" if way is ById else "/p?r={idem.key}", **given),
+        st.sampled_from([ById, ByKey, ByReference]),
+        object=POINTERS,
+        match=st.none() | POINTERS,
+        empty=st.none() | POINTERS,
+        absent=st.sampled_from([[], 404]),
     ),
     max_size=2,
 ).map(tuple)

@@ -10,19 +10,18 @@ import pytest
 from providers.fix_bank import bank
 
 from idem.outbox.domain.contract import KeyRule, ProviderRequest
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.template import KEY_TEXT
 from idem.outbox.values.errors import Unrenderable
-from idem.outbox.values.json_pointer import parse
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
-MARK = Mark(parse("/metadata/idem_deployment"), "production", parse("/metadata/idem_key"))
-MARKED = bank(mark=MARK)
+TAG = DeploymentTag(at="/metadata/idem_deployment", key_at="/metadata/idem_key")
+TAGGED = bank(tag=TAG)
 OURS = {"idem_deployment": "production", "idem_key": KEY}
 
 
-def body(content: Any, mark: Mark = MARK, method: str = "POST") -> Any:
-    frozen = bank(mark=mark).freeze(ProviderRequest(method, "/payments", content), KEY)
+def body(content: Any, tag: DeploymentTag = TAG, method: str = "POST") -> Any:
+    frozen = bank(tag=tag).freeze(ProviderRequest(method, "/payments", content), KEY)
     return json.loads(frozen.body) if frozen.body else None
 
 
@@ -30,26 +29,26 @@ def test_hazard_40_every_body_carries_it_and_objects_on_the_way_are_made() -> No
     assert body({"amount": 1}) == {"amount": 1, "metadata": OURS}
     assert body({"metadata": {"order": "7"}}) == {"metadata": {"order": "7", **OURS}}
     assert body(None) == {"metadata": OURS}
-    assert body({}, Mark(parse("/a/b/c"), "production")) == {"a": {"b": {"c": "production"}}}
+    assert body({}, DeploymentTag(at="/a/b/c")) == {"a": {"b": {"c": "production"}}}
 
 
 def test_the_bytes_are_the_same_in_every_process_and_the_operations_own_are_not_touched() -> None:
     content = {"metadata": {"order": "7"}}
     request = ProviderRequest("POST", "/payments", content)
-    again = bank(mark=Mark(parse("/metadata/idem_deployment"), "production", parse("/metadata/idem_key")))
-    assert MARKED.freeze(request, KEY) == again.freeze(request, KEY)
+    again = bank(tag=DeploymentTag(at="/metadata/idem_deployment", key_at="/metadata/idem_key"))
+    assert TAGGED.freeze(request, KEY) == again.freeze(request, KEY)
     assert content == {"metadata": {"order": "7"}}
 
 
 def test_a_request_that_had_no_body_gets_one_but_no_delete_does() -> None:
-    frozen = MARKED.freeze(ProviderRequest("POST", "/payments/1/capture"), KEY)
+    frozen = TAGGED.freeze(ProviderRequest("POST", "/payments/1/capture"), KEY)
     assert frozen.headers["content-type"] == "application/json"
     assert body(None, method="DELETE") is None
     assert body({"reason": "x"}, method="DELETE") == {"reason": "x", "metadata": OURS}
 
 
 def test_it_stands_in_an_item_of_a_list_that_is_there() -> None:
-    paypal = Mark(parse("/purchase_units/0/custom_id"), "production")
+    paypal = DeploymentTag(at="/purchase_units/0/custom_id")
     order = {"purchase_units": [{"amount": 1}, {"amount": 2}]}
     assert body(order, paypal) == {"purchase_units": [{"amount": 1, "custom_id": "production"}, {"amount": 2}]}
 
@@ -70,7 +69,7 @@ def test_it_stands_in_an_item_of_a_list_that_is_there() -> None:
 def test_a_clash_with_the_operations_own_body_is_unrenderable(content: Any, why: str) -> None:
     with pytest.raises(Unrenderable, match=why) as refused:
         body(content)
-    assert "change the body of the operation, or the mark of its provider" in str(refused.value)
+    assert "change the body of the operation, or deployment_tag of its provider" in str(refused.value)
 
 
 def test_what_the_operation_writes_there_may_be_the_same() -> None:
@@ -78,14 +77,14 @@ def test_what_the_operation_writes_there_may_be_the_same() -> None:
 
 
 def test_the_key_as_a_member_and_the_mark_stand_side_by_side() -> None:
-    contract = replace(MARKED.contract, key=KeyRule("body", "idempotency_key"))
-    frozen = bank(mark=MARK, contract=contract).freeze(ProviderRequest("POST", "/payments", {}), KEY)
+    contract = replace(TAGGED.contract, key=KeyRule("body", "idempotency_key"))
+    frozen = bank(tag=TAG, contract=contract).freeze(ProviderRequest("POST", "/payments", {}), KEY)
     assert json.loads(frozen.body) == {"metadata": OURS, "idempotency_key": KEY}
 
 
 def test_hazard_40_an_object_is_ours_only_by_our_mark() -> None:
-    assert MARK.ours({"metadata": OURS}) and MARK.key({"metadata": OURS}) == KEY
+    assert TAG.ours({"metadata": OURS}, "production") and TAG.key({"metadata": OURS}) == KEY
     for other in ({}, {"metadata": {}}, {"metadata": {"idem_deployment": "staging"}}, {"metadata": None}, [], None):
-        assert not MARK.ours(other)
-        assert MARK.key(other) is None
-    assert Mark(parse("/a"), "production").key({"a": "production"}) is None
+        assert not TAG.ours(other, "production")
+        assert TAG.key(other) is None
+    assert DeploymentTag(at="/a").key({"a": "production"}) is None

@@ -12,7 +12,7 @@ from providers.fix_bank import ERRORS, PLACES, RULES, answered, bank, error, sai
 
 from idem.outbox.domain.contract import Response
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Pending, Refused, Seen, Succeeded
-from idem.outbox.providers.default_rules import CONFIG, NO_PROOF, REQUEST, ErrorShape
+from idem.outbox.providers.errors import CONFIG, NO_PROOF, REQUEST, ErrorShape
 from idem.outbox.providers.outcome_rules import Condition, HeaderCondition, Rule, Says, statuses
 
 BANK = bank()
@@ -186,7 +186,7 @@ ANY_RULES = st.lists(
         st.sampled_from(Says),
         st.sampled_from([statuses("2xx"), statuses("4xx"), statuses("5xx"), statuses("100-599")]),
         st.lists(CONDITIONS, max_size=2).map(tuple),
-        places=st.sampled_from([PLACES, replace(PLACES, reference=None)]),
+        places=st.sampled_from([PLACES, PLACES.model_copy(update={"reference": None})]),
     ),
     max_size=3,
 ).map(tuple)

@@ -23,11 +23,15 @@ def following(
     return paging.following(Document(200, headers, body or {}), ITEMS if items is None else items, request, ORIGINS)
 
 
-AFTER = Paging("after_id", "starting_after", more=("has_more",))
-CURSOR = Paging("cursor", "cursor", at=("cursor",))
-LINK = Paging("link")
-NEXT = Paging("link", at=("links", "next"))
-OFFSET = Paging("offset", "offset")
+def paging(parameter: str, cursor: str, **more: Any) -> Paging:
+    return Paging(style="cursor", parameter=parameter, next=(cursor,), **more)
+
+
+AFTER = Paging(style="after_id", parameter="starting_after", more=("has_more",))
+CURSOR = Paging(style="cursor", parameter="cursor", next=("cursor",))
+LINK = Paging(style="link")
+NEXT = Paging(style="link", next=("links", "next"))
+OFFSET = Paging(style="offset", parameter="offset")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,7 @@ OFFSET = Paging("offset", "offset")
     [
         (AFTER, {"has_more": True}, "/v1/events?limit=2&a%5Bb%5D=1&starting_after=b%202"),
         (AFTER, {"has_more": False}, None),
-        (Paging("after_id", "after", id=("x", "id")), {}, "broken"),
+        (Paging(style="after_id", parameter="after", id=("x", "id")), {}, "broken"),
         (CURSOR, {"cursor": "x/&=1"}, "/v1/events?limit=2&a%5Bb%5D=1&cursor=x%2F%26%3D1"),
         (CURSOR, {"cursor": 7}, "/v1/events?limit=2&a%5Bb%5D=1&cursor=7"),
         (CURSOR, {"cursor": None}, None),
@@ -44,10 +48,14 @@ OFFSET = Paging("offset", "offset")
         (CURSOR, {"cursor": {"a": 1}}, "broken"),
         (CURSOR, {"cursor": True}, "broken"),
         (CURSOR, {"cursor": "x" * 5000}, "broken"),
-        (Paging("cursor", "page[after]", at=("c",)), {"c": "z"}, "/v1/events?limit=2&a%5Bb%5D=1&page%5Bafter%5D=z"),
+        (
+            paging("page[after]", "c"),
+            {"c": "z"},
+            "/v1/events?limit=2&a%5Bb%5D=1&page%5Bafter%5D=z",
+        ),
         (OFFSET, {}, "/v1/events?limit=2&a%5Bb%5D=1&offset=2"),
-        (Paging("offset", "page", step="pages", begin=1), {}, "/v1/events?limit=2&a%5Bb%5D=1&page=2"),
-        (Paging("offset", "limit"), {}, "/v1/events?a%5Bb%5D=1&limit=4"),
+        (Paging(style="offset", parameter="page", step="pages", first=1), {}, "/v1/events?limit=2&a%5Bb%5D=1&page=2"),
+        (Paging(style="offset", parameter="limit"), {}, "/v1/events?a%5Bb%5D=1&limit=4"),
         (
             NEXT,
             {"links": {"next": "https://API.example:443/v1/events?page[after]=2#x"}},
@@ -113,14 +121,19 @@ def test_a_list_that_does_not_say_whether_it_goes_on_has_no_end(body: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "paging", [AFTER, Paging("offset", "o", more=("has_more",)), Paging("cursor", "c", ("c",), ("has_more",))]
+    "paging",
+    [
+        AFTER,
+        Paging(style="offset", parameter="o", more=("has_more",)),
+        paging("c", "c", more=("has_more",)),
+    ],
 )
 def test_an_empty_page_is_no_end_where_the_list_says_that_it_goes_on(paging: Paging) -> None:
     with pytest.raises(BrokenList, match="but not where"):
         following(paging, {"has_more": True}, [])
 
 
-@pytest.mark.parametrize("paging", [Paging("after_id", "after"), OFFSET])
+@pytest.mark.parametrize("paging", [Paging(style="after_id", parameter="after"), OFFSET])
 def test_an_empty_page_is_the_end_where_nothing_else_could_be(paging: Paging) -> None:
     assert following(paging, items=[]) is None
 
@@ -134,7 +147,7 @@ def test_the_number_grows_from_page_to_page() -> None:
 
 
 def test_a_list_is_read_so_far_and_no_farther() -> None:
-    short = Paging("offset", "offset", most=2)
+    short = Paging(style="offset", parameter="offset", most=2)
     second = following(short)
     with pytest.raises(BrokenList, match="longer than the 2 pages"):
         following(short, request=second)
@@ -157,7 +170,7 @@ def test_a_parameter_takes_the_place_of_what_it_was_and_nothing_else_changes() -
 
 
 @given(
-    st.sampled_from([AFTER, CURSOR, LINK, NEXT, OFFSET, Paging("cursor", "c", ("cursor",), ("has_more",))]),
+    st.sampled_from([AFTER, CURSOR, LINK, NEXT, OFFSET, paging("c", "cursor", more=("has_more",))]),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["/x", "https://a.b/c"]),
         lambda inner: (

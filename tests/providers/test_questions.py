@@ -61,8 +61,8 @@ def test_events_are_asked_for_only_while_they_would_still_be_there() -> None:
     assert paths(replace(LOST, path="/v1/payouts")) == [], "whose events are which is not said"
     assert paths(replace(LOST, sent_at=LOST.asked_at - 29 * 86400)) != []
     assert paths(replace(LOST, sent_at=LOST.asked_at - 30 * 86400)) == [], "an event that is gone proves nothing"
-    slack = {"by_events": {"path": "/e?t={idem.sent_at}", "match": "/key"}, "slack": "1s"}
-    assert paths(LOST, provider(STRIPE, lookup=slack)) == [f"/e?t={int(SENT) - 1}"]
+    events = {"by_events": {"path": "/e?t={idem.sent_at}", "match": "/key"}}
+    assert paths(LOST, provider(STRIPE, lookup=events)) == [f"/e?t={int(SENT) - 300}"]
 
 
 def event(kind: str, status: str, *, id: str = "pi_1", at: float = 1.0, key: Any = KEY, **metadata: str) -> Any:
@@ -310,7 +310,7 @@ def test_done_may_be_another_status_or_a_word_in_the_body() -> None:
 def test_the_contract_says_what_the_settings_say() -> None:
     contract = SQUARE_LIKE.contract
     assert contract.order == ("lookup", "cancel_by_key")
-    assert (contract.late_effects, contract.exclusive, contract.listed) == (True, True, False)
+    assert (contract.late_effects, contract.dedicated_account, contract.listed) == (True, True, False)
     assert contract.cancel == CancelRule(tombstones=False)
     assert STRIPE_LIKE.contract.lookup.by_events
     assert STRIPE_LIKE.contract.lookup.possible

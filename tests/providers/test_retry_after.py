@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from providers.fix_bank import answered, bank, error
 
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted
-from idem.outbox.providers.default_rules import retry_after
+from idem.outbox.providers.errors import retry_after
 
 NOW = 784111777.0
 """Sun, 06 Nov 1994 08:49:37 GMT, the example of RFC 9110."""

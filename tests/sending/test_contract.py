@@ -32,7 +32,7 @@ def test_a_table_cannot_name_a_function(tmp_path: Path) -> None:
         ({"accounts": []}, "accounts are names"),
         ({"key": {"carrier": "header"}}, "key.carrier belongs to HTTP"),
         ({"lookup": {"horizon": "1m"}}, "lookup.by_key is the function"),
-        ({"lookup": {"by_key": print, "slack": "1m"}}, "lookup.slack belongs to HTTP"),
+        ({"lookup": {"by_key": print, "by_id": "x"}}, "lookup.by_id belongs to HTTP"),
         ({"key": {"replay": "stored"}}, "how long the provider remembers a key"),
         ({"on_unsettleable": "assume_done"}, "value is at risk"),
         ({"deadline": "1h"}, "its lease ends"),

@@ -13,12 +13,11 @@ from idem.outbox.domain.operation import OperationSpec
 from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, HeaderCondition, Rule, Says, statuses
-from idem.outbox.providers.template import Template, compile_text
 from idem.outbox.values import json_pointer
 from idem.testing.bank import Account as BankAccount
 
 HOUR, DAY = 3600, 86400
-CANCEL = Cancel(compile_text("/payments/cancel"), Template.compile({"key": "{idem.key}"}, frozenset({"key"})))
+CANCEL = Cancel(path="/payments/cancel", body={"key": "{idem.key}"})
 VOIDED = Rule(Says.REFUSED, body=(Condition(json_pointer.parse("/status"), ("canceled",)),), places=PLACES)
 KEPT = Rule(Says.AMBIGUOUS_CACHED, status=statuses(500), headers=(HeaderCondition("idempotent-replayed", ("true",)),))
 """The provider says of a replay's failure that it comes out of its memory."""

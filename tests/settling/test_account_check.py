@@ -31,11 +31,10 @@ from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.domain.outcomes import CouldNotAsk, NotExecuted
 from idem.outbox.domain.provider import Question
 from idem.outbox.operator.pause import pause, resume
-from idem.outbox.providers.account_question import AccountQuestion
+from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
 from idem.outbox.providers.signing import RenewedToken
-from idem.outbox.providers.template import compile_text
 from idem.outbox.values import clock
 from idem.outbox.values.errors import ConfigError
 from idem.outbox.worker import account_check
@@ -96,7 +95,7 @@ def use(spine: Spine, house: House, token: str) -> None:
     provider = spine.catalogue.providers["keyed"]
     assert isinstance(provider, HttpProvider)
     account = replace(provider.accounts["keyed"], origin=house.url, credentials={"authorization": f"Bearer {token}"})
-    changed = replace(provider, accounts={"keyed": account}, whose=AccountQuestion("/account", ("id",)))
+    changed = replace(provider, accounts={"keyed": account}, account_question=AccountCheck(path="/account", at=("id",)))
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
     spine.acceptor = Acceptor(spine.catalogue.operations, spine.catalogue.providers)
 
@@ -294,7 +293,7 @@ async def test_a_call_that_has_its_claim_already_is_given_back(spine: Spine, hou
     """Nor is anything looked up or listed: a list of another account would make discrepancies of all payments."""
     await spine.work()
     use(spine, house, THEIRS)
-    listed = Listing(compile_text("/payments?since={idem.since}", frozenset({"since"})))
+    listed = Listing(path="/payments?since={idem.since}")
     keyed: Any = replace(cast(HttpProvider, spine.catalogue.providers["keyed"]), ledger=listed)
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": keyed})
     daemon = Reconciler(spine.database, spine.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
@@ -535,4 +534,4 @@ def test_stripe_has_one_and_the_user_may_say_another(tmp_path: Path) -> None:
     ],
 )
 def test_what_names_an_account(status: int, body: bytes, named: str | None) -> None:
-    assert AccountQuestion("/account", ("id",)).read(Response(status, {}, body)) == named
+    assert AccountCheck(path="/account", at=("id",)).read(Response(status, {}, body)) == named

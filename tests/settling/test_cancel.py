@@ -194,7 +194,7 @@ async def test_no_verdict_of_a_cancel_against_a_proof_on_record(spine: Spine) ->
 async def test_answers_that_decide_nothing_end_with_a_person(spine: Spine) -> None:
     """The provider refuses the cancel itself, again and again: it uses up the schedule, and the key stays burned."""
     contract = cancelling(spine)
-    wrong = replace(CANCEL, done=frozenset({299}))
+    wrong = CANCEL.model_copy(update={"done": 299})
     provider = spine.catalogue.providers["keyed"]
     assert isinstance(provider, HttpProvider)
     spine.catalogue = replace(

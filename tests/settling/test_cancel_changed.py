@@ -10,12 +10,11 @@ from settling.shop import CANCEL, asked, cancelling, cancels, lost, row_of, send
 
 from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.template import Template, compile_text
 
 OTHERWISE = {
-    "path": replace(CANCEL, path=compile_text("/v2/payments/cancel")),
-    "body": replace(CANCEL, body=Template.compile({"reference": "{idem.key}"}, frozenset({"key"}))),
-    "method": replace(CANCEL, method="PUT"),
+    "path": CANCEL.model_copy(update={"path": "/v2/payments/cancel"}),
+    "body": CANCEL.model_copy(update={"body": {"reference": "{idem.key}"}}),
+    "method": CANCEL.model_copy(update={"method": "PUT"}),
 }
 
 

@@ -18,7 +18,6 @@ from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.lane_names import lane_names
 from idem.outbox.operator import actions
 from idem.outbox.providers.http import HttpProvider
-from idem.outbox.providers.template import compile_text
 from idem.outbox.settle import clock_ahead
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
@@ -102,8 +101,8 @@ def listing(spine: Spine) -> None:
     use(spine, key=replace(KEYED.key, replay="success_only"))
     provider = spine.catalogue.providers["keyed"]
     assert isinstance(provider, HttpProvider)
-    path = compile_text("/payments?key={idem.key}&since={idem.sent_at}", frozenset({"key", "sent_at"}))
-    look = replace(provider.lookups[1], path=path)
+    path = "/payments?key={idem.key}&since={idem.sent_at}"
+    look = provider.lookups[1].model_copy(update={"path": path})
     rule = LookupRule(by_key=True, horizon=10, agree=2)
     changed = replace(provider, lookups=(look,), contract=replace(provider.contract, lookup=rule))
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})

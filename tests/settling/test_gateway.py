@@ -20,10 +20,9 @@ from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.domain.contract import CancelRule, Response
 from idem.outbox.domain.outcomes import Absent, Ambiguous, CouldNotAsk
 from idem.outbox.domain.provider import Question
-from idem.outbox.providers.account_question import AccountQuestion
+from idem.outbox.providers.account_check import AccountCheck
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.listing import Listing
-from idem.outbox.providers.template import compile_text
 from idem.outbox.values import clock
 from idem.testing.bank import Account as BankAccount
 from idem.testing.providers import Line
@@ -148,10 +147,9 @@ async def test_what_a_gateway_says_of_a_question_is_no_absence(spine: Spine, gat
 async def test_every_kind_of_question_counts_as_failed(spine: Spine, gateway: Gateway, shape: str) -> None:
     """A look, a cancel, the account check and the list; and the lane takes it for a provider that is not reached."""
     provider = through(spine, gateway, carried=True, listed=True, cancel=CancelRule())
-    path = compile_text("/payments?since={idem.since}", frozenset({"since"}))
     provider = replace(
-        provider, cancels=shop.CANCEL, whose=AccountQuestion("/payments", ("error", "code")),
-        ledger=Listing(path, items=("data",)),
+        provider, cancels=shop.CANCEL, account_question=AccountCheck(path="/payments", at=("error", "code")),
+        ledger=Listing(path="/payments?since={idem.since}", items=("data",)),
     )  # fmt: skip
     lane = Lane(provider, provider.accounts["keyed"], slots=2, margin=0.5)
     question = Question("0b5f9b7e-2f3a-8c1d-9e4f-112233445566", None, awaiting=False)

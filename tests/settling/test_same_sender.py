@@ -24,7 +24,6 @@ from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.operator import actions
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.signing import RenewedToken
-from idem.outbox.providers.template import compile_text
 from idem.outbox.worker import worker
 from idem.reconciler.daemon import Reconciler
 from idem.testing.bank import Account as BankAccount
@@ -215,7 +214,7 @@ async def test_a_look_up_that_does_not_find_old_calls_proves_nothing(spine: Spin
         await paid(spine, "older")
     intent = await lost(spine)
     before = spine.effects()
-    wrong = replace(lookup("key"), path=compile_text("/payments?key=none-{idem.key}", frozenset({"key"})))
+    wrong = lookup("key").model_copy(update={"path": "/payments?key=none-{idem.key}"})
     keyed(spine, lookups=(BY_ID, wrong))
     await much_later(spine)
     assert spine.effects() == before
@@ -226,7 +225,7 @@ async def test_a_look_up_that_is_changed_and_finds_older_payments_settles(spine:
     looks_only(spine)
     await paid(spine, "older")
     intent = await lost(spine, fault="drop_before_acting")
-    other = replace(lookup("key"), absent=frozenset({404}))
+    other = lookup("key").model_copy(update={"absent": 404})
     keyed(spine, lookups=(BY_ID, other))
     await soon(spine)
     assert (await spine.key(intent))["state"] == "completed"

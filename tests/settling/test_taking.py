@@ -13,7 +13,7 @@ from fix_spine import KEYED, Spine
 from idem.outbox.calls.lane import Lane
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.domain.catalogue import Catalogue
-from idem.outbox.domain.contract import Limits
+from idem.outbox.domain.limits import Limits
 from idem.reconciler.daemon import Reconciler
 from idem.reconciler.pump import Slots
 

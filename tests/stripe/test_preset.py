@@ -48,13 +48,13 @@ def findings(tmp_path: Path, text: str) -> list[str]:
 
 def test_the_mark_stands_only_where_stripe_takes_metadata(provider: HttpProvider) -> None:
     """Every POST of Stripe's v1 API, by its own library: anywhere else the call would be refused."""
-    assert provider.mark is not None and len(writes()) > 200
+    assert provider.tag is not None and len(writes()) > 200
     paths = {re.sub(r"\{[^}]*\}", "x_1", path): takes for path, takes in writes().items()}
-    assert [path for path, takes in paths.items() if provider.mark.belongs(path) and not takes] == []
-    assert [path for path in MONEY if not provider.mark.belongs(path)] == []
+    assert [path for path, takes in paths.items() if provider.tag.belongs(path) and not takes] == []
+    assert [path for path in MONEY if not provider.tag.belongs(path)] == []
     # What exists already is marked by the call that made it: another key there would name another call.
     assert [
-        path for path in paths if path.endswith(("/x_1", "/capture", "/confirm")) and provider.mark.belongs(path)
+        path for path in paths if path.endswith(("/x_1", "/capture", "/confirm")) and provider.tag.belongs(path)
     ] == []
 
 
@@ -230,8 +230,14 @@ def test_the_same_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             'kind = "stripe"\naccounts.a = { secret_key = { env = "A" }, authorization = { env = "X" } }',
             "there is authorization too",
         ),
-        ('kind = "stripe"\nsecret_key = { env = "STRIPE_SECRET_KEY" }\nmark.not_in = ["/v1/a*"]', "whole segment"),
-        ('kind = "stripe"\nsecret_key = { env = "STRIPE_SECRET_KEY" }\nkinds.paths = { "v1" = "a" }', "no beginning"),
+        (
+            'kind = "stripe"\nsecret_key = { env = "STRIPE_SECRET_KEY" }\ndeployment_tag.not_in = ["/v1/a*"]',
+            "whole segment",
+        ),
+        (
+            'kind = "stripe"\nsecret_key = { env = "STRIPE_SECRET_KEY" }\nobject_types.paths = { "v1" = "a" }',
+            "no beginning",
+        ),
         ('secret_key = { env = "STRIPE_SECRET_KEY" }', "there is no such setting"),
     ],
 )  # fmt: skip
@@ -256,4 +262,4 @@ def test_the_example_is_what_the_page_says(tmp_path: Path) -> None:
 
 def test_config_errors_are_config_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        configuration(tmp_path, '[providers.pay]\nkind = "stripe"\nkinds = 5\n')
+        configuration(tmp_path, '[providers.pay]\nkind = "stripe"\nobject_types = 5\n')

@@ -198,7 +198,7 @@ async def test_what_has_no_status_is_done_when_it_exists(stripe_shop: Shop) -> N
 
 
 async def test_one_call_that_made_several_kinds_is_one_effect(database: Database, db_url: str, tmp_path: Path) -> None:
-    """Its charge carries the same key and metadata: without `kinds` the look-up would see a second payment."""
+    """Its charge carries the same key and metadata: without `object_types` the look-up would see a second payment."""
     async with shop(database, db_url, tmp_path, more='lookup = { by_events = { types = ["*"] } }') as found:
         found.bank.script(None, ["act_then_500"])
         intent = await found.done()

@@ -36,7 +36,7 @@ READS = {
     "outbox/calls/http_client.py": "a signature's time, which the provider compares with its own clock",
     "outbox/config/consistency.py": "the day, for a warning about facts that were checked long ago",
     "outbox/domain/provider.py": "a question of a test, or of a program without a database",
-    "outbox/providers/default_rules.py": "a Retry-After with a date, from a provider that sends no Date; it is capped",
+    "outbox/providers/errors.py": "a Retry-After with a date, from a provider that sends no Date; it is capped",
     "reconciler/webhooks/endpoint.py": "a delivery's age, by its sender's clock",
     "reconciler/webhooks/embedded.py": "a delivery's age, by its sender's clock",
 }

@@ -165,8 +165,8 @@ async def test_hazard_40_a_test_event_is_never_a_live_one(hooks: Hooks, changed:
 
 
 WRAPPED = EventReader(
-    events=P("/notificationItems"), inside=P("/NotificationRequestItem"), id=P("/pspReference"),
-    id_parts=(P("/eventCode"), P("/success")), type=P("/eventCode"), key=P("/merchantReference"),
+    events=P("/notificationItems"), event_path=P("/NotificationRequestItem"),
+    id=(P("/pspReference"), P("/eventCode"), P("/success")), type=P("/eventCode"), keys=(P("/merchantReference"),),
     reference=P("/pspReference"),
 )  # fmt: skip
 RULES = (

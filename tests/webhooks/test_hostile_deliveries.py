@@ -64,7 +64,7 @@ def test_a_name_with_a_bracket_is_no_member_of_a_form(name: str, deep: bool) -> 
 
 def test_a_batch_that_would_grow_beyond_measure_is_not_readable() -> None:
     """What stands around the list is kept with each item: a megabyte would become gigabytes."""
-    reader = EventReader(id=parse("/id"), events=parse("/events"))
+    reader = EventReader(id=(parse("/id"),), events=parse("/events"))
     huge = {"around": "x" * 500_000, "events": [{"id": str(number)} for number in range(20_000)]}
     assert reader.read(json.dumps(huge).encode(), ()) is None
     many = {"live": "true", "events": [{"id": str(number)} for number in range(20_000)]}

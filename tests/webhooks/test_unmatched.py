@@ -14,11 +14,11 @@ from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.outcomes import NotExecuted
 from idem.outbox.operator import ages
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
 from idem.sweeper.daemon import Sweeper
 
-MARK = Mark(("deployment",), "test", ("ours", "key"))
+TAG = DeploymentTag(at="/deployment", key_at="/ours/key")
 
 
 def foreign() -> float:
@@ -123,7 +123,7 @@ async def test_hazard_40_foreign_traffic_calls_nobody(hooks: Hooks, changed: Cha
 
 
 async def test_hazard_40_an_exclusive_account_has_no_foreign_events(hooks: Hooks, changed: Change) -> None:
-    await changed(EventRule(horizon=3600), exclusive=True)
+    await changed(EventRule(horizon=3600), dedicated=True)
     assert await hooks.verdict(event(None, reference="pay_9")) == "unmatched"
     await grow_old(hooks, 0.1)
     await hooks.spine.reconcile()
@@ -132,7 +132,7 @@ async def test_hazard_40_an_exclusive_account_has_no_foreign_events(hooks: Hooks
 
 async def test_hazard_40_the_mark_decides_whose_it_is(hooks: Hooks, changed: Change) -> None:
     """Another deployment's events carry UUIDs too: its mark is not ours."""
-    await changed(EventRule(horizon=3600), exclusive=True, mark=MARK)
+    await changed(EventRule(horizon=3600), dedicated=True, tag=TAG)
     before = foreign()
     assert await hooks.verdict(event(like_ours(), reference="pay_8", deployment="staging")) == "foreign"
     assert await hooks.verdict(event(None, reference="pay_7", deployment="test"), "evt_2") == "unmatched"
@@ -144,7 +144,7 @@ async def test_hazard_40_the_mark_decides_whose_it_is(hooks: Hooks, changed: Cha
 
 
 async def test_the_key_beside_the_mark_matches_too(hooks: Hooks, changed: Change) -> None:
-    await changed(mark=MARK)
+    await changed(tag=TAG)
     intent = await hooks.desk.unknown("k")
     content = event(None, deployment="test", ours={"key": await hooks.key(intent)})
     del content["data"]["idempotency_key"]
@@ -152,7 +152,7 @@ async def test_the_key_beside_the_mark_matches_too(hooks: Hooks, changed: Change
 
 
 async def test_without_a_horizon_it_is_never_a_dead_letter(hooks: Hooks, changed: Change) -> None:
-    await changed(EventRule(horizon=None), exclusive=True)
+    await changed(EventRule(horizon=None), dedicated=True)
     assert await hooks.verdict(event(like_ours(), reference="pay_9")) == "unmatched"
     await grow_old(hooks)
     await hooks.spine.reconcile()

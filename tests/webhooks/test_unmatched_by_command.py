@@ -31,7 +31,7 @@ async def test_unmatched_events_are_tried_again_many_at_once(hooks: Hooks) -> No
 
 async def test_an_entry_says_why_an_event_was_taken_for_ours(hooks: Hooks, changed: Change) -> None:
     """A key of another form is no key of ours: it is the account."""
-    await changed(EventRule(horizon=3600), exclusive=True)
+    await changed(EventRule(horizon=3600), dedicated=True)
     await hooks.verdict(event("0193b6a0-0000-4000-8000-000000000000", reference="pay_9"))
     await grow_old(hooks, 0.1)
     await hooks.spine.reconcile()

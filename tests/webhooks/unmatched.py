@@ -11,7 +11,7 @@ import pytest
 from fix_webhooks import Hooks, serving
 
 from idem.outbox.domain.contract import EventRule
-from idem.outbox.providers.deployment_tag import Mark
+from idem.outbox.providers.deployment_tag import DeploymentTag
 from idem.outbox.providers.http import HttpProvider
 
 DAYS = 86400.0
@@ -28,12 +28,12 @@ async def changed(hooks: Hooks) -> AsyncIterator[Change]:
     """The endpoint again, with another contract of `keyed`."""
     opened: list[Any] = []
 
-    async def change(rule: EventRule = USUAL, *, exclusive: bool = False, mark: Mark | None = None) -> None:
+    async def change(rule: EventRule = USUAL, *, dedicated: bool = False, tag: DeploymentTag | None = None) -> None:
         known = hooks.spine.catalogue
         keyed = known.providers["keyed"]
         assert isinstance(keyed, HttpProvider)
-        contract = replace(keyed.contract, event=rule, exclusive=exclusive)
-        keyed = replace(keyed, contract=contract, mark=mark)
+        contract = replace(keyed.contract, event=rule, dedicated_account=dedicated, deployment="test")
+        keyed = replace(keyed, contract=contract, tag=tag)
         hooks.spine.catalogue = replace(known, providers={**known.providers, "keyed": keyed})
         opened.append(serving(hooks.spine.url, hooks.spine.catalogue))
         hooks.http.base_url = await opened[-1].__aenter__()

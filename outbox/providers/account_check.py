@@ -1,18 +1,20 @@
-"""`account_check` of a provider in idem.toml: how the daemons ask whose account their credentials are."""
+"""`account_check` of a provider in idem.toml: the question whose account the credentials are. No I/O."""
 
 from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from idem.outbox.config.outcome_settings import Pointer
-from idem.outbox.config.section import Section
-from idem.outbox.providers.account_question import AccountQuestion
+from idem.outbox.domain.contract import FrozenRequest, Response
+from idem.outbox.providers import outcome_rules
+from idem.outbox.providers import response as document
+from idem.outbox.providers.reading import GET
 from idem.outbox.providers.template import check_path
-from idem.outbox.values import json_pointer
 from idem.outbox.values.errors import Unrenderable
+from idem.outbox.values.json_pointer import Tokens
+from idem.outbox.values.settings_base import Pointer, Section
 
 
-class AccountCheckSettings(Section):
+class AccountCheck(Section):
     """Asked at the start of worker and reconciler. Where another account answers than at first, nothing is called."""
 
     path: str = Field(
@@ -34,10 +36,16 @@ class AccountCheckSettings(Section):
 
     @field_validator("at")
     @classmethod
-    def _is_inside(cls, value: str) -> str:
+    def _is_inside(cls, value: Tokens) -> Tokens:
         if not value:
             raise ValueError('the whole answer names no account: say where it stands, as "/id"')
         return value
 
-    def build(self) -> AccountQuestion:
-        return AccountQuestion(self.path, json_pointer.parse(self.at))
+    def request(self) -> FrozenRequest:
+        """The request; the credentials are added when it is sent."""
+        return FrozenRequest("GET", self.path, GET, b"")
+
+    def read(self, response: Response) -> str | None:
+        """What names the account; None for an answer that does not say it. Never raises."""
+        answer = document.read(response)
+        return document.reference(answer.find(self.at)) if answer.status in outcome_rules.SUCCESS else None

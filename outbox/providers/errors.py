@@ -8,17 +8,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Final
 
+from pydantic import Field, model_validator
+
 from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.outcomes import Ambiguous, NotExecuted, Outcome, Refused
 from idem.outbox.providers import response
-from idem.outbox.providers.outcome_rules import Places
+from idem.outbox.providers.outcome_rules import Condition, Places, Rule, Says, said_once, spellings
 from idem.outbox.providers.response import Document
 from idem.outbox.values.json_pointer import MISSING, Tokens
+from idem.outbox.values.settings_base import Pointer, Pointers, Section
 
 CONFIG: Final = frozenset({401, 405, 406, 411, 415, 421, 425, 426, 428, 431, 501, 505, 511})
 """Our credentials, our address, a proxy: says nothing about this effect, and the next row will hear the same."""
@@ -35,6 +37,8 @@ REGISTERED: Final = frozenset(int(status) for status in HTTPStatus)
 
 DECLINED: Final = 402
 
+FAILURES: Final = frozenset(range(400, 600))
+
 SECONDS: Final = re.compile(r"[0-9]+")
 HTTP_DATE: Final = re.compile(
     r"[A-Za-z]{3}, [0-9]{2} [A-Za-z]{3} [0-9]{4} [0-9:]{8} GMT"  # IMF-fixdate
@@ -43,37 +47,56 @@ HTTP_DATE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorShape:
-    """How the provider's own errors look. `shape` must exist in a body for it to count as the provider's.
-
-    Without a shape nothing counts as the provider's: every 4xx may be a proxy's. `code`, `message` and `reference`
-    are where an error says so; they become the fields `code` and `message` of a refusal. The `more_…` are further
-    places, for providers whose errors look in several ways: the first that is there counts.
+class ErrorShape(Section):
+    """How the provider's own errors look. Without a shape nothing counts as the provider's: every 4xx may be a
+    proxy's. What stands at `code` and `message` becomes the fields of a refusal.
     """
 
-    shape: Tokens | None = None
-    code: Tokens | None = None
-    message: Tokens | None = None
-    reference: Tokens | None = None
-    more_shapes: tuple[Tokens, ...] = ()
-    more_codes: tuple[Tokens, ...] = ()
-    more_messages: tuple[Tokens, ...] = ()
+    shape: Pointers = Field(
+        default=(),
+        description='JSON pointer that every error of the provider itself has, as "/error/code", or a list where they '
+        "look in several ways; default none. It tells the provider's 404 from a proxy's.",
+    )
+    code: Pointers = Field(
+        default=(),
+        description="JSON pointer to the error code, or a list of which the first that is there counts; default none.",
+    )
+    message: Pointers = Field(
+        default=(), description="JSON pointer to the text for people, or such a list; default none."
+    )
+    reference: Pointer | None = Field(
+        default=None,
+        description="JSON pointer to the reference of a refused object, where errors have one; default none.",
+    )
+    codes: dict[Says, list[int | str]] = Field(
+        default_factory=dict,
+        description="What the codes of a 4xx or 5xx in the error shape mean, by the words of a rule's `says`: "
+        '{ refused = ["card_declined"] }. Read after the rules of `outcome`; default none.',
+    )
+
+    @model_validator(mode="after")
+    def _are_codes(self) -> ErrorShape:
+        if self.codes and not (self.shape and self.code):
+            raise ValueError("codes are read at `code`, in errors that have the `shape`: say both")
+        if Says.LATER_FACT in self.codes:
+            raise ValueError("an error is no later_fact, which only events tell")
+        said_once("code", self.codes)
+        return self
 
     def fits(self, answer: Document) -> bool:
-        return _first(answer, self.shape, self.more_shapes) is not MISSING
+        return _first(answer, self.shape) is not MISSING
 
     def told(self, answer: Document) -> bool:
         """Whether an error is told: its member is there and says something, as `"error": null` does not."""
-        found = (answer.find(each) for each in (self.shape, *self.more_shapes))
+        found = (answer.find(each) for each in self.shape)
         return any(value is not MISSING and value not in (None, "", [], {}) for value in found)
 
     def read_code(self, answer: Document) -> str | None:
-        return response.word(_first(answer, self.code, self.more_codes))
+        return response.word(_first(answer, self.code))
 
     def read_message(self, answer: Document) -> str | None:
         """The provider's own words about a failure."""
-        found = _first(answer, self.message, self.more_messages)
+        found = _first(answer, self.message)
         return found if isinstance(found, str) else None
 
     def refusal(self, answer: Document, places: Places | None = None, view: Document | None = None) -> Refused:
@@ -84,8 +107,8 @@ class ErrorShape:
         fields = {
             name: value
             for name, value in (
-                ("code", _first(answer, self.code, self.more_codes)),
-                ("message", _first(answer, self.message, self.more_messages)),
+                ("code", _first(answer, self.code)),
+                ("message", _first(answer, self.message)),
             )
             if value is not MISSING
         }
@@ -93,13 +116,38 @@ class ErrorShape:
         if not answer.readable:
             return Refused(None)
         body = (view or answer).body
-        reference = places.read_reference(body) or response.reference(answer.find(self.reference))
+        reference = places.read_reference(body) or response.reference(
+            MISSING if self.reference is None else answer.find(self.reference)
+        )
         return Refused(reference, places.read_status(body), {**fields, **places.read_fields(body)})
 
+    def rules(self, default: Places) -> tuple[Rule, ...]:
+        """The codes as rules: one for each word, shape and place of the code."""
+        places = Places(
+            reference=default.reference if self.reference is None else self.reference,
+            status=default.status,
+            fields=default.fields,
+        )
+        return tuple(
+            Rule(
+                says,
+                FAILURES,
+                (
+                    Condition(shape),
+                    *(Condition(earlier, exists=False) for earlier in self.code[:index]),
+                    Condition(code, spellings(codes)),
+                ),
+                places=places,
+            )
+            for says, codes in self.codes.items()
+            if codes
+            for shape in self.shape
+            for index, code in enumerate(self.code)
+        )
 
-def _first(answer: Document, tokens: Tokens | None, more: tuple[Tokens, ...]) -> Any:
-    found = (answer.find(each) for each in (tokens, *more))
-    return next((value for value in found if value is not MISSING), MISSING)
+
+def _first(answer: Document, places: tuple[Tokens, ...]) -> Any:
+    return next((found for at in places if (found := answer.find(at)) is not MISSING), MISSING)
 
 
 def by_status(answer: Document, contract: Contract, errors: ErrorShape) -> tuple[Outcome, str]:

@@ -1,14 +1,38 @@
-"""What a table of idem.toml is made of: its base, durations, and where a secret comes from."""
+"""What a table of idem.toml is made of: its base, durations, JSON pointers, and where a secret comes from."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic_core import PydanticKnownError
 
-from idem.outbox.values import durations
+from idem.outbox.values import durations, json_pointer
+from idem.outbox.values.json_pointer import Tokens
 
 Duration: TypeAlias = Annotated[float, BeforeValidator(durations.parse)]
+
+
+def _tokens(value: Any) -> Tokens:
+    if isinstance(value, tuple):
+        return value
+    if not isinstance(value, str):
+        raise PydanticKnownError("string_type")
+    return json_pointer.parse(value)
+
+
+Pointer: TypeAlias = Annotated[Tokens, PlainValidator(_tokens), PlainSerializer(json_pointer.render, when_used="json")]
+"""A JSON pointer: text in idem.toml, and its tokens here."""
+
+
+def _several(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return () if value is None else (_tokens(value),)
+    return tuple(_tokens(each) for each in value) if isinstance(value, list) else value
+
+
+Pointers: TypeAlias = Annotated[tuple[Pointer, ...], BeforeValidator(_several)]
+"""One JSON pointer or a list of them."""
 
 
 class Section(BaseModel):

@@ -1,0 +1,61 @@
+"""`key` and `lookup` of a provider in idem.toml: what it promises about a key, and how it is asked about a call."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from idem.outbox.domain.contract import Replay
+from idem.outbox.providers.event_lookups import EventLookup
+from idem.outbox.providers.lookups import ById, ByKey, ByReference, Lookup
+from idem.outbox.values.settings_base import Duration, Section
+
+
+class KeySettings(Section):
+    """How the provider key travels, and what the provider promises about it."""
+
+    carrier: Literal["header", "body", "none"] = Field(
+        default="none",
+        description='What carries the provider key: "header", "body" or "none" (default: nothing is promised).',
+    )
+    name: str | None = Field(default=None, description="Name of the header or body member, as Idempotency-Key.")
+    replay: Replay = Field(
+        default="none",
+        description='What a second send under the same key gets: "stored" (the first answer), "current" (the object as '
+        'it is now), "success_only" (2xx are stored, errors are executed again) or "none" (default).',
+    )
+    retention: Duration = Field(
+        default=0.0, description="Seconds for which the provider is sure to remember a key: its floor; default 0."
+    )
+
+
+class LookupSettings(Section):
+    """Whether the provider can be asked, and how far its "nothing" is believed."""
+
+    horizon: Duration = Field(
+        default=0.0,
+        description="Seconds after which an effect is sure to be visible to a look-up; default 0s: at once.",
+    )
+    agree: int = Field(default=2, ge=1, description="Looks that must agree on an absence; default 2.")
+    by_key: ByKey | None = Field(default=None, description="How to ask by the provider key; default not possible.")
+    by_reference: ByReference | None = Field(
+        default=None,
+        description="How to ask by our reference, which is the provider key in the request; default not possible.",
+    )
+    by_id: ById | None = Field(
+        default=None, description="How to ask by the provider's own id, once it is known; default not possible."
+    )
+    by_events: EventLookup | None = Field(
+        default=None, description="How to ask the provider's own list of events; default not possible."
+    )
+
+    @model_validator(mode="after")
+    def _asks_about_this_row(self) -> LookupSettings:
+        for look in self.ways():
+            look.check()
+        return self
+
+    def ways(self) -> tuple[Lookup, ...]:
+        """The ways to ask for the object that are said, best first: the provider's own id leaves no doubt."""
+        return tuple(look for look in (self.by_id, self.by_key, self.by_reference) if look is not None)

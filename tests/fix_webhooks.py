@@ -56,7 +56,7 @@ def with_events(known: Catalogue, *keyless_secrets: bytes) -> Catalogue:
     assert isinstance(keyed, HttpProvider) and isinstance(keyless, HttpProvider)
     accounts = {**keyed.accounts, "other": Account("other", keyed.accounts["keyed"].origin)}
     secrets = {"keyed": (KEYS["first"], KEYS["second"]), "other": (KEYS["others"],)}
-    events = replace(READER, key=P("/data/reference"))
+    events = replace(READER, keys=(P("/data/reference"),))
     providers = {
         "keyed": replace(keyed, accounts=accounts, webhook=Webhook(SCHEME, secrets), events=READER),
         "keyless": replace(keyless, webhook=Webhook(SCHEME, {"keyless": keyless_secrets}), events=events),

@@ -89,8 +89,8 @@ def test_both_kinds_of_standard_webhooks_side_by_side(tmp_path: Path) -> None:
 
 
 def test_the_settings_of_a_scheme_arrive(tmp_path: Path) -> None:
-    assert built(tmp_path, 'key = "/k"\ntolerance = "1m"\n', STANDARD).scheme == StandardWebhooks(60)
-    assert built(tmp_path, 'scheme = "stripe"\nkey = "/k"\ntolerance = "1m"\n', STRIPE).scheme == StripeSignatures(60)
+    assert built(tmp_path, 'key = "/k"\n', STANDARD).scheme == StandardWebhooks()
+    assert built(tmp_path, 'scheme = "stripe"\nkey = "/k"\n', STRIPE).scheme == StripeSignatures()
     more = (
         'prefix = "v0="\nencoding = "base64"\nsigned = "v0:{timestamp}:{id}:{body}"\n'
         'timestamp_header = "X-Time"\nid_header = "X-Id"\n'

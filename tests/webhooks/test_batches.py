@@ -20,10 +20,11 @@ from idem.outbox.providers import batches, response
 from idem.outbox.providers.events import EventReader
 from idem.outbox.providers.http import HttpProvider
 from idem.outbox.providers.outcome_rules import Condition, Rule, Says
+from idem.outbox.providers.reading import Facts
 from idem.outbox.values import json_pointer
 
 P = json_pointer.parse
-LIST = replace(READER, id=P("/id"), events=P("/events"))
+LIST = replace(READER, id=(P("/id"),), events=P("/events"))
 
 
 @pytest.fixture
@@ -181,13 +182,13 @@ def test_items_in_a_wrapper_are_told_apart_by_several_members() -> None:
         for said in ("true", "false")
     ]
     body = json.dumps({"live": "true", "notificationItems": [{"NotificationRequestItem": each} for each in items]})
-    events = WRAPPED.read(body.encode(), RULES)
+    events = WRAPPED.read(body.encode(), Facts(RULES))
     assert events is not None
     assert [each.id for each in events] == ["881/AUTHORISATION/true", "881/AUTHORISATION/false"]
     assert [type(each.said) for each in events] == [Succeeded, Refused]
     for each in events:
         assert each.body is not None
-        assert WRAPPED.read(each.body, RULES) == (each,)
+        assert WRAPPED.read(each.body, Facts(RULES)) == (each,)
 
 
 JSON = st.recursive(

@@ -12,6 +12,7 @@ from fix_webhooks import Hooks, hooking, signed
 
 from idem.outbox.providers.body_encoding import encoded
 from idem.outbox.providers.events import EventReader
+from idem.outbox.providers.reading import Facts
 from idem.outbox.values.errors import Unrenderable
 from idem.outbox.values.json_pointer import parse
 
@@ -66,9 +67,9 @@ def test_a_batch_that_would_grow_beyond_measure_is_not_readable() -> None:
     """What stands around the list is kept with each item: a megabyte would become gigabytes."""
     reader = EventReader(id=(parse("/id"),), events=parse("/events"))
     huge = {"around": "x" * 500_000, "events": [{"id": str(number)} for number in range(20_000)]}
-    assert reader.read(json.dumps(huge).encode(), ()) is None
+    assert reader.read(json.dumps(huge).encode(), Facts(())) is None
     many = {"live": "true", "events": [{"id": str(number)} for number in range(20_000)]}
-    events = reader.read(json.dumps(many).encode(), ())
+    events = reader.read(json.dumps(many).encode(), Facts(()))
     assert events is not None and len(events) == 20_000
 
 

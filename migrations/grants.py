@@ -75,7 +75,7 @@ ACCEPT = (
     "integer, boolean, text, boolean, boolean, boolean)"
 )
 CANONICAL: tuple[str, ...] = (
-    "jcs", "jcs_value", "jcs_place", "jcs_number", "significant", "utf16_order", "refuse_params",
+    "jcs", "jcs_value", "jcs_pointer", "jcs_number", "significant_digits", "utf16_sort_key", "refuse_params",
 )  # fmt: skip
 """`idem.jcs`, which a program may call to see the canonical form, and what it calls itself. They read no table."""
 
@@ -101,13 +101,13 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
         "begin_inline",
         "accept_under_key",
         "uuid7",
-        "why_not_an_answer",
+        "answer_problem",
         "refuse_answer",
         "inventory",
         "provider_key",
         "hmac_sha256",
-        "lane_room",
-        "lane_turn",
+        "lane_capacity",
+        "lane_capacity_locked",
         "first_uuid7",
         "forget_handler",
         "is_ahead",

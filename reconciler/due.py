@@ -44,9 +44,9 @@ WITH pause AS MATERIALIZED (
 ), room AS MATERIALIZED (
     SELECT CASE WHEN p.calls AND p.looks OR {WENT_BACK} THEN 0
                 WHEN %(exact)s
-                THEN idem.lane_turn(%(provider)s, %(account)s, %(concurrency)s::integer, %(asking)s::integer, true,
-                                    %(limit)s::integer)
-                ELSE idem.lane_room(%(provider)s, %(account)s, %(concurrency)s::integer, %(asking)s::integer, true,
+                THEN idem.lane_capacity_locked(%(provider)s, %(account)s, %(concurrency)s::integer,
+                                               %(asking)s::integer, true, %(limit)s::integer)
+                ELSE idem.lane_capacity(%(provider)s, %(account)s, %(concurrency)s::integer, %(asking)s::integer, true,
                                     %(limit)s::integer) END AS n
       FROM pause p
 ), picked AS MATERIALIZED (

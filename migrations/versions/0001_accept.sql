@@ -42,7 +42,7 @@ BEGIN
         IF NOT ours THEN
             -- A committed winner is read above; this lock keeps us from waiting for one that has not committed.
             ours := pg_try_advisory_xact_lock(idem.key_lock(p_tenant, p_operation, p_key))
-                 OR NOT idem.key_is_being_made(p_tenant, p_operation, p_key);
+                 OR NOT idem.key_is_uncommitted(p_tenant, p_operation, p_key);
             IF NOT ours THEN
                 SELECT * INTO k FROM idem.idempotency_keys
                  WHERE tenant_id = p_tenant AND operation = p_operation AND idempotency_key = p_key;

@@ -2,7 +2,7 @@
 -- What check_answer (outbox/domain/operation.py) does in Python is done again here; a test holds both against each other.
 
 -- Why HTTP could not carry this answer, or NULL.
-CREATE FUNCTION idem.why_not_an_answer(p_status integer, p_headers jsonb, p_body bytea) RETURNS text
+CREATE FUNCTION idem.answer_problem(p_status integer, p_headers jsonb, p_body bytea) RETURNS text
 LANGUAGE sql IMMUTABLE
     RETURN CASE
         WHEN p_status IS NULL OR p_status NOT BETWEEN 200 AND 499
@@ -42,9 +42,9 @@ DECLARE
     why  text;
 BEGIN
     IF TG_RELID = 'idem.proofs'::regclass THEN
-        why := idem.why_not_an_answer(NEW.answer_status, NEW.answer_headers, NEW.answer_body);
+        why := idem.answer_problem(NEW.answer_status, NEW.answer_headers, NEW.answer_body);
     ELSE
-        why := idem.why_not_an_answer(NEW.response_status, NEW.response_headers, NEW.response_body);
+        why := idem.answer_problem(NEW.response_status, NEW.response_headers, NEW.response_body);
     END IF;
     IF why IS NOT NULL THEN
         PERFORM idem.refuse_answer(why);

@@ -10,9 +10,9 @@ BEGIN
         HINT    = 'States are written by idem alone; an operator uses: idem dlq, idem intents.';
 END $$;
 
--- What the flows of idem never change, no role of a program changes. The owner of a table may switch its triggers off, so
--- the owner is not stopped here: a repair by hand is the owner's. The functions that run as the owner are not stopped either.
-CREATE FUNCTION idem.refuse_role() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- What idem's own flows never change, no role of a program may change. The owner of a table may switch its triggers off, so
+-- this does not stop the owner, who repairs by hand, or the functions that run as the owner.
+CREATE FUNCTION idem.refuse_unless_owner() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF pg_has_role(current_user, (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'MEMBER') THEN
         IF TG_OP = 'DELETE' THEN
@@ -51,17 +51,18 @@ CREATE TRIGGER key_keeps_its_identity BEFORE UPDATE ON idem.idempotency_keys FOR
 CREATE TRIGGER key_keeps_its_terms BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
     WHEN ((OLD.refuse_after_expiry, OLD.created_at) IS DISTINCT FROM (NEW.refuse_after_expiry, NEW.created_at)
           OR NEW.expires_at < OLD.expires_at)
-    EXECUTE FUNCTION idem.refuse_role('a key keeps the time of its making and its rule of expiry; expires_at only grows');
+    EXECUTE FUNCTION idem.refuse_unless_owner('a key keeps the time of its making and its rule of expiry; expires_at only '
+                                              'grows');
 CREATE TRIGGER key_expires_in_its_time BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW
     WHEN (NEW.state = 'expired' AND OLD.state <> 'expired' AND OLD.expires_at > statement_timestamp())
-    EXECUTE FUNCTION idem.refuse_role('a key expires when expires_at has passed');
+    EXECUTE FUNCTION idem.refuse_unless_owner('a key expires when expires_at has passed');
 CREATE TRIGGER only_expired_keys_are_deleted BEFORE DELETE ON idem.idempotency_keys FOR EACH ROW
     WHEN (OLD.state <> 'expired')
     EXECUTE FUNCTION idem.refuse('only an expired key is deleted');
 CREATE TRIGGER expired_key_goes_in_its_time BEFORE DELETE ON idem.idempotency_keys FOR EACH ROW
     WHEN (OLD.refuse_after_expiry OR OLD.expires_at > statement_timestamp())
-    EXECUTE FUNCTION idem.refuse_role('an expired key goes when expires_at has passed, and one that is refused for ever '
-                                      'stays');
+    EXECUTE FUNCTION idem.refuse_unless_owner('an expired key goes when expires_at has passed, and one that is refused '
+                                              'for ever stays');
 
 -- TRUNCATE fires no trigger of a row.
 CREATE TRIGGER keys_are_never_truncated BEFORE TRUNCATE ON idem.idempotency_keys
@@ -125,7 +126,7 @@ CREATE TRIGGER intent_keeps_its_identity BEFORE UPDATE ON idem.intents FOR EACH 
     WHEN ((OLD.id, OLD.tenant_id, OLD.operation, OLD.idempotency_key, OLD.provider, OLD.account, OLD.created_at)
           IS DISTINCT FROM
           (NEW.id, NEW.tenant_id, NEW.operation, NEW.idempotency_key, NEW.provider, NEW.account, NEW.created_at))
-    EXECUTE FUNCTION idem.refuse_role('an intent keeps its scope, its provider and its account');
+    EXECUTE FUNCTION idem.refuse_unless_owner('an intent keeps its scope, its provider and its account');
 
 -- What the provider tells later of the object is in object_end alone.
 CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW
@@ -135,10 +136,10 @@ CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW
           IS DISTINCT FROM
           (NEW.outcome, NEW.settled_at, NEW.provider_reference, NEW.result, NEW.interim, NEW.label, NEW.wanted_at,
            NEW.step, NEW.version, NEW.sent_as))
-    EXECUTE FUNCTION idem.refuse_role('what a completed intent came to stays');
+    EXECUTE FUNCTION idem.refuse_unless_owner('what a completed intent came to stays');
 CREATE TRIGGER intent_ends_now BEFORE UPDATE ON idem.intents FOR EACH ROW
     WHEN (OLD.settled_at IS NULL AND NEW.settled_at <> statement_timestamp())
-    EXECUTE FUNCTION idem.refuse_role('the end of an intent has the time of the statement that writes it');
+    EXECUTE FUNCTION idem.refuse_unless_owner('the end of an intent has the time of the statement that writes it');
 CREATE TRIGGER intents_are_kept BEFORE DELETE ON idem.intents FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('intents are the ledger');
 CREATE TRIGGER intents_are_never_truncated BEFORE TRUNCATE ON idem.intents

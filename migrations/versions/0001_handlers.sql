@@ -22,7 +22,7 @@ CREATE TABLE idem.event_handlers (
     walk_after     xid8,
     walked_intent  uuid,
     walked_number  integer,
-    CONSTRAINT name_is_not_everybody CHECK (name <> '*' AND name <> ''),
+    CONSTRAINT handler_name_is_not_a_wildcard CHECK (name <> '*' AND name <> ''),
     CONSTRAINT walk_is_whole CHECK ((walked_intent IS NULL) = (walked_number IS NULL))
 );
 CREATE INDEX event_handlers_by_operation ON idem.event_handlers (operation);
@@ -54,12 +54,12 @@ CREATE TABLE idem.handled_events (
 );
 
 -- As the owner: an application that writes the event of its own local operation needs no right to any of this.
-CREATE FUNCTION idem.give_to_handlers() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION idem.queue_handler_work() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- On a table of the caller's own, the caller would choose what handlers are told.
     IF TG_RELID <> 'idem.events'::regclass THEN
-        RAISE insufficient_privilege USING MESSAGE = 'idem.give_to_handlers belongs to idem.events alone';
+        RAISE insufficient_privilege USING MESSAGE = 'idem.queue_handler_work belongs to idem.events alone';
     ELSIF NOT EXISTS (SELECT FROM written) THEN
         RETURN NULL;
     END IF;
@@ -75,7 +75,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER events_are_given_to_handlers AFTER INSERT ON idem.events
-    REFERENCING NEW TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION idem.give_to_handlers();
+    REFERENCING NEW TABLE AS written FOR EACH STATEMENT EXECUTE FUNCTION idem.queue_handler_work();
 
 -- For an operator whose handler is gone for good: what waits for it is dropped. How many events that were.
 CREATE FUNCTION idem.forget_handler(p_name text) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -2,7 +2,7 @@
 
 -- Evidence and events: no UPDATE at all; a DELETE only of a row past its retention whose intent is final. The check
 -- is made of the row, never of a session setting that any role could set.
-CREATE FUNCTION idem.keep_what_may_be_asked() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION idem.keep_open_history() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     about uuid        := (to_jsonb(OLD) ->> TG_ARGV[0])::uuid;
     made  timestamptz := (to_jsonb(OLD) ->> TG_ARGV[1])::timestamptz;
@@ -28,20 +28,20 @@ CREATE TRIGGER evidence_names_its_writer BEFORE INSERT ON idem.evidence FOR EACH
 -- Retention counts from these: history is written with the time of its statement.
 CREATE TRIGGER evidence_is_of_now BEFORE INSERT ON idem.evidence FOR EACH ROW
     WHEN (NEW.at <> statement_timestamp())
-    EXECUTE FUNCTION idem.refuse_role('evidence has the time of the statement that writes it');
+    EXECUTE FUNCTION idem.refuse_unless_owner('evidence has the time of the statement that writes it');
 CREATE TRIGGER evidence_is_never_changed BEFORE UPDATE ON idem.evidence FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('evidence is append-only');
 CREATE TRIGGER evidence_is_kept BEFORE DELETE ON idem.evidence FOR EACH ROW
-    EXECUTE FUNCTION idem.keep_what_may_be_asked('intent_id', 'at');
+    EXECUTE FUNCTION idem.keep_open_history('intent_id', 'at');
 CREATE TRIGGER evidence_is_never_truncated BEFORE TRUNCATE ON idem.evidence
     EXECUTE FUNCTION idem.refuse('evidence is append-only');
 CREATE TRIGGER event_is_of_now BEFORE INSERT ON idem.events FOR EACH ROW
     WHEN (NEW.created_at <> statement_timestamp())
-    EXECUTE FUNCTION idem.refuse_role('an event has the time of the statement that writes it');
+    EXECUTE FUNCTION idem.refuse_unless_owner('an event has the time of the statement that writes it');
 CREATE TRIGGER events_are_never_changed BEFORE UPDATE ON idem.events FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('events are append-only');
 CREATE TRIGGER events_are_kept BEFORE DELETE ON idem.events FOR EACH ROW
-    EXECUTE FUNCTION idem.keep_what_may_be_asked('aggregateid', 'created_at');
+    EXECUTE FUNCTION idem.keep_open_history('aggregateid', 'created_at');
 CREATE TRIGGER events_are_never_truncated BEFORE TRUNCATE ON idem.events
     EXECUTE FUNCTION idem.refuse('events are append-only');
 
@@ -60,15 +60,15 @@ BEGIN
 END $$;
 CREATE TRIGGER dead_letter_is_resolved_now BEFORE UPDATE ON idem.dead_letters FOR EACH ROW
     WHEN (OLD.resolved_at IS NULL AND NEW.resolved_at <> statement_timestamp())
-    EXECUTE FUNCTION idem.refuse_role('resolved_at is the time of the statement that resolves');
+    EXECUTE FUNCTION idem.refuse_unless_owner('resolved_at is the time of the statement that resolves');
 CREATE TRIGGER resolved_dead_letter_stays BEFORE UPDATE ON idem.dead_letters FOR EACH ROW
     WHEN (OLD.resolved_at IS NOT NULL AND
           (OLD.resolved_at, OLD.resolution, OLD.resolved_by, OLD.note)
           IS DISTINCT FROM (NEW.resolved_at, NEW.resolution, NEW.resolved_by, NEW.note))
-    EXECUTE FUNCTION idem.refuse_role('what resolved a dead letter stays');
+    EXECUTE FUNCTION idem.refuse_unless_owner('what resolved a dead letter stays');
 CREATE TRIGGER dead_letter_keeps_its_subject BEFORE UPDATE ON idem.dead_letters FOR EACH ROW
     WHEN ((OLD.id, OLD.intent_id, OLD.webhook_event_id, OLD.subject, OLD.reason, OLD.created_at)
           IS DISTINCT FROM (NEW.id, NEW.intent_id, NEW.webhook_event_id, NEW.subject, NEW.reason, NEW.created_at))
-    EXECUTE FUNCTION idem.refuse_role('a dead letter keeps what it is about, its reason and its time');
+    EXECUTE FUNCTION idem.refuse_unless_owner('a dead letter keeps what it is about, its reason and its time');
 CREATE TRIGGER dead_letters_are_kept BEFORE DELETE ON idem.dead_letters FOR EACH ROW
     EXECUTE FUNCTION idem.keep_until_retention('resolved_at');

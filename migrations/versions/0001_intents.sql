@@ -33,7 +33,7 @@ CREATE TABLE idem.intents (
     CONSTRAINT completed_intent_has_time CHECK ((state = 'completed') = (settled_at IS NOT NULL)),
     CONSTRAINT object_end_is_known CHECK (object_end IN ('open', 'succeeded', 'refused')),
     CONSTRAINT only_what_exists_may_end_later CHECK (object_end IS NULL OR outcome IS NOT DISTINCT FROM 'succeeded'),
-    CONSTRAINT intent_times_have_years_that_are_read CHECK (
+    CONSTRAINT intent_times_are_in_range CHECK (
         greatest(wanted_at, created_at, settled_at) < timestamptz '10000-01-01 00:00+00'
         AND least(wanted_at, created_at, settled_at) >= timestamptz '0001-01-02 00:00+00')
 );
@@ -91,7 +91,7 @@ CREATE TABLE idem.idempotency_keys (
         CHECK ((state = 'completed') = (response_status IS NOT NULL)
            AND (state = 'completed') = (response_headers IS NOT NULL)
            AND (state = 'completed') = (response_body IS NOT NULL)),
-    CONSTRAINT key_times_have_years_that_are_read CHECK (
+    CONSTRAINT key_times_are_in_range CHECK (
         greatest(created_at, completed_at, expires_at) < timestamptz '10000-01-01 00:00+00'
         AND least(created_at, completed_at, expires_at) >= timestamptz '0001-01-02 00:00+00')
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);

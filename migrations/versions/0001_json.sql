@@ -12,7 +12,7 @@ END $$;
 
 -- The digits of a number between its first and its last that is not 0, and where its point is: 0.digits * 10^point.
 -- NULL for an exponent that nothing can hold; no digits for zero.
-CREATE FUNCTION idem.significant(p_number text, OUT digits text, OUT point bigint)
+CREATE FUNCTION idem.significant_digits(p_number text, OUT digits text, OUT point bigint)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     part   text[] := regexp_match(p_number, '^-?([0-9]+)(?:[.]([0-9]+))?(?:[eE]([-+]?)0*([0-9]*))?$');
@@ -46,7 +46,7 @@ BEGIN
         END IF;
         RETURN p_number::bigint::text;
     END IF;
-    SELECT * INTO given FROM idem.significant(p_number);
+    SELECT * INTO given FROM idem.significant_digits(p_number);
     IF given.digits = '' THEN
         RETURN '0';
     END IF;
@@ -58,7 +58,8 @@ BEGIN
         RETURN idem.refuse_params(too_big, p_at, as_text);
     END IF;
     double := (given.digits || 'e' || given.point - length(given.digits))::float8;
-    IF (given.digits, given.point) IS DISTINCT FROM (SELECT (s.digits, s.point) FROM idem.significant(double::text) AS s)
+    IF (given.digits, given.point)
+       IS DISTINCT FROM (SELECT (s.digits, s.point) FROM idem.significant_digits(double::text) AS s)
     THEN
         RETURN idem.refuse_params(inexact, p_at, as_text);
     ELSIF double > 9007199254740991 THEN
@@ -78,7 +79,7 @@ END $$;
 
 -- A text whose order by bytes (UTF-8) is the order of the name's UTF-16 code units: there the characters beyond U+FFFF,
 -- which are written with surrogates, come before those from U+E000 on.
-CREATE FUNCTION idem.utf16_order(p_name text) RETURNS text LANGUAGE sql IMMUTABLE
+CREATE FUNCTION idem.utf16_sort_key(p_name text) RETURNS text LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN (p_name COLLATE "C") ~ E'[\\uE000-\\U0010FFFF]'
         THEN regexp_replace(
                  regexp_replace(p_name COLLATE "C", E'([\\uE000-\\uFFFF])', chr(57345) || E'\\1', 'g'),
@@ -86,7 +87,7 @@ CREATE FUNCTION idem.utf16_order(p_name text) RETURNS text LANGUAGE sql IMMUTABL
         ELSE p_name END;
 
 -- The JSON pointer of a member, for a refusal. A long name is cut: the place is written for every value below it.
-CREATE FUNCTION idem.jcs_place(p_at text, p_name text) RETURNS text LANGUAGE sql IMMUTABLE
+CREATE FUNCTION idem.jcs_pointer(p_at text, p_name text) RETURNS text LANGUAGE sql IMMUTABLE
     RETURN p_at || '/' || replace(replace(left(p_name, 60), '~', '~0'), '/', '~1')
            || CASE WHEN length(p_name) > 60 THEN '…' ELSE '' END;
 
@@ -116,13 +117,13 @@ BEGIN
         RETURN '[' || coalesce(inside, '') || ']';
     END IF;
     SELECT count(*), count(DISTINCT m.key COLLATE "C"),
-           string_agg(to_json(m.key)::text || ':' || idem.jcs_value(m.value, idem.jcs_place(p_at, m.key), p_depth + 1),
-                      ',' ORDER BY idem.utf16_order(m.key) COLLATE "C")
+           string_agg(to_json(m.key)::text || ':' || idem.jcs_value(m.value, idem.jcs_pointer(p_at, m.key), p_depth + 1),
+                      ',' ORDER BY idem.utf16_sort_key(m.key) COLLATE "C")
       INTO members, names, inside FROM json_each(p_value) AS m;
     IF members <> names THEN
         SELECT m.key INTO twice FROM json_each(p_value) AS m GROUP BY m.key COLLATE "C", m.key HAVING count(*) > 1
          LIMIT 1;
-        RETURN idem.refuse_params('a member appears twice', idem.jcs_place(p_at, twice));
+        RETURN idem.refuse_params('a member appears twice', idem.jcs_pointer(p_at, twice));
     END IF;
     RETURN '{' || coalesce(inside, '') || '}';
 END $$;
@@ -160,7 +161,7 @@ BEGIN
 END $$;
 
 -- The params without the members that the pointers (RFC 6901) name; what is not there is not missed.
-CREATE FUNCTION idem.without(p_params jsonb, p_pointers text[]) RETURNS jsonb
+CREATE FUNCTION idem.params_without(p_params jsonb, p_pointers text[]) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     pointer  text;

@@ -91,7 +91,7 @@ CREATE FUNCTION idem.key_lock(p_tenant text, p_operation text, p_key text) RETUR
 -- knows, and no role without rights can make it say so. It is tried and taken back: it waits 10 ms for such a
 -- transaction. Who holds the lock to make the key writes the key at once, so a key that is free is looked at again 20 ms
 -- later. false: the key is free, or it has been committed meanwhile.
-CREATE FUNCTION idem.key_is_being_made(p_tenant text, p_operation text, p_key text) RETURNS boolean
+CREATE FUNCTION idem.key_is_uncommitted(p_tenant text, p_operation text, p_key text) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     free  boolean;
@@ -208,7 +208,8 @@ BEGIN
     IF current_setting('transaction_read_only') = 'on' OR d.decision IN ('limited', 'failed_retryable') THEN
         RETURN;
     END IF;
-    IF d.decision = 'mismatch' AND idem.left_out(d.fingerprint) <> idem.left_out(p_fingerprint) THEN
+    IF d.decision = 'mismatch'
+       AND idem.fingerprint_exclusions(d.fingerprint) <> idem.fingerprint_exclusions(p_fingerprint) THEN
         RETURN;
     END IF;
     INSERT INTO idem.decisions_to_count (tenant_id, operation, decision)

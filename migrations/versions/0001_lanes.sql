@@ -31,7 +31,7 @@ CREATE TABLE idem.lane_changes (
 CREATE INDEX lane_changes_by_lane ON idem.lane_changes (provider, account, what, id);
 CREATE TRIGGER lane_change_is_of_now BEFORE INSERT ON idem.lane_changes FOR EACH ROW
     WHEN (NEW.changed_at <> statement_timestamp())
-    EXECUTE FUNCTION idem.refuse_role('a change of a lane has the time of the statement that writes it');
+    EXECUTE FUNCTION idem.refuse_unless_owner('a change of a lane has the time of the statement that writes it');
 CREATE TRIGGER lane_changes_are_never_changed BEFORE UPDATE ON idem.lane_changes FOR EACH ROW
     EXECUTE FUNCTION idem.refuse('who paused a lane, and why, is append-only');
 CREATE TRIGGER lane_changes_are_kept BEFORE DELETE ON idem.lane_changes FOR EACH ROW
@@ -78,7 +78,7 @@ CREATE TRIGGER inline_calls_may_be_paused BEFORE UPDATE ON idem.outbox FOR EACH 
 -- A lane of one call at a time has no part to keep free. It keeps all of it for what has been due for 30 s, while a
 -- reconciler lives that could ask. What is due for ten minutes for all that may be a row that nobody asks about, its
 -- operation being gone: sends and questions take turns of ten seconds then, so that neither ever stops.
-CREATE FUNCTION idem.lane_room(
+CREATE FUNCTION idem.lane_capacity(
     p_provider text, p_account text, p_concurrency integer, p_asking integer, p_asks boolean, p_wanted integer
 ) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -128,7 +128,7 @@ END $$;
 -- The same for a lane whose limit is exact: it takes turns, in the statement that claims. The lock ends with that
 -- statement, and no process that is frozen after it was sent holds up the others. VOLATILE, so that what is counted
 -- after the wait is what the last holder of the lock has claimed.
-CREATE FUNCTION idem.lane_turn(
+CREATE FUNCTION idem.lane_capacity_locked(
     p_provider text, p_account text, p_concurrency integer, p_asking integer, p_asks boolean, p_wanted integer
 ) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -140,6 +140,6 @@ BEGIN
         INSERT INTO idem.lanes (provider, account) VALUES (p_provider, p_account) ON CONFLICT DO NOTHING;
         PERFORM FROM idem.lanes l WHERE l.provider = p_provider AND l.account = p_account FOR NO KEY UPDATE;
     END IF;
-    SELECT idem.lane_room(p_provider, p_account, p_concurrency, p_asking, p_asks, p_wanted) INTO room;
+    SELECT idem.lane_capacity(p_provider, p_account, p_concurrency, p_asking, p_asks, p_wanted) INTO room;
     RETURN room;
 END $$;

@@ -80,7 +80,7 @@ CREATE TABLE idem.outbox (
     CONSTRAINT burned_key_is_not_queued
         CHECK (NOT key_burned OR status IN ('unfrozen', 'unknown', 'awaiting', 'held')),
     CONSTRAINT cancelled_key_is_burned CHECK (key_burned OR NOT cancel_sent),
-    CONSTRAINT row_times_have_years_that_are_read CHECK (
+    CONSTRAINT row_times_are_in_range CHECK (
         greatest(available_at, start_before, status_since, claimed_at, claimed_until, started_at, first_sent_at,
                  imported_sent_at, quiet_after, redrive_at, doubted_since, word_since, scheduled_at)
             < timestamptz '10000-01-01 00:00+00'
@@ -94,7 +94,8 @@ CREATE INDEX outbox_due ON idem.outbox (provider, account, available_at, id) WHE
 CREATE INDEX outbox_leases ON idem.outbox (claimed_until, id) WHERE status = 'claimed';
 CREATE INDEX outbox_to_settle ON idem.outbox (provider, account, available_at, id)
     WHERE status IN ('unknown', 'awaiting');
-CREATE INDEX outbox_not_asked ON idem.outbox (provider, account) WHERE misses > 0 AND status IN ('unknown', 'awaiting');
+CREATE INDEX outbox_failing_lookups ON idem.outbox (provider, account)
+    WHERE misses > 0 AND status IN ('unknown', 'awaiting');
 CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
 CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('pending', 'waiting', 'unfrozen');
 CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS NOT NULL;
@@ -110,16 +111,16 @@ CREATE INDEX outbox_sent_ahead ON idem.outbox ((greatest(
         nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
         nullif(word_since, timestamptz '9999-01-01 00:00+00')) IS NOT NULL;
 CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key IS NOT NULL;
-CREATE INDEX outbox_at_rest ON idem.outbox (status_since, id) WHERE status = 'held';
+CREATE INDEX outbox_held ON idem.outbox (status_since, id) WHERE status = 'held';
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';
 
 -- The claim in turns of tenants. Its condition is one that no plan can take for that of outbox_due: with a queue's
 -- statistics both look alike, and either read for the other costs a pass over all that waits.
-CREATE INDEX outbox_shares ON idem.outbox (provider, account, tenant_id, available_at, id)
+CREATE INDEX outbox_due_by_tenant ON idem.outbox (provider, account, tenant_id, available_at, id)
     WHERE status || '' = 'pending';
 
 -- The same for rows that wait to be rendered, of which a worker takes a few at a time.
-CREATE INDEX outbox_unfrozen_shares ON idem.outbox (tenant_id, available_at, id) WHERE status || '' = 'unfrozen';
+CREATE INDEX outbox_unfrozen_by_tenant ON idem.outbox (tenant_id, available_at, id) WHERE status || '' = 'unfrozen';
 
 -- Rows that the database may have forgotten a send of, and that recovery has still to doubt: nobody claims, takes, settles
 -- or takes up a row that is listed here. No foreign key, because to list a row must lock none.

@@ -4,17 +4,17 @@ CREATE TRIGGER outbox_row_begins_as_listed BEFORE INSERT ON idem.outbox FOR EACH
     WHEN (NEW.status NOT IN ('pending', 'waiting', 'unfrozen', 'claimed')
           OR (NEW.status = 'claimed') <> NEW.inline)
     EXECUTE FUNCTION idem.refuse('an outbox row begins pending, waiting or unfrozen, or claimed if it is inline');
-CREATE TRIGGER outbox_row_begins_without_a_past BEFORE INSERT ON idem.outbox FOR EACH ROW
+CREATE TRIGGER outbox_row_begins_unsent BEFORE INSERT ON idem.outbox FOR EACH ROW
     WHEN (NEW.generation <> 1 OR NEW.attempt <> CASE WHEN NEW.inline THEN 1 ELSE 0 END
           OR NOT NEW.inline AND NEW.first_sent_at IS NOT NULL OR NEW.key_burned OR NEW.cancel_sent)
     EXECUTE FUNCTION idem.refuse('an outbox row begins with nothing sent');
-CREATE TRIGGER nobody_sends_nothing BEFORE INSERT ON idem.outbox FOR EACH ROW
+CREATE TRIGGER local_row_is_inline BEFORE INSERT ON idem.outbox FOR EACH ROW
     WHEN (NEW.provider = 'nobody' AND NOT NEW.inline)
     EXECUTE FUNCTION idem.refuse('an operation without a provider is completed by its caller: no worker may find it');
 
 -- Whose row a new one is, and that its intent is open: no second call is queued for what has its end.
 -- By the key first: accept writes intent and row in one statement, the row before the intent; both after the key.
-CREATE FUNCTION idem.name_the_tenant() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION idem.require_open_intent() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     state  text;
 BEGIN
@@ -35,7 +35,7 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER outbox_row_is_of_an_open_intent BEFORE INSERT ON idem.outbox FOR EACH ROW
-    EXECUTE FUNCTION idem.name_the_tenant();
+    EXECUTE FUNCTION idem.require_open_intent();
 
 -- A row at rest that was never rendered goes back to be rendered; an inline row is taken up again by its caller alone.
 CREATE TRIGGER outbox_transition_is_listed BEFORE UPDATE ON idem.outbox FOR EACH ROW
@@ -62,7 +62,7 @@ CREATE TRIGGER outbox_row_keeps_its_terms BEFORE UPDATE ON idem.outbox FOR EACH 
           OR OLD.tenant_id <> NEW.tenant_id
           OR OLD.imported_as IS NOT NULL AND OLD.imported_as IS DISTINCT FROM NEW.imported_as
           OR OLD.imported_sent_at IS NOT NULL AND OLD.imported_sent_at IS DISTINCT FROM NEW.imported_sent_at)
-    EXECUTE FUNCTION idem.refuse_role('an outbox row keeps its tenant, its operation and the terms of its call');
+    EXECUTE FUNCTION idem.refuse_unless_owner('an outbox row keeps its tenant, its operation and the terms of its call');
 CREATE TRIGGER quiet_time_is_never_lowered BEFORE UPDATE ON idem.outbox FOR EACH ROW
     WHEN (OLD.quiet_after IS NOT NULL AND (NEW.quiet_after IS NULL OR NEW.quiet_after < OLD.quiet_after))
     EXECUTE FUNCTION idem.refuse('quiet_after is only raised');
@@ -93,7 +93,7 @@ CREATE TRIGGER next_generation_is_in_order BEFORE UPDATE ON idem.outbox FOR EACH
     WHEN (OLD.generation <> NEW.generation)
     EXECUTE FUNCTION idem.refuse_other_generation();
 
-CREATE FUNCTION idem.row_left_for_good() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION idem.refuse_early_delete() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM idem.intents i WHERE i.id = OLD.intent_id AND i.state = 'completed')
        AND NOT EXISTS (SELECT FROM idem.outbox o WHERE o.intent_id = OLD.intent_id AND o.step > OLD.step)
@@ -111,7 +111,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER outbox_row_leaves_when_done AFTER DELETE ON idem.outbox
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION idem.row_left_for_good();
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION idem.refuse_early_delete();
 CREATE TRIGGER outbox_is_never_truncated BEFORE TRUNCATE ON idem.outbox
     EXECUTE FUNCTION idem.refuse('an outbox row leaves only when its step is done');
 CREATE TRIGGER requests_are_written_once BEFORE UPDATE ON idem.requests FOR EACH ROW
@@ -147,7 +147,7 @@ END $$;
 CREATE TRIGGER request_is_in_order BEFORE INSERT ON idem.requests FOR EACH ROW
     EXECUTE FUNCTION idem.refuse_other_request();
 
-CREATE FUNCTION idem.keep_what_may_be_sent() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION idem.keep_request_of_open_row() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF EXISTS (SELECT FROM idem.outbox WHERE id = OLD.outbox_id) THEN
         RAISE EXCEPTION USING
@@ -158,6 +158,6 @@ BEGIN
     RETURN OLD;
 END $$;
 CREATE TRIGGER requests_are_kept BEFORE DELETE ON idem.requests FOR EACH ROW
-    EXECUTE FUNCTION idem.keep_what_may_be_sent();
+    EXECUTE FUNCTION idem.keep_request_of_open_row();
 CREATE TRIGGER requests_are_never_truncated BEFORE TRUNCATE ON idem.requests
     EXECUTE FUNCTION idem.refuse('a frozen request stays as long as its outbox row');

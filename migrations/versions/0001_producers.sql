@@ -2,7 +2,7 @@
 -- outbox/domain/keys.py does in Python is done again here; tests hold both against each other.
 
 -- What a stored fingerprint leaves out of the params (outbox/domain/fingerprints.py); NULL: it is not composed of members.
-CREATE FUNCTION idem.left_out(p_fingerprint text) RETURNS text[]
+CREATE FUNCTION idem.fingerprint_exclusions(p_fingerprint text) RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found  text[] := regexp_match(p_fingerprint, E'^v1(?:-without(\\[.*\\]))?:[0-9a-f]{64}$');
@@ -21,7 +21,9 @@ CREATE FUNCTION idem.fingerprint(p_operation text, p_canonical text) RETURNS tex
 
 -- The fingerprint of params without the members that the pointers name, which it says itself
 -- (outbox/domain/fingerprints.py).
-CREATE FUNCTION idem.composed(p_operation text, p_params jsonb, p_canonical text, p_left_out text[]) RETURNS text
+CREATE FUNCTION idem.fingerprint_excluding(
+    p_operation text, p_params jsonb, p_canonical text, p_left_out text[]
+) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
 DECLARE
     names  text;
@@ -32,7 +34,7 @@ BEGIN
     SELECT '[' || string_agg(to_json(n.name)::text, ',' ORDER BY n.name COLLATE "C") || ']' INTO names
       FROM (SELECT DISTINCT u.name FROM unnest(p_left_out) AS u (name)) AS n;
     RETURN 'v1-without' || names || substr(idem.fingerprint(p_operation,
-        idem.jcs_value(idem.without(p_params, p_left_out)::text::json, '', 0)), 3);
+        idem.jcs_value(idem.params_without(p_params, p_left_out)::text::json, '', 0)), 3);
 END $$;
 
 CREATE FUNCTION idem.hmac_sha256(p_key bytea, p_message bytea) RETURNS bytea
@@ -168,8 +170,9 @@ BEGIN
         PERFORM idem.refuse_params(idem.card_data(params) || ', which must not be stored', '',
                                    'Send the provider''s token for it.');
     END IF;
-    print := idem.composed(p_operation, params, canonical,
-                           CASE WHEN stored IS NULL THEN known.fingerprint_without ELSE idem.left_out(stored) END);
+    print := idem.fingerprint_excluding(
+        p_operation, params, canonical,
+        CASE WHEN stored IS NULL THEN known.fingerprint_without ELSE idem.fingerprint_exclusions(stored) END);
 
     patience := make_interval(secs => coalesce(known.patience, 86400));
     d := idem.accept_key('accepted', p_tenant, p_operation, key, print, params, NULL,

@@ -72,10 +72,10 @@ WITH RECURSIVE room AS MATERIALIZED (
                   OR EXISTS (SELECT FROM idem.lanes l
                               WHERE l.provider = %(provider)s AND l.account IN (%(account)s, '') AND l.paused) THEN 0
                 WHEN %(exact)s
-                THEN greatest(0, idem.lane_turn(%(provider)s, %(account)s, %(concurrency)s::integer,
+                THEN greatest(0, idem.lane_capacity_locked(%(provider)s, %(account)s, %(concurrency)s::integer,
                                                 %(asking)s::integer, false, %(limit)s::integer + %(keep)s::integer)
                                  - %(keep)s::integer)
-                ELSE greatest(0, idem.lane_room(%(provider)s, %(account)s, %(concurrency)s::integer,
+                ELSE greatest(0, idem.lane_capacity(%(provider)s, %(account)s, %(concurrency)s::integer,
                                                 %(asking)s::integer, false, %(limit)s::integer + %(keep)s::integer)
                                  - %(keep)s::integer) END AS n
 ), busy AS MATERIALIZED (

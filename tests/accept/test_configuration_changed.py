@@ -154,8 +154,8 @@ async def test_python_and_sql_compose_the_same_fingerprint(spine: Spine, left_ou
     params = {"at": "10:00", "a": 1, "z/": {"ü": 2, "x": 3}, "😀": 1, "\ue000": 2}
     print_ = fingerprints.of("op", params, left_out)
     found = await spine.one(
-        "SELECT idem.composed('op', %(p)s::jsonb, idem.jcs(%(p)s::json), %(o)s::text[]) AS print,"
-        " idem.left_out(%(f)s) AS left_out",
+        "SELECT idem.fingerprint_excluding('op', %(p)s::jsonb, idem.jcs(%(p)s::json), %(o)s::text[]) AS print,"
+        " idem.fingerprint_exclusions(%(f)s) AS left_out",
         p=json.dumps(params), o=list(left_out), f=print_,
     )  # fmt: skip
     assert found["print"] == print_

@@ -28,7 +28,7 @@ PARAMETERS: dict[str, Any] = {
     "window": 7200.0, "stated": "{}", "most": MOST, "sample": refused.SAMPLE, "misses": refused.MISSES,
     "newest": people.NEWEST,
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
-    "columns": [""], "functions": ["lane_room"],
+    "columns": [""], "functions": ["lane_capacity"],
     "transactions": 1, "timeout": "5s", "lock": "2s", "recent": accounts.RECENT,
     "patience": locks.PATIENCE, "others": refused.SENT_BY_OTHERS,
 }  # fmt: skip

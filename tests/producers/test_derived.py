@@ -56,7 +56,8 @@ pointers = st.lists(st.lists(names, min_size=1, max_size=3).map(render), max_siz
 
 FINGERPRINT = """
 SELECT idem.fingerprint(%s, CASE WHEN cardinality(%s::text[]) > 0
-           THEN idem.jcs(idem.without(idem.jcs(%s::json)::jsonb, %s::text[])::text::json) ELSE idem.jcs(%s::json) END)
+           THEN idem.jcs(idem.params_without(idem.jcs(%s::json)::jsonb, %s::text[])::text::json)
+           ELSE idem.jcs(%s::json) END)
 """
 
 

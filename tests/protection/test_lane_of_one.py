@@ -85,7 +85,7 @@ async def test_a_row_that_a_proof_waits_for_keeps_nothing_free(spine: Spine) -> 
 
 
 async def room(spine: Spine, concurrency: int, asking: int) -> int:
-    sql = "SELECT idem.lane_room('keyed', 'keyed', %(c)s, %(a)s, false, 100) AS n"
+    sql = "SELECT idem.lane_capacity('keyed', 'keyed', %(c)s, %(a)s, false, 100) AS n"
     return int((await spine.one(sql, c=concurrency, a=asking))["n"])
 
 
@@ -128,7 +128,7 @@ async def test_a_cancel_whose_answer_was_lost_is_repeated_and_the_key_not_sent_a
 
 OVERDUE = BURIED.replace("'p0', 'a0'", "'keyed', 'keyed'").replace("now() - n", "now() - interval '1 h' - n")
 TURN = "SELECT floor(extract(epoch FROM statement_timestamp()) / 10)::bigint % 2"
-ROOM = "SELECT idem.lane_room('keyed', 'keyed', 1, 1, false, 8)"
+ROOM = "SELECT idem.lane_capacity('keyed', 'keyed', 1, 1, false, 8)"
 READ = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = 'idem.outbox'::regclass"
 
 

@@ -27,7 +27,7 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("object_end_is_known", I, {"state": "completed", "outcome": "succeeded", "settled_at": NOW, "object_end": "?"}),
     ("only_what_exists_may_end_later", I, {"object_end": "open"}),
     *(
-        (f"{name}_times_have_years_that_are_read", table, {column: when})
+        (f"{name}_times_are_in_range", table, {column: when})
         for name, table, columns in (
             ("intent", I, ("wanted_at", "created_at")), ("key", K, ("created_at", "expires_at")), ("row", O, ROW_TIMES)
         )
@@ -74,7 +74,7 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("dead_letter_reason_is_known", "dead_letters", {"reason": "bored"}),
     ("dead_letter_is_about_something", "dead_letters", {"intent_id": None}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW}),
-    ("name_is_not_everybody", "event_handlers", {"name": "*"}),
+    ("handler_name_is_not_a_wildcard", "event_handlers", {"name": "*"}),
     ("walk_is_whole", "event_handlers", {"walked_number": 0}),
     ("stopped_work_is_not_due", "handler_work", {"letter_id": shapes.ROW}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW, "resolution": "completed"}),

@@ -120,7 +120,7 @@ def test_sql_and_python_refuse_the_same(rolled_back: Connection) -> None:
         except ValueError:
             python = False
         found = rolled_back.execute(
-            sql.SQL("SELECT idem.why_not_an_answer(%s, %s, %s) IS NULL"), [status, json.dumps(headers), body]
+            sql.SQL("SELECT idem.answer_problem(%s, %s, %s) IS NULL"), [status, json.dumps(headers), body]
         ).fetchone()
         assert found == (python,), (status, headers, body)
         refused += not python

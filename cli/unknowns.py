@@ -22,7 +22,7 @@ app = typer.Typer(
 Awaiting = Annotated[bool, typer.Option("--awaiting", help="Those that the provider is working on too.")]
 
 COLUMNS = (
-    "intent_id", "status", "operation", "provider", "account", "label", "attempt", "looks", "absents", "provider_key",
+    "intent_id", "status", "operation", "provider", "account", "label", "attempt", "looks", "absences", "provider_key",
     "provider_reference", "status_since", "next_look_at", "quiet_after", "replay_window_left", "dead_letters",
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ DAEMON: tuple[tuple[str, str], ...] = (
     # All but what it is about: its scope, its params, its provider and account.
     (
         "SELECT, UPDATE (state, outcome, step, version, provider_reference, label, result, interim, object_end, "
-        "wanted_at, settled_at, sent_as)",
+        "requested_at, settled_at, sent_as)",
         "intents",
     ),
     ("SELECT, UPDATE, DELETE", "idempotency_keys"),

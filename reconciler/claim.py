@@ -49,7 +49,7 @@ class Taken:
     inline: bool = False
     looks: int = 0
     ordered: bool = False
-    absents: int = 0
+    absences: int = 0
     quiet_left: float | None = None
     key_burned: bool = False
     cancel_sent: bool = False
@@ -119,7 +119,7 @@ def read(r: Any, contract: Contract, *, token: UUID, now: float, lease: float, r
         traceparent=r.traceparent,
         looks=r.looks,
         ordered=r.ordered,
-        absents=r.absents,
+        absences=r.absences,
         quiet_left=r.quiet_left,
         key_burned=r.key_burned,
         cancel_sent=r.cancel_sent,

@@ -100,7 +100,7 @@ WITH pause AS MATERIALIZED (
                                 ELSE greatest(o.quiet_after, o.claimed_until + make_interval(secs => %(quiet)s)) END
      WHERE o.id = ANY (ARRAY(SELECT id FROM picked))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.status, o.provider_key, o.provider_reference, o.generation,
-              o.inline, o.looks, o.absents, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
+              o.inline, o.looks, o.absences, coalesce(o.scheduled_at > statement_timestamp(), false) AS ordered,
               o.quiet_after, o.status_since, o.sweeps, o.key_burned, o.cancel_sent, o.server_error, o.first_sent_at,
               o.doubted_since, o.step, o.traceparent, o.imported_as, o.sent_as,
               idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, %(window)s) AS memory_left,
@@ -113,7 +113,7 @@ SELECT t.id, t.intent_id, t.operation, t.attempt, t.status, t.provider_key::text
        NOT (SELECT calls FROM pause) AS may_send, NOT (SELECT looks FROM pause) AS may_look,
        t.inline, t.traceparent, t.imported_as, t.sent_as,
        {_is_ours("t")} AS as_before,
-       t.looks, t.ordered, t.absents, t.key_burned, t.cancel_sent, t.server_error,
+       t.looks, t.ordered, t.absences, t.key_burned, t.cancel_sent, t.server_error,
        extract(epoch FROM {quiet_after("t")} - statement_timestamp())::float8 AS quiet_left,
        idem.known_moment(t.first_sent_at) AS sent_at,
        extract(epoch FROM statement_timestamp())::float8 AS asked_at,
@@ -200,7 +200,7 @@ UPDATE idem.outbox SET available_at = statement_timestamp()
  WHERE id = ANY (ARRAY(
        SELECT o.id FROM idem.outbox o
         WHERE o.status IN ('unknown', 'awaiting') AND o.provider = %(provider)s AND o.account = %(account)s
-          AND o.available_at > statement_timestamp() AND o.misses > 0
+          AND o.available_at > statement_timestamp() AND o.failures > 0
         ORDER BY o.id
           FOR NO KEY UPDATE SKIP LOCKED))
 """

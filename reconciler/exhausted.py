@@ -48,7 +48,7 @@ async def open_entries(
         free = row.status is OutboxStatus.UNKNOWN and row.token is None and row.looks >= len(schedule)
         if terms is None or terms.standing_order is not None or not free or found.stored:
             return None
-        details = {"looks": row.looks, "absents": row.absents, "why": "the schedule was shortened"}
+        details = {"looks": row.looks, "absences": row.absences, "why": "the schedule was shortened"}
         letter = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
         return decide.told(row, Evidence("reconciler", "schedule_used_up"), terms, letter)
 

@@ -82,7 +82,7 @@ def cancels(
         if not isinstance(done.get("lookup"), Absent):
             # No answer to a question: the provider is not to be had, and a cancel would not be either.
             return False
-        return last or (may_act_late(contract, taken) and taken.absents + 1 >= contract.lookup.agree)
+        return last or (may_act_late(contract, taken) and taken.absences + 1 >= contract.lookup.agree)
     return True
 
 

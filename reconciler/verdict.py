@@ -29,7 +29,7 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
     change = _kept(row, evidence, terms, sent=sent)
     if isinstance(look, CouldNotAsk):
         # The question failed: it counts as nothing and uses up no look (hazard 27).
-        wait = backoff(row.misses, base=terms.contract.schedule[0], cap=60 * terms.contract.schedule[0])
+        wait = backoff(row.failures, base=terms.contract.schedule[0], cap=60 * terms.contract.schedule[0])
         if (left := ordered(row)) is not None:
             wait = min(wait, left)
         if look.retry_after is not None:
@@ -39,7 +39,7 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
             wait = max(wait, terms.contract.flight_limit + EDGE)
         if late := overdue(row, terms):
             wait = max(wait, terms.contract.pending_schedule[-1])
-        return dataclasses.replace(change, due_in=wait, misses=row.misses + 1, letters=late, keeps_schedule=True)
+        return dataclasses.replace(change, due_in=wait, failures=row.failures + 1, letters=late, keeps_schedule=True)
     if row.status is OutboxStatus.AWAITING:
         # The provider had accepted it: that it has nothing now is a contradiction, never a verdict (hazard 68). Before
         # the consistency horizon it says nothing: what was accepted just now need not be visible yet.
@@ -53,13 +53,13 @@ def undecided(row: Row, look: Absent | CouldNotAsk, evidence: Evidence, terms: T
         due = DAY if overdue(row, terms) else schedule[min(row.looks + 1, len(schedule) - 1)]
         looks = min(row.looks + 1, LOOKUPS)
         return dataclasses.replace(change, looks=looks, due_in=not_before(due), letters=letters)
-    absents = row.absents + 1
-    enough = absents >= terms.contract.lookup.agree and not row.contradicted and not may_act_late(row, terms.contract)
+    absences = row.absences + 1
+    enough = absences >= terms.contract.lookup.agree and not row.contradicted and not may_act_late(row, terms.contract)
     # Lost commits have rendered it: whether that request named what is asked for is not known.
     enough = enough and (row.frozen or row.inline)
     if not sent and enough and _asked_late_enough(row, terms.contract):
-        return _proven_absent(row, evidence, terms, absents)
-    return answered(dataclasses.replace(change, absents=absents), row, terms)
+        return _proven_absent(row, evidence, terms, absences)
+    return answered(dataclasses.replace(change, absences=absences), row, terms)
 
 
 def answered(change: Change, row: Row, terms: Terms) -> Change:
@@ -70,24 +70,24 @@ def answered(change: Change, row: Row, terms: Terms) -> Change:
     schedule = terms.contract.schedule
     if (left := ordered(row)) is not None:
         due = _inside_the_window(row, min(left, _quiet_in(row, change, terms) or left), terms)
-        return dataclasses.replace(change, looks=row.looks, misses=0, due_in=due)
+        return dataclasses.replace(change, looks=row.looks, failures=0, due_in=due)
     looks = row.looks + 1
     if looks >= len(schedule):
         due = _inside_the_window(row, min(not_before(DAY), _quiet_in(row, change, terms) or DAY), terms)
-        details: dict[str, object] = {"looks": looks, "absents": change.absents or row.absents}
+        details: dict[str, object] = {"looks": looks, "absences": change.absences or row.absences}
         if may_act_late(row, terms.contract):
             details["why"] = (
                 "the provider answered with a 5xx and may still carry it out, so its absence proves nothing"
             )
         exhausted = DeadLetter(Reason.RECONCILE_EXHAUSTED, details)
-        return dataclasses.replace(change, looks=min(looks, LOOKUPS), misses=0, due_in=due, letters=(exhausted,))
+        return dataclasses.replace(change, looks=min(looks, LOOKUPS), failures=0, due_in=due, letters=(exhausted,))
     due = not_before(schedule[looks])
-    enough = (change.absents or row.absents) + 1 >= terms.contract.lookup.agree
+    enough = (change.absences or row.absences) + 1 >= terms.contract.lookup.agree
     if enough and terms.contract.lookup.possible and not row.contradicted:
         # The next look could decide, if it is asked late enough: neither wait longer, nor ask in vain before.
         left = quiet_left(row, change, terms.contract) + terms.contract.lookup.horizon
         due = min(due, max(left + EDGE, schedule[0]))
-    return dataclasses.replace(change, looks=looks, misses=0, due_in=_inside_the_window(row, due, terms))
+    return dataclasses.replace(change, looks=looks, failures=0, due_in=_inside_the_window(row, due, terms))
 
 
 def explained(change: Change, why: str | None) -> Change:
@@ -181,11 +181,11 @@ def _kept(row: Row, evidence: Evidence, terms: Terms, *, sent: bool) -> Change:
     )
 
 
-def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absents: int) -> Change:
-    seen = {**evidence.details, "absents": absents, "horizon": terms.contract.lookup.horizon}
+def _proven_absent(row: Row, evidence: Evidence, terms: Terms, absences: int) -> Change:
+    seen = {**evidence.details, "absences": absences, "horizon": terms.contract.lookup.horizon}
     settled = dataclasses.replace(evidence, details=seen)
     proven = decide.verdict(row, settled, terms)
-    return dataclasses.replace(proven, absents=absents, looks=row.looks + 1, word="ends")
+    return dataclasses.replace(proven, absences=absences, looks=row.looks + 1, word="ends")
 
 
 def _asked_late_enough(row: Row, contract: Contract) -> bool:

@@ -21,7 +21,7 @@ WITH gone AS (
                   AND d.resolved_at < statement_timestamp() - (SELECT i.evidence_retention FROM idem.installation i)
                   AND (SELECT o.id FROM idem.outbox o WHERE o.intent_id = d.intent_id LIMIT 1) IS NULL
                   AND (SELECT w.id FROM idem.webhook_events w WHERE w.id = d.webhook_event_id) IS NULL
-                  AND (SELECT h.number FROM idem.handler_work h WHERE h.letter_id = d.id LIMIT 1) IS NULL
+                  AND (SELECT h.number FROM idem.handler_work h WHERE h.dead_letter_id = d.id LIMIT 1) IS NULL
                 ORDER BY d.resolved_at, d.id
                 LIMIT %(batch)s
                   FOR UPDATE OF d SKIP LOCKED))
@@ -69,7 +69,7 @@ WITH gone AS (
     DELETE FROM idem.handler_work w
      WHERE w.ctid = ANY (ARRAY(
                SELECT k.ctid FROM idem.handler_work k
-                WHERE k.handler = %(handler)s AND k.letter_id IS NULL
+                WHERE k.handler = %(handler)s AND k.dead_letter_id IS NULL
                 ORDER BY k.intent_id, k.number
                 LIMIT %(batch)s
                   FOR UPDATE OF k SKIP LOCKED))

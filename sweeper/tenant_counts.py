@@ -121,7 +121,7 @@ FORGET_COUNTS = """
 DELETE FROM idem.tenant_keys k
  WHERE k.tenant_id = ANY (ARRAY(
            SELECT o.tenant_id FROM idem.tenant_keys o
-            WHERE o.wanted_at < statement_timestamp() - make_interval(secs => %(age)s)
+            WHERE o.requested_at < statement_timestamp() - make_interval(secs => %(age)s)
             ORDER BY o.tenant_id LIMIT %(batch)s FOR UPDATE SKIP LOCKED))
 """
 

@@ -161,12 +161,12 @@ UNION ALL
 SELECT 'handler ' || w.handler || CASE WHEN w.failures > 0 THEN format(' (failed %%s times)', w.failures) ELSE '' END,
        i.idempotency_key, i.operation, extract(epoch FROM w.due_at - statement_timestamp())::float8
   FROM idem.handler_work w JOIN idem.intents i ON i.id = w.intent_id
- WHERE w.letter_id IS NULL AND w.handler = ANY (%(handlers)s)
+ WHERE w.dead_letter_id IS NULL AND w.handler = ANY (%(handlers)s)
 """
 # What does not change while nothing happens.
 MOVES = """
 SELECT (SELECT count(*) FROM idem.evidence) + (SELECT count(*) FROM idem.handled_events)
-     + (SELECT coalesce(sum(looks + misses + attempt), 0) FROM idem.outbox)
+     + (SELECT coalesce(sum(looks + failures + attempt), 0) FROM idem.outbox)
      + (SELECT coalesce(sum(failures), 0) FROM idem.handler_work)
 """
 

@@ -55,7 +55,7 @@ class Restorable:
     async def restore(self) -> None:
         """Put the copy in the place of the database: what was committed since is gone."""
         await self._copy(f"{self.name}_backup", self.name)
-        await self.spine.all(f"{HERE} RETURNING only_one")
+        await self.spine.all(f"{HERE} RETURNING singleton")
         await self.spine.advance(self.passed - self.at_backup)
 
     async def recover_lost(self) -> Quarantined:

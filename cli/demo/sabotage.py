@@ -85,7 +85,7 @@ UPDATE idem.outbox SET status = 'pending', first_sent_at = NULL, available_at = 
 
 async def _blind_resend(connection: Connection, bank_log: Path) -> Row | None:
     """An unknown row goes back into the queue, as a lease-and-retry library does it."""
-    row = await _unknown_of_old_bank(connection, bank_log, absents=0)
+    row = await _unknown_of_old_bank(connection, bank_log, absences=0)
     if row is not None:
         await _past(connection, "outbox", "outbox_transition_is_listed", BACK_TO_QUEUE, {"id": row["id"]})
     return row
@@ -152,7 +152,7 @@ BELIEVE: tuple[LiteralString, ...] = (
 
 async def _believe_absent(connection: Connection, bank_log: Path) -> Row | None:
     """What a reconciler without quiet time and horizon would write at its first look that shows nothing."""
-    row = await _unknown_of_old_bank(connection, bank_log, absents=1)
+    row = await _unknown_of_old_bank(connection, bank_log, absences=1)
     if row is not None:
         for statement in BELIEVE:
             await connection.execute(statement, {"id": row["id"], "intent": row["intent_id"]})
@@ -176,14 +176,14 @@ async def _skip_evidence(connection: Connection) -> Row | None:
 UNKNOWN = """
 SELECT o.id, o.intent_id, n.idempotency_key AS key, o.provider_key::text
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
- WHERE o.provider = %(provider)s AND o.status = 'unknown' AND o.claim_token IS NULL AND o.absents >= %(absents)s
+ WHERE o.provider = %(provider)s AND o.status = 'unknown' AND o.claim_token IS NULL AND o.absences >= %(absences)s
  ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
 """
 
 
-async def _unknown_of_old_bank(connection: Connection, bank_log: Path, *, absents: int) -> Row | None:
+async def _unknown_of_old_bank(connection: Connection, bank_log: Path, *, absences: int) -> Row | None:
     """An unknown row that the bank has made or will make, so that a second sending does harm."""
-    rows = await (await connection.execute(UNKNOWN, {"provider": KEYLESS, "absents": absents})).fetchall()
+    rows = await (await connection.execute(UNKNOWN, {"provider": KEYLESS, "absences": absences})).fetchall()
     sends = _by_reference(read_log(bank_log).sends(account=KEYLESS)) if rows else {}
     for row in rows:
         if len(found := sends.get(row["provider_key"], [])) == 1 and _acts(found[0]):

@@ -17,7 +17,7 @@ AHEAD = """
 SELECT count(o.until)::integer AS rows, (count(*) FILTER (WHERE o.status = 'claimed' AND o.until IS NOT NULL))::integer
        AS claimed, max(extract(epoch FROM o.until - statement_timestamp()))::float8 AS ahead,
        (count(*) FILTER (WHERE o.unknown))::integer AS unknown
-  FROM (SELECT r.status, idem.is_ahead(greatest(r.first_sent_at, r.doubted_since, r.word_since)) AS unknown,
+  FROM (SELECT r.status, idem.is_ahead(greatest(r.first_sent_at, r.doubted_since, r.denied_sent_at)) AS unknown,
                CASE WHEN idem.is_ahead(greatest(r.status_since, r.claimed_at))
                     THEN greatest(r.status_since, r.claimed_at)
                     WHEN r.status IN ('unknown', 'awaiting')

@@ -108,10 +108,10 @@ MISSES = 3
 UNASKED = """
 SELECT q.provider, q.account, q.rows, q.intent, e.note, e.http_status
   FROM (SELECT o.provider, o.account, count(*)::integer AS rows,
-               (array_agg(o.intent_id ORDER BY o.misses DESC, o.intent_id))[1] AS intent
-          FROM (SELECT u.provider, u.account, u.misses, u.intent_id FROM idem.outbox u
-                 WHERE u.misses >= %(misses)s AND u.misses > 0 AND u.status IN ('unknown', 'awaiting')
-                    OR u.looks - u.absents >= %(misses)s AND u.status = 'unknown' LIMIT 10000) o
+               (array_agg(o.intent_id ORDER BY o.failures DESC, o.intent_id))[1] AS intent
+          FROM (SELECT u.provider, u.account, u.failures, u.intent_id FROM idem.outbox u
+                 WHERE u.failures >= %(failures)s AND u.failures > 0 AND u.status IN ('unknown', 'awaiting')
+                    OR u.looks - u.absences >= %(failures)s AND u.status = 'unknown' LIMIT 10000) o
          GROUP BY 1, 2) q
   LEFT JOIN LATERAL (
        SELECT v.details ->> 'note' AS note, v.http_status FROM idem.evidence v
@@ -132,6 +132,6 @@ async def unasked(examination: Examination) -> list[Finding]:
             f"`idem intents show {each['intent']}` has each answer. Is the provider down, may the credential not read, "
             "or do the credentials belong to another account? Mend that; then the reconciler goes on by itself",
         )
-        for each in await examination.all(UNASKED, {"misses": MISSES})
+        for each in await examination.all(UNASKED, {"failures": MISSES})
     ]
     return findings or [ok("unasked", "the provider answers what is asked about unknown rows")]

@@ -31,7 +31,7 @@ BEGIN
             row_id := idem.client_retry(k, p_patience);
             d.decision := CASE WHEN row_id IS NULL THEN 'in_progress' ELSE 'retrying' END;
             IF row_id IS NOT NULL THEN
-                SELECT o.status, 0 INTO d.step, d.due_in FROM idem.outbox o WHERE o.id = row_id;
+                SELECT o.status, 0 INTO d.status, d.due_in FROM idem.outbox o WHERE o.id = row_id;
             END IF;
             RETURN d;
         END IF;
@@ -66,7 +66,7 @@ BEGIN
             ON CONFLICT DO NOTHING RETURNING i.expires_at
         ), wanted AS (
             INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params,
-                                      wanted_at)
+                                      requested_at)
             SELECT intent, p_tenant, p_operation, p_key, p_provider, p_account, p_label, p_params,
                    statement_timestamp() FROM key WHERE p_new <> 'reserved'
         )
@@ -175,7 +175,7 @@ BEGIN
     END IF;
     PERFORM idem.refuse_other_key(p_tenant, p_operation, p_key, p_provider_key);
     PERFORM idem.refuse_far_time('p_patience', p_patience);
-    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, wanted_at)
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, label, params, requested_at)
     VALUES (p_intent, p_tenant, p_operation, p_key, p_provider, p_account, p_label, p_params, statement_timestamp());
     PERFORM idem.queue_call(p_intent, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method, p_path,
                             p_headers, p_body, p_patience, p_replay_window, p_marks_start, p_traceparent);
@@ -193,7 +193,7 @@ BEGIN
             MESSAGE = format('idem: a key is completed by its caller as local or refused, not as %L', p_outcome);
     END IF;
     PERFORM idem.refuse_far_time('p_answer_ttl', p_answer_ttl);
-    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, label, params, wanted_at,
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, label, params, requested_at,
                               settled_at)
     SELECT p_intent, p_tenant, p_operation, p_key, 'completed', p_outcome, p_label, p_params, statement_timestamp(),
            statement_timestamp()
@@ -240,7 +240,7 @@ BEGIN
     IF d.decision = 'accepted' THEN
         PERFORM idem.queue_call(d.intent_id, p_operation, p_provider, p_account, p_origin, p_provider_key, p_method,
                                 p_path, p_headers, p_body, p_patience, p_replay_window, p_marks_start, p_traceparent);
-        d.step := 'pending';
+        d.status := 'pending';
         d.due_in := 0;
     END IF;
     RETURN d;

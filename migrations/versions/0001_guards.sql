@@ -131,10 +131,10 @@ CREATE TRIGGER intent_keeps_its_identity BEFORE UPDATE ON idem.intents FOR EACH 
 -- What the provider tells later of the object is in object_end alone.
 CREATE TRIGGER completed_intent_stays BEFORE UPDATE ON idem.intents FOR EACH ROW
     WHEN (OLD.state = 'completed' AND
-          (OLD.outcome, OLD.settled_at, OLD.provider_reference, OLD.result, OLD.interim, OLD.label, OLD.wanted_at,
+          (OLD.outcome, OLD.settled_at, OLD.provider_reference, OLD.result, OLD.interim, OLD.label, OLD.requested_at,
            OLD.step, OLD.version, OLD.sent_as)
           IS DISTINCT FROM
-          (NEW.outcome, NEW.settled_at, NEW.provider_reference, NEW.result, NEW.interim, NEW.label, NEW.wanted_at,
+          (NEW.outcome, NEW.settled_at, NEW.provider_reference, NEW.result, NEW.interim, NEW.label, NEW.requested_at,
            NEW.step, NEW.version, NEW.sent_as))
     EXECUTE FUNCTION idem.refuse_unless_owner('what a completed intent came to stays');
 CREATE TRIGGER intent_ends_now BEFORE UPDATE ON idem.intents FOR EACH ROW

@@ -1,47 +1,47 @@
--- Events and who hears of them. An event is told to each handler of its operation, once, in the intent's order.
+-- Events and the handlers that run for them: each handler of an event's operation, once, in the order of the intent.
 --
--- What a handler has yet to hear stands in idem.handler_work, a row for each (handler, event), which is written by the
--- statement that writes the event, in its transaction. So nothing is found by a cursor over ids: a transaction that
--- commits late brings its work with it, and finding work reads that small table alone, however many events there are.
--- The row leaves in the transaction of the handler's own work, together with its mark in idem.handled_events; it is
--- locked as long as that runs, and an event has a turn only when no earlier one of its intent waits for the handler.
+-- idem.handler_work has a row for each (handler, event) that is still to run. The statement that writes the event writes
+-- it, in the same transaction. So nothing is found by a cursor over ids: a transaction that commits late brings its work
+-- with it, and the search for work reads that small table alone, however many events there are. The row leaves in the
+-- transaction of the handler's own work, together with its mark in idem.handled_events. It is locked while the handler
+-- runs, and an event is due only when no earlier event of its intent waits for the same handler.
 --
--- Who exists stands in idem.event_handlers. A handler hears of every event whose transaction began after it was
--- registered. One that wants those before too has them walked, page by page: the walk begins when every transaction
--- has ended that may not have seen the handler (walk_after), and until it is over the handler is only given intents
--- which the walk has passed, so that their order holds. Under REPEATABLE READ and SERIALIZABLE a transaction cannot
--- see who was registered after it began: its events are written for '*' as well, and given to who is missing later.
+-- idem.event_handlers lists the handlers. A handler gets every event whose transaction began after its registration. One
+-- that wants earlier events too is backfilled, page by page. The backfill begins when every transaction has ended that may
+-- not have seen the handler (backfill_after). Until it is over, the handler only gets intents that the backfill has
+-- passed, so that their order holds. Under REPEATABLE READ and SERIALIZABLE a transaction cannot see a handler that was
+-- registered after it began: its events are written for '*' as well, and given to the missing handlers later.
 --
--- The cost of a completed intent: one call of a trigger for a whole batch, and one narrow row a handler.
+-- A completed intent costs one call of a trigger for a whole batch, and one narrow row for each handler.
 
 CREATE TABLE idem.event_handlers (
-    name           text         COLLATE "C" PRIMARY KEY,
-    operation      text         COLLATE "C" NOT NULL,
-    registered_at  timestamptz  NOT NULL DEFAULT statement_timestamp(),
-    seen_at        timestamptz  NOT NULL DEFAULT statement_timestamp(),
-    walk_after     xid8,
-    walked_intent  uuid,
-    walked_number  integer,
+    name               text         COLLATE "C" PRIMARY KEY,
+    operation          text         COLLATE "C" NOT NULL,
+    registered_at      timestamptz  NOT NULL DEFAULT statement_timestamp(),
+    seen_at            timestamptz  NOT NULL DEFAULT statement_timestamp(),
+    backfill_after     xid8,
+    backfilled_intent  uuid,
+    backfilled_number  integer,
     CONSTRAINT handler_name_is_not_a_wildcard CHECK (name <> '*' AND name <> ''),
-    CONSTRAINT walk_is_whole CHECK ((walked_intent IS NULL) = (walked_number IS NULL))
+    CONSTRAINT backfill_is_whole CHECK ((backfilled_intent IS NULL) = (backfilled_number IS NULL))
 );
 CREATE INDEX event_handlers_by_operation ON idem.event_handlers (operation);
 
 CREATE TABLE idem.handler_work (
-    handler     text        COLLATE "C" NOT NULL,
-    intent_id   uuid        NOT NULL,
-    number      integer     NOT NULL,
-    event_id    uuid        NOT NULL,
-    failures    smallint    NOT NULL DEFAULT 0,
-    due_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
-    created_at  timestamptz NOT NULL DEFAULT statement_timestamp(),
-    letter_id   uuid        REFERENCES idem.dead_letters (id),
+    handler         text        COLLATE "C" NOT NULL,
+    intent_id       uuid        NOT NULL,
+    number          integer     NOT NULL,
+    event_id        uuid        NOT NULL,
+    failures        smallint    NOT NULL DEFAULT 0,
+    due_at          timestamptz NOT NULL DEFAULT statement_timestamp(),
+    created_at      timestamptz NOT NULL DEFAULT statement_timestamp(),
+    dead_letter_id  uuid        REFERENCES idem.dead_letters (id),
     PRIMARY KEY (handler, intent_id, number),
-    CONSTRAINT stopped_work_is_not_due CHECK (letter_id IS NULL OR due_at = 'infinity')
+    CONSTRAINT stopped_work_is_not_due CHECK (dead_letter_id IS NULL OR due_at = 'infinity')
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX handler_work_due ON idem.handler_work (handler, due_at);
-CREATE INDEX handler_work_stopped ON idem.handler_work (letter_id) WHERE letter_id IS NOT NULL;
+CREATE INDEX handler_work_stopped ON idem.handler_work (dead_letter_id) WHERE dead_letter_id IS NOT NULL;
 
 -- Marks of settled handlers: found by missing marks, never by a cursor over ids. `skipped`: an operator let the event
 -- pass, because its handler cannot be told.
@@ -86,7 +86,8 @@ BEGIN
     UPDATE idem.dead_letters d
        SET resolved_at = statement_timestamp(), resolution = 'handler_forgotten', resolved_by = current_user
      WHERE d.resolved_at IS NULL
-       AND d.id IN (SELECT w.letter_id FROM idem.handler_work w WHERE w.handler = p_name AND w.letter_id IS NOT NULL);
+       AND d.id IN (SELECT w.dead_letter_id FROM idem.handler_work w
+                     WHERE w.handler = p_name AND w.dead_letter_id IS NOT NULL);
     DELETE FROM idem.handler_work WHERE handler = p_name;
     GET DIAGNOSTICS dropped = ROW_COUNT;
     RETURN dropped;

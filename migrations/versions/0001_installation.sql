@@ -2,7 +2,7 @@
 -- COLLATE "C", so that a database in any locale gives the same.
 
 CREATE TABLE idem.installation (
-    only_one             boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
+    singleton            boolean     PRIMARY KEY DEFAULT true CHECK (singleton),
     environment          text        NOT NULL,
     secret               bytea       NOT NULL CHECK (octet_length(secret) >= 32),
     system_identifier    bigint      NOT NULL,
@@ -30,19 +30,19 @@ CREATE TABLE idem.operations (
 
 -- A daemon's id is fresh per start. `tokens` are the claims that it holds at its last sign of life.
 CREATE TABLE idem.daemons (
-    id          text        COLLATE "C" PRIMARY KEY,
-    kind        text        NOT NULL,
-    host        text        NOT NULL,
-    pid         integer     NOT NULL,
-    started_at  timestamptz NOT NULL DEFAULT statement_timestamp(),
-    seen_at     timestamptz NOT NULL DEFAULT statement_timestamp(),
-    passed_at   timestamptz,
+    id            text        COLLATE "C" PRIMARY KEY,
+    kind          text        NOT NULL,
+    host          text        NOT NULL,
+    pid           integer     NOT NULL,
+    started_at    timestamptz NOT NULL DEFAULT statement_timestamp(),
+    seen_at       timestamptz NOT NULL DEFAULT statement_timestamp(),
+    last_pass_at  timestamptz,
     -- Grows by one with each sign of life: what a daemon remembers of it tells a restore.
-    beats       bigint      NOT NULL DEFAULT 1,
-    ended_at    timestamptz,
-    ended_how   text        COLLATE "C" CHECK (ended_how IN ('clean', 'reaped')),
-    tokens      uuid[]      NOT NULL DEFAULT '{}',
-    last_pass   jsonb       NOT NULL DEFAULT '{}'
+    beats         bigint      NOT NULL DEFAULT 1,
+    ended_at      timestamptz,
+    ended_how     text        COLLATE "C" CHECK (ended_how IN ('clean', 'reaped')),
+    tokens        uuid[]      NOT NULL DEFAULT '{}',
+    last_pass     jsonb       NOT NULL DEFAULT '{}'
 );
 
 -- Whose account the credentials of a configured account are, as the provider named it at the first start. `seen_*` is

@@ -21,7 +21,7 @@ CREATE TABLE idem.intents (
     interim             jsonb,
     -- NULL where the completion was the end of the object; else what is known of it since: still `open`, or its end.
     object_end          text        COLLATE "C",
-    wanted_at           timestamptz NOT NULL,
+    requested_at        timestamptz NOT NULL,
     created_at          timestamptz NOT NULL DEFAULT now(),
     settled_at          timestamptz,
     -- As whom the call was sent that completed it (outbox.sent_as): what is found of it now shows that the same account
@@ -34,8 +34,8 @@ CREATE TABLE idem.intents (
     CONSTRAINT object_end_is_known CHECK (object_end IN ('open', 'succeeded', 'refused')),
     CONSTRAINT only_what_exists_may_end_later CHECK (object_end IS NULL OR outcome IS NOT DISTINCT FROM 'succeeded'),
     CONSTRAINT intent_times_are_in_range CHECK (
-        greatest(wanted_at, created_at, settled_at) < timestamptz '10000-01-01 00:00+00'
-        AND least(wanted_at, created_at, settled_at) >= timestamptz '0001-01-02 00:00+00')
+        greatest(requested_at, created_at, settled_at) < timestamptz '10000-01-01 00:00+00'
+        AND least(requested_at, created_at, settled_at) >= timestamptz '0001-01-02 00:00+00')
 );
 CREATE INDEX intents_by_reference ON idem.intents (provider, account, provider_reference)
     WHERE provider_reference IS NOT NULL;

@@ -9,7 +9,7 @@ CREATE TYPE idem.decision AS (
     response_body       bytea,
     completed_at        timestamptz,
     expires_at          timestamptz,
-    step                text,       -- the status of the open outbox row
+    status              text,       -- of the open outbox row
     due_in              double precision,
     reasons             text[],
     provider_reference  text,
@@ -59,7 +59,7 @@ BEGIN
         RETURN d;
     END IF;
     SELECT * INTO o FROM idem.outbox WHERE intent_id = k.intent_id;
-    d.step := o.status;
+    d.status := o.status;
     d.provider_reference := o.provider_reference;
     IF o.status = 'awaiting' THEN
         SELECT n.interim INTO d.interim FROM idem.intents n WHERE n.id = k.intent_id;
@@ -181,12 +181,12 @@ BEGIN
            SET status = 'claimed', status_since = statement_timestamp(), available_at = statement_timestamp(),
                start_before = statement_timestamp() + p_patience, first_sent_at = statement_timestamp(),
                -- Its caller sends it, with credentials of its own.
-               sent_as = CASE WHEN o.word_since IS NOT NULL THEN o.sent_as END,
+               sent_as = CASE WHEN o.denied_sent_at IS NOT NULL THEN o.sent_as END,
                attempt = o.attempt + 1, claim_token = p_token, claimed_by = p_holder,
                claimed_at = statement_timestamp(), claimed_until = statement_timestamp() + p_lease
          WHERE o.id = row_id;
     END IF;
-    UPDATE idem.intents SET state = 'in_progress', version = version + 1, wanted_at = statement_timestamp()
+    UPDATE idem.intents SET state = 'in_progress', version = version + 1, requested_at = statement_timestamp()
      WHERE id = k.intent_id;
     UPDATE idem.dead_letters SET resolved_at = statement_timestamp(), resolution = 'client_retry',
            resolved_by = session_user, note = 'the client sent its request again'
@@ -216,6 +216,6 @@ BEGIN
     VALUES (p_tenant, p_operation,
             CASE WHEN d.decision IN ('accepted', 'reserved', 'begun')              THEN 'created'
                  WHEN d.decision = 'begun_again'                                   THEN 'retrying'
-                 WHEN d.decision = 'in_progress' AND d.step = 'awaiting'           THEN 'awaiting'
+                 WHEN d.decision = 'in_progress' AND d.status = 'awaiting'           THEN 'awaiting'
                  ELSE d.decision END);
 END $$;

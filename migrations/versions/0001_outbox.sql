@@ -21,9 +21,9 @@ CREATE TABLE idem.outbox (
     quiet_after         timestamptz,
     redrive_at          timestamptz,
     doubted_since       timestamptz,
-    -- The first send under this key of which only an operator's word says that it did not happen; until a verdict proves
-    -- it, or a new key takes its place. What the provider remembers of it counts from there (docs/decisions/0028).
-    word_since          timestamptz,
+    -- The time of the first send under this key that an operator denies, without a proof. A verdict or a new key clears
+    -- it. What the provider remembers counts from this time (docs/decisions/0028).
+    denied_sent_at      timestamptz,
     -- When the schedule's next look is due, while a look that somebody ordered comes before it.
     scheduled_at        timestamptz,
     -- As whom the call was sent first, and how it could be found then: a digest of the credentials, or of the confirmed
@@ -35,8 +35,8 @@ CREATE TABLE idem.outbox (
     attempt             integer     NOT NULL DEFAULT 0,
     replay_window       integer     NOT NULL DEFAULT 0,
     looks               integer     NOT NULL DEFAULT 0,
-    absents             integer     NOT NULL DEFAULT 0,
-    misses              integer     NOT NULL DEFAULT 0,
+    absences            integer     NOT NULL DEFAULT 0,
+    failures            integer     NOT NULL DEFAULT 0,
     step                smallint    NOT NULL DEFAULT 1,
     generation          smallint    NOT NULL DEFAULT 1,
     format_version      smallint    NOT NULL DEFAULT 1,
@@ -76,16 +76,16 @@ CREATE TABLE idem.outbox (
     CONSTRAINT redrive_waits_in_held CHECK (redrive_at IS NULL OR status = 'held'),
     CONSTRAINT waiting_row_has_order CHECK (status <> 'waiting' OR ordering_key IS NOT NULL),
     CONSTRAINT counters_do_not_go_below_zero
-        CHECK (least(attempt, looks, absents, misses, redrives, sweeps, replay_window) >= 0),
+        CHECK (least(attempt, looks, absences, failures, redrives, sweeps, replay_window) >= 0),
     CONSTRAINT burned_key_is_not_queued
         CHECK (NOT key_burned OR status IN ('unfrozen', 'unknown', 'awaiting', 'held')),
     CONSTRAINT cancelled_key_is_burned CHECK (key_burned OR NOT cancel_sent),
     CONSTRAINT row_times_are_in_range CHECK (
         greatest(available_at, start_before, status_since, claimed_at, claimed_until, started_at, first_sent_at,
-                 imported_sent_at, quiet_after, redrive_at, doubted_since, word_since, scheduled_at)
+                 imported_sent_at, quiet_after, redrive_at, doubted_since, denied_sent_at, scheduled_at)
             < timestamptz '10000-01-01 00:00+00'
         AND least(available_at, start_before, status_since, claimed_at, claimed_until, started_at, first_sent_at,
-                  imported_sent_at, quiet_after, redrive_at, doubted_since, word_since, scheduled_at)
+                  imported_sent_at, quiet_after, redrive_at, doubted_since, denied_sent_at, scheduled_at)
             >= timestamptz '0001-01-02 00:00+00')
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
         autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
@@ -95,7 +95,7 @@ CREATE INDEX outbox_leases ON idem.outbox (claimed_until, id) WHERE status = 'cl
 CREATE INDEX outbox_to_settle ON idem.outbox (provider, account, available_at, id)
     WHERE status IN ('unknown', 'awaiting');
 CREATE INDEX outbox_failing_lookups ON idem.outbox (provider, account)
-    WHERE misses > 0 AND status IN ('unknown', 'awaiting');
+    WHERE failures > 0 AND status IN ('unknown', 'awaiting');
 CREATE INDEX outbox_claims ON idem.outbox (provider, account, claim_token) WHERE claim_token IS NOT NULL;
 CREATE INDEX outbox_too_old ON idem.outbox (start_before, id) WHERE status IN ('pending', 'waiting', 'unfrozen');
 CREATE INDEX outbox_redrives ON idem.outbox (redrive_at, id) WHERE redrive_at IS NOT NULL;
@@ -106,10 +106,10 @@ CREATE INDEX outbox_doubted ON idem.outbox (doubted_since, id)
 -- ahead of the clock is at the end of it (outbox/settle/clock_ahead.py).
 CREATE INDEX outbox_sent_ahead ON idem.outbox ((greatest(
         nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
-        nullif(word_since, timestamptz '9999-01-01 00:00+00'))), id)
+        nullif(denied_sent_at, timestamptz '9999-01-01 00:00+00'))), id)
     WHERE greatest(
         nullif(first_sent_at, timestamptz '9999-01-01 00:00+00'), nullif(doubted_since, timestamptz '9999-01-01 00:00+00'),
-        nullif(word_since, timestamptz '9999-01-01 00:00+00')) IS NOT NULL;
+        nullif(denied_sent_at, timestamptz '9999-01-01 00:00+00')) IS NOT NULL;
 CREATE INDEX outbox_order ON idem.outbox (ordering_key, id) WHERE ordering_key IS NOT NULL;
 CREATE INDEX outbox_held ON idem.outbox (status_since, id) WHERE status = 'held';
 CREATE INDEX outbox_unfrozen ON idem.outbox (available_at) WHERE status = 'unfrozen';

@@ -198,7 +198,7 @@ BEGIN
                                 (SELECT idem.provider_key(i.secret, p_tenant, p_operation, key, 1, 1)
                                    FROM idem.installation i),
                                 NULL, NULL, NULL, NULL, patience, known.replay_window, known.marks_start, NULL);
-        d.step := 'unfrozen';
+        d.status := 'unfrozen';
         d.due_in := 0;
     END IF;
     IF d.decision IN ('accepted', 'retrying') AND p_notify THEN

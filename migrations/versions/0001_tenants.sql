@@ -38,13 +38,13 @@ CREATE INDEX tenant_usage_by_hour ON idem.tenant_usage (hour);
 
 -- How many keys a tenant has that have not expired: `active` of those whose intent is up to `counted_to`; later ones
 -- are counted by the index of intents when somebody asks. Only of tenants for which a limit is asked about
--- (`wanted_at`). NULL in `counted_at`: not counted whole yet. Below zero: keys expired before they were counted in.
+-- (`requested_at`). NULL in `counted_at`: not counted whole yet. Below zero: keys expired before they were counted in.
 CREATE TABLE idem.tenant_keys (
-    tenant_id   text        COLLATE "C" PRIMARY KEY,
-    active      bigint      NOT NULL DEFAULT 0,
-    counted_to  uuid        NOT NULL DEFAULT idem.first_uuid7(statement_timestamp()),
-    counted_at  timestamptz,
-    wanted_at   timestamptz NOT NULL DEFAULT statement_timestamp()
+    tenant_id     text        COLLATE "C" PRIMARY KEY,
+    active        bigint      NOT NULL DEFAULT 0,
+    counted_to    uuid        NOT NULL DEFAULT idem.first_uuid7(statement_timestamp()),
+    counted_at    timestamptz,
+    requested_at  timestamptz NOT NULL DEFAULT statement_timestamp()
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 
 -- What accept decided through the library, inline and by SQL: counted where it is decided, because such an application has

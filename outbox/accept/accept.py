@@ -151,7 +151,7 @@ class Acceptor:
         return self._secret
 
 
-DECIDED = """d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.step, d.due_in,
+DECIDED = """d.decision, d.intent_id, d.response_status, d.response_headers, d.response_body, d.status, d.due_in,
        d.reasons, d.provider_reference, d.interim, d.fingerprint,
        CAST(extract(epoch FROM d.completed_at) * 1000000 AS bigint) AS completed_at,
        CAST(extract(epoch FROM d.expires_at) * 1000000 AS bigint) AS expires_at"""
@@ -266,12 +266,12 @@ def decision(row: Any) -> Decision | Limited:
             return Replay(row.intent_id, answer, moment(row.completed_at), moment(row.expires_at))
         case "in_progress":
             interim = json.loads(row.interim) if isinstance(row.interim, str) else row.interim
-            if row.step == "claimed":
+            if row.status == "claimed":
                 # Its lease is the latest end of a call, not the likely one.
                 wait = min(wait, CALLING)
-            return InProgress(row.intent_id, row.step, wait, row.provider_reference, interim)
+            return InProgress(row.intent_id, row.status, wait, row.provider_reference, interim)
         case "unknown":
-            return Unknown(row.intent_id, wait, lease_over=row.step == "claimed")
+            return Unknown(row.intent_id, wait, lease_over=row.status == "claimed")
         case "needs_operator":
             return NeedsOperator(row.intent_id, tuple(row.reasons))
         case "mismatch":

@@ -47,8 +47,8 @@ VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s,
                            'clock', %(clock)s::jsonb))
     ON CONFLICT (id) DO UPDATE SET beats = d.beats + 1, seen_at = statement_timestamp(), tokens = excluded.tokens,
        last_pass = excluded.last_pass,
-       passed_at = CASE WHEN %(passed)s THEN statement_timestamp() - make_interval(secs => %(overdue)s)
-                        ELSE d.passed_at END
+       last_pass_at = CASE WHEN %(passed)s THEN statement_timestamp() - make_interval(secs => %(overdue)s)
+                        ELSE d.last_pass_at END
 RETURNING d.id AS daemon, d.beats AS number, d.seen_at AS at,
           (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS moved,
           (SELECT greatest(i.recovered_at, i.doubted_at) FROM idem.installation i) AS word,

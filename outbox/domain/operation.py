@@ -98,7 +98,7 @@ class OperationSpec:
     `validate` raises ParamsInvalid; `request` builds the provider request from validated params and raises
     Unrenderable; `answer` renders the client's answer from a final outcome and the intent's id. Durations in
     seconds: `key_ttl` from accept, `answer_ttl` from settling, `start_within` (None: `give_up_after`) from
-    `wanted_at`. `retry = "client"`: a row at rest needs no operator, its client will come again. `while_running`: what
+    `requested_at`. `retry = "client"`: a row at rest needs no operator, its client retries. `while_running`: what
     a repeated request hears while the first is running, 409 or 202. `after_expiry = "refuse"`: the key is refused for
     ever once it expired. `fingerprint_without`: JSON pointers (RFC 6901) to members that may differ between retries.
     `card_data = "refuse"`: params that look like a card number or its security code are refused. `schema`, the JSON
@@ -141,5 +141,5 @@ class OperationSpec:
 
     @property
     def patience(self) -> float:
-        """Seconds after `wanted_at` for which the row may still be started."""
+        """Seconds after `requested_at` for which the row may still be started."""
         return self.start_within if self.start_within is not None else self.give_up_after

@@ -41,8 +41,8 @@ class Row:
     redrives: int = 0
     sweeps: int = 0
     looks: int = 0
-    absents: int = 0
-    misses: int = 0
+    absences: int = 0
+    failures: int = 0
     start_left: float = 0.0
     quiet_left: float | None = None
     claim_age: float | None = None
@@ -154,8 +154,8 @@ class Change:
     quiet_from: Literal["now", "lease"] = "now"
     looks: int | None = None
     keeps_schedule: bool = False
-    absents: int | None = None
-    misses: int | None = None
+    absences: int | None = None
+    failures: int | None = None
     redrives: int | None = None
     sweeps: int | None = None
     key_burned: bool | None = None
@@ -201,8 +201,8 @@ def parameters(change: Change) -> dict[str, Any]:
         "quiet_from": change.quiet_from,
         "looks": change.looks,
         "keeps_schedule": change.keeps_schedule,
-        "absents": change.absents,
-        "misses": change.misses,
+        "absences": change.absences,
+        "failures": change.failures,
         "redrives": change.redrives,
         "sweeps": change.sweeps,
         "key_burned": change.key_burned,

@@ -47,7 +47,7 @@ WITH failed AS MATERIALIZED (
     SELECT w.*, w.failures + 1 >= %(attempts)s OR %(final)s AS stops,
            (SELECT e.type FROM idem.events e WHERE e.aggregateid = w.intent_id AND e.number = w.number) AS event
       FROM idem.handler_work w
-     WHERE w.handler = %(handler)s AND w.intent_id = %(intent)s AND w.number = %(number)s AND w.letter_id IS NULL
+     WHERE w.handler = %(handler)s AND w.intent_id = %(intent)s AND w.number = %(number)s AND w.dead_letter_id IS NULL
        FOR UPDATE
 ), buried AS (
     INSERT INTO idem.dead_letters AS d (subject, reason, details)
@@ -68,7 +68,7 @@ WITH failed AS MATERIALIZED (
     UPDATE idem.handler_work w
        SET due_at    = CASE WHEN w.number = n.number THEN n.due_at ELSE greatest(w.due_at, n.due_at) END,
            failures  = CASE WHEN w.number = n.number THEN n.failures ELSE w.failures END,
-           letter_id = CASE WHEN w.number = n.number THEN n.letter ELSE w.letter_id END
+           dead_letter_id = CASE WHEN w.number = n.number THEN n.letter ELSE w.dead_letter_id END
       FROM next n WHERE w.handler = n.handler AND w.intent_id = n.intent_id AND w.number >= n.number
 )
 SELECT n.failures, n.stops, n.letter FROM next n

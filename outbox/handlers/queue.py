@@ -34,7 +34,7 @@ WITH again AS (
      WHERE h.name = ANY (ARRAY(SELECT o.name FROM idem.event_handlers o WHERE o.name = ANY (%(names)s)
                                 ORDER BY o.name FOR UPDATE SKIP LOCKED))
 )
-INSERT INTO idem.event_handlers (name, operation, walked_intent, walked_number)
+INSERT INTO idem.event_handlers (name, operation, backfilled_intent, backfilled_number)
 SELECT h.name, h.operation, CASE WHEN h.first THEN '00000000-0000-0000-0000-000000000000'::uuid END,
        CASE WHEN h.first THEN 0 END
   FROM unnest(%(names)s::text[], %(operations)s::text[], %(first)s::boolean[]) AS h (name, operation, first)
@@ -43,9 +43,10 @@ SELECT h.name, h.operation, CASE WHEN h.first THEN '00000000-0000-0000-0000-0000
 """
 # A statement of its own, after the commit of the registration: whoever may not have seen that has an older id.
 WALK_AFTER = """
-UPDATE idem.event_handlers SET walk_after = pg_snapshot_xmax(pg_current_snapshot())
+UPDATE idem.event_handlers SET backfill_after = pg_snapshot_xmax(pg_current_snapshot())
  WHERE name = ANY (ARRAY(SELECT o.name FROM idem.event_handlers o
-                          WHERE o.name = ANY (%(names)s) AND o.walked_intent IS NOT NULL AND o.walk_after IS NULL
+                          WHERE o.name = ANY (%(names)s)
+                            AND o.backfilled_intent IS NOT NULL AND o.backfill_after IS NULL
                           ORDER BY o.name FOR UPDATE SKIP LOCKED))
 """
 
@@ -69,15 +70,16 @@ async def register(connection: AsyncConnection[Any], handlers: Iterable[Handler]
 WALK = """
 WITH walker AS MATERIALIZED (
     SELECT h.* FROM idem.event_handlers h
-     WHERE h.name = ANY(%(names)s) AND h.walked_intent IS NOT NULL
+     WHERE h.name = ANY(%(names)s) AND h.backfilled_intent IS NOT NULL
        -- A number that is not yet given was written on another server, before this database was restored here.
-       AND (h.walk_after <= pg_snapshot_xmin(pg_current_snapshot())
-            OR h.walk_after > pg_snapshot_xmax(pg_current_snapshot()))
+       AND (h.backfill_after <= pg_snapshot_xmin(pg_current_snapshot())
+            OR h.backfill_after > pg_snapshot_xmax(pg_current_snapshot()))
      ORDER BY h.name LIMIT 1 FOR UPDATE SKIP LOCKED
 ), page AS MATERIALIZED (
     SELECT e.id, e.aggregateid, e.number, e.created_at
       FROM idem.events e
-     WHERE (e.aggregateid, e.number) > ((SELECT w.walked_intent FROM walker w), (SELECT w.walked_number FROM walker w))
+     WHERE (e.aggregateid, e.number)
+           > ((SELECT w.backfilled_intent FROM walker w), (SELECT w.backfilled_number FROM walker w))
      ORDER BY e.aggregateid, e.number LIMIT %(limit)s
 ), found AS (
     INSERT INTO idem.handler_work (handler, intent_id, number, event_id, created_at)
@@ -88,13 +90,13 @@ WITH walker AS MATERIALIZED (
         ON CONFLICT DO NOTHING
 )
 UPDATE idem.event_handlers h
-   SET walked_intent = CASE WHEN l.pages = %(limit)s THEN l.aggregateid END,
-       walked_number = CASE WHEN l.pages = %(limit)s THEN l.number END
+   SET backfilled_intent = CASE WHEN l.pages = %(limit)s THEN l.aggregateid END,
+       backfilled_number = CASE WHEN l.pages = %(limit)s THEN l.number END
   FROM walker w LEFT JOIN (
        SELECT p.aggregateid, p.number, count(*) OVER () AS pages FROM page p
         ORDER BY p.aggregateid DESC, p.number DESC LIMIT 1) AS l ON true
  WHERE h.name = w.name
-RETURNING h.walked_intent IS NOT NULL
+RETURNING h.backfilled_intent IS NOT NULL
 """
 
 
@@ -143,7 +145,7 @@ SELECT w.handler, w.intent_id, w.number
           AND NOT EXISTS (SELECT FROM idem.handler_work b
                            WHERE b.handler = '*' AND b.intent_id = k.intent_id AND b.number < k.number)
           AND NOT EXISTS (SELECT FROM idem.event_handlers r
-                           WHERE r.name = h.name AND r.walked_intent <= k.intent_id)
+                           WHERE r.name = h.name AND r.backfilled_intent <= k.intent_id)
         ORDER BY k.due_at LIMIT h.most FOR UPDATE OF k SKIP LOCKED) AS w
 """
 

@@ -18,11 +18,11 @@ def is_of_handler(reason: str, details: Mapping[str, Any] | None) -> bool:
 
 RESUME = """
 WITH stopped AS MATERIALIZED (
-    SELECT w.handler, w.intent_id, w.number FROM idem.handler_work w WHERE w.letter_id = %(letter)s FOR UPDATE
+    SELECT w.handler, w.intent_id, w.number FROM idem.handler_work w WHERE w.dead_letter_id = %(letter)s FOR UPDATE
 ), moved AS (
     UPDATE idem.handler_work w
        SET due_at    = statement_timestamp(),
-           letter_id = NULL,
+           dead_letter_id = NULL,
            failures  = CASE WHEN w.number = s.number THEN 0 ELSE w.failures END
       FROM stopped s WHERE w.handler = s.handler AND w.intent_id = s.intent_id AND w.number >= s.number
 )
@@ -39,7 +39,7 @@ async def resume(connection: AsyncConnection[Any], letter: UUID) -> UUID | None:
 SKIP = """
 WITH stopped AS MATERIALIZED (
     SELECT w.handler, w.intent_id, w.number, w.event_id FROM idem.handler_work w
-     WHERE w.letter_id = %(letter)s FOR UPDATE
+     WHERE w.dead_letter_id = %(letter)s FOR UPDATE
 ), gone AS (
     DELETE FROM idem.handler_work w USING stopped s
      WHERE w.handler = s.handler AND w.intent_id = s.intent_id AND w.number = s.number

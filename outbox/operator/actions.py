@@ -133,7 +133,7 @@ async def redrive(
         doubt: Literal["begins", "ends"] | None = "ends" if certain else "begins" if recognised else None
         # That lost commits did not send it is a word, too.
         word: Literal["begins"] | None = "begins" if certain and row.doubted_for is not None else None
-        change = dataclasses.replace(change, misses=0, due_in=due_in, doubt=doubt, word=word)
+        change = dataclasses.replace(change, failures=0, due_in=due_in, doubt=doubt, word=word)
         return await _write(connection, change, found)
 
 

@@ -90,9 +90,9 @@ SELECT d.reason, coalesce(n.provider, w.provider, d.details ->> 'provider') AS p
 # Those that live or died without a word, and of each kind the last that ended cleanly.
 DAEMONS = """
 WITH last AS (SELECT DISTINCT ON (kind) id FROM idem.daemons ORDER BY kind, seen_at DESC)
-SELECT d.kind, d.id, d.host, d.pid, d.started_at, d.seen_at, d.passed_at, d.ended_at, d.ended_how,
+SELECT d.kind, d.id, d.host, d.pid, d.started_at, d.seen_at, d.last_pass_at, d.ended_at, d.ended_how,
        extract(epoch FROM statement_timestamp() - d.seen_at)::float8 AS seen,
-       extract(epoch FROM statement_timestamp() - d.passed_at)::float8 AS passed,
+       extract(epoch FROM statement_timestamp() - d.last_pass_at)::float8 AS passed,
        -- As of its last sign of life, the worst first.
        coalesce(d.last_pass -> 'overdue', '[]') AS overdue,
        CASE WHEN d.ended_at IS NOT NULL THEN 'ended'
@@ -118,13 +118,13 @@ SELECT l.provider, l.account, w.what, coalesce(c.changed_by, l.paused_by) AS pau
 """
 # Of each handler the first ten thousand: ids of intents are in the order of time, so the oldest are among them.
 HANDLERS = """
-SELECT h.name AS handler, h.operation, count(w.number)::integer AS events, count(w.letter_id)::integer AS stopped,
+SELECT h.name AS handler, h.operation, count(w.number)::integer AS events, count(w.dead_letter_id)::integer AS stopped,
        coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at)), 0)::float8 AS oldest,
-       coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at) FILTER (WHERE w.letter_id IS NULL)),
+       coalesce(extract(epoch FROM statement_timestamp() - min(w.created_at) FILTER (WHERE w.dead_letter_id IS NULL)),
                 0)::float8 AS oldest_going,
        extract(epoch FROM statement_timestamp() - h.seen_at)::float8 AS seen
   FROM idem.event_handlers h
-  LEFT JOIN LATERAL (SELECT k.number, k.letter_id, k.created_at FROM idem.handler_work k WHERE k.handler = h.name
+  LEFT JOIN LATERAL (SELECT k.number, k.dead_letter_id, k.created_at FROM idem.handler_work k WHERE k.handler = h.name
                       ORDER BY k.handler, k.intent_id, k.number LIMIT 10000) AS w ON true
  GROUP BY h.name ORDER BY h.name
 """

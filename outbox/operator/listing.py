@@ -148,7 +148,7 @@ INTENT = """
 SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.step, n.version, n.provider,
        n.account, n.provider_reference, n.label, CASE WHEN %(params)s THEN n.params END AS params, n.result, n.interim,
        n.object_end,
-       n.wanted_at, n.created_at, n.settled_at, k.state AS key_state, k.response_status, k.last_error_code,
+       n.requested_at, n.created_at, n.settled_at, k.state AS key_state, k.response_status, k.last_error_code,
        k.last_error_message, k.expires_at
   FROM idem.intents n
   LEFT JOIN idem.idempotency_keys k
@@ -158,7 +158,7 @@ SELECT n.id, n.tenant_id, n.operation, n.idempotency_key, n.state, n.outcome, n.
 """
 ROW = """
 SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.provider_key, o.provider_reference,
-       o.looks, o.absents, o.misses, o.redrives, o.sweeps, o.status_since, o.available_at, o.start_before,
+       o.looks, o.absences, o.failures, o.redrives, o.sweeps, o.status_since, o.available_at, o.start_before,
        o.first_sent_at, o.claimed_by, o.claimed_until, o.quiet_after, o.redrive_at,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS due_in,
@@ -168,7 +168,7 @@ SELECT o.id, o.status, o.step, o.attempt, o.provider, o.account, o.origin, o.pro
             THEN nullif(idem.memory_left(o.first_sent_at, o.doubted_since, o.replay_window, NULL), '-Infinity')
             END AS replay_window_left,
        o.doubted_since,
-       coalesce(idem.is_ahead(greatest(o.first_sent_at, o.doubted_since, o.word_since)), false) AS sent_ahead
+       coalesce(idem.is_ahead(greatest(o.first_sent_at, o.doubted_since, o.denied_sent_at)), false) AS sent_ahead
   FROM idem.outbox o WHERE o.intent_id = %(intent)s
 """
 REQUESTS = """
@@ -227,7 +227,7 @@ def _body(text: str, unmask: bool) -> str:
 
 
 UNKNOWNS = """
-SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.attempt, o.looks, o.absents,
+SELECT o.intent_id, o.status, n.operation, o.provider, o.account, n.label, o.attempt, o.looks, o.absences,
        o.provider_key, o.provider_reference, o.status_since, o.available_at AS next_look_at, o.quiet_after,
        extract(epoch FROM statement_timestamp() - o.status_since)::float8 AS age,
        extract(epoch FROM o.available_at - statement_timestamp())::float8 AS next_look_in,

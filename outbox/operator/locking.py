@@ -77,11 +77,11 @@ SELECT o.inline, extract(epoch FROM o.claimed_until - statement_timestamp())::fl
          WHERE k.tenant_id = n.tenant_id AND k.operation = n.operation AND k.idempotency_key = n.idempotency_key
            AND k.intent_id = n.id) AS key_state,
        ARRAY(SELECT p.id FROM idem.proofs p WHERE p.outbox_id = o.id AND p.outcome = 'hint') AS hints,
-       idem.memory_age(coalesce(idem.earlier(o.first_sent_at, o.doubted_since), o.word_since,
+       idem.memory_age(coalesce(idem.earlier(o.first_sent_at, o.doubted_since), o.denied_sent_at,
                                 least(o.imported_sent_at, n.created_at)), NULL) AS memory_age,
        EXISTS (SELECT FROM idem.dead_letters d
                 WHERE d.intent_id = n.id AND d.reason = 'rejected' AND d.resolved_at IS NULL) AS refused_as_it_is,
-       o.word_since IS NOT NULL AS on_word, r.method, r.path, r.headers, r.body
+       o.denied_sent_at IS NOT NULL AS on_word, r.method, r.path, r.headers, r.body
   FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id
   LEFT JOIN idem.requests r ON r.outbox_id = o.id AND r.generation = o.generation
  WHERE o.id = %(id)s

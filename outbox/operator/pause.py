@@ -88,7 +88,7 @@ UPDATE idem.outbox SET available_at = statement_timestamp()
        SELECT o.id FROM idem.outbox o
         WHERE o.status IN ('unknown', 'awaiting') AND o.provider = %(provider)s
           AND (%(account)s = '' OR o.account = %(account)s)
-          AND o.available_at > statement_timestamp() AND o.misses > 0
+          AND o.available_at > statement_timestamp() AND o.failures > 0
         ORDER BY o.id
           FOR NO KEY UPDATE SKIP LOCKED))
 """

@@ -12,7 +12,7 @@ from idem.outbox.recovery.quarantine import AT_REST, BATCH, NOTHING, Quarantined
 from idem.outbox.settle.locked_rows import FIRST_ID, read_locked
 
 AGES = """
-SELECT o.id, idem.memory_age(coalesce(o.word_since, least(o.imported_sent_at,
+SELECT o.id, idem.memory_age(coalesce(o.denied_sent_at, least(o.imported_sent_at,
                (SELECT n.created_at FROM idem.intents n WHERE n.id = o.intent_id))), NULL) AS age
   FROM idem.outbox o WHERE o.id > %(after)s ORDER BY o.id LIMIT %(limit)s
 """

@@ -127,13 +127,13 @@ WITH listed AS MATERIALIZED (
     SELECT d.outbox_id, d.listed_at, d.details FROM idem.doubts d WHERE d.outbox_id = ANY (%(ids)s)
      ORDER BY d.outbox_id FOR UPDATE SKIP LOCKED
 ), locked AS MATERIALIZED (
-    SELECT o.id, o.intent_id, o.imported_sent_at, o.word_since FROM idem.outbox o
+    SELECT o.id, o.intent_id, o.imported_sent_at, o.denied_sent_at FROM idem.outbox o
      WHERE o.id = ANY (ARRAY(SELECT l.outbox_id FROM listed l)) ORDER BY o.id FOR UPDATE SKIP LOCKED
 )
 SELECT l.outbox_id AS id, k.id IS NOT NULL AS locked,
        l.details || jsonb_build_object('listed_at', l.listed_at) AS details,
        k.id IS NULL AND (SELECT o.id FROM idem.outbox o WHERE o.id = l.outbox_id) IS NULL AS gone,
-       idem.memory_age(coalesce(k.word_since, least(k.imported_sent_at,
+       idem.memory_age(coalesce(k.denied_sent_at, least(k.imported_sent_at,
                (SELECT n.created_at FROM idem.intents n WHERE n.id = k.intent_id))), NULL) AS age
   FROM listed l LEFT JOIN locked k ON k.id = l.outbox_id
 """
@@ -191,12 +191,12 @@ WITH intents AS MATERIALIZED (
      ORDER BY n.id FOR KEY SHARE SKIP LOCKED
 ), doubted AS (
     UPDATE idem.outbox o
-       SET doubted_since = coalesce(o.doubted_since, idem.earlier(o.first_sent_at, coalesce(o.word_since,
+       SET doubted_since = coalesce(o.doubted_since, idem.earlier(o.first_sent_at, coalesce(o.denied_sent_at,
                                least(o.imported_sent_at,
                                      (SELECT n.created_at FROM intents n WHERE n.id = o.intent_id))))),
            quiet_after   = greatest(o.quiet_after, statement_timestamp() + make_interval(secs =>
                                coalesce((%(quiet)s::jsonb ->> o.provider)::float8, %(longest)s::float8))),
-           absents       = 0,
+           absences       = 0,
            started_at    = CASE WHEN o.status = 'claimed' AND o.marks_start
                                 THEN coalesce(o.started_at, statement_timestamp()) ELSE o.started_at END
      WHERE o.id = ANY (%(ids)s) AND o.intent_id = ANY (ARRAY(SELECT n.id FROM intents n))

@@ -41,11 +41,11 @@ SELECT o.id, w.was
                                      AND (l.to_status IS DISTINCT FROM 'unknown' OR l.kind = 'replay'))
                 LIMIT 1) AS was) w
  WHERE o.status = 'unknown' AND o.claim_token IS NULL AND o.id > %(after)s AND w.was IS NOT NULL
-   AND (w.was = 'held' OR o.word_since IS NULL)
+   AND (w.was = 'held' OR o.denied_sent_at IS NULL)
  ORDER BY o.id LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 """
 # Rows that kept their place under the doubt. A redrive on an operator's word began it for a reason of its own.
-DOUBTED = """o.doubted_since IS NOT NULL AND (o.status = 'held' OR o.word_since IS NULL)
+DOUBTED = """o.doubted_since IS NOT NULL AND (o.status = 'held' OR o.denied_sent_at IS NULL)
               AND (SELECT min(coalesce((e.details ->> 'listed_at')::timestamptz, e.at)) FROM idem.evidence e
                     WHERE e.intent_id = o.intent_id AND e.outbox_id = o.id
                       AND e.kind IN ('database_changed', 'database_doubted'))

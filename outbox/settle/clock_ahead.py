@@ -22,7 +22,9 @@ NEVER = "timestamptz '9999-01-01 00:00+00'"
 """Stands for a moment that is not known, in the columns that the provider's memory counts from."""
 
 # The expression of the index `outbox_sent_ahead`.
-NEWEST = f"greatest(nullif(o.first_sent_at, {NEVER}), nullif(o.doubted_since, {NEVER}), nullif(o.word_since, {NEVER}))"
+NEWEST = (
+    f"greatest(nullif(o.first_sent_at, {NEVER}), nullif(o.doubted_since, {NEVER}), nullif(o.denied_sent_at, {NEVER}))"
+)
 
 SENT_AHEAD = f"""
 SELECT o.id, {NEWEST}
@@ -37,7 +39,7 @@ SELECT o.id, {NEWEST}
 # comes in the next pass.
 MARK = f"""
 WITH locked AS MATERIALIZED (
-    SELECT o.id, o.intent_id, o.first_sent_at, o.doubted_since, o.word_since
+    SELECT o.id, o.intent_id, o.first_sent_at, o.doubted_since, o.denied_sent_at
       FROM idem.outbox o WHERE o.id = ANY (%(ids)s) ORDER BY o.id FOR UPDATE SKIP LOCKED
 ), intents AS MATERIALIZED (
     SELECT n.id, n.state FROM idem.intents n WHERE n.id = ANY (ARRAY(SELECT l.intent_id FROM locked l))
@@ -46,7 +48,7 @@ WITH locked AS MATERIALIZED (
     UPDATE idem.outbox o
        SET first_sent_at = CASE WHEN idem.is_ahead(o.first_sent_at) THEN {NEVER} ELSE o.first_sent_at END,
            doubted_since = CASE WHEN idem.is_ahead(o.doubted_since) THEN {NEVER} ELSE o.doubted_since END,
-           word_since    = CASE WHEN idem.is_ahead(o.word_since) THEN {NEVER} ELSE o.word_since END
+           denied_sent_at    = CASE WHEN idem.is_ahead(o.denied_sent_at) THEN {NEVER} ELSE o.denied_sent_at END
      WHERE o.id = ANY (ARRAY(SELECT l.id FROM locked l JOIN intents n ON n.id = l.intent_id))
        AND idem.is_ahead({NEWEST})
        AND NOT {O_IS_LISTED}
@@ -57,7 +59,7 @@ INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, fr
 SELECT m.intent_id, m.id, m.step, m.attempt, 'sweeper', 'sent_ahead', n.state, n.state, m.status, m.status,
        jsonb_strip_nulls(jsonb_build_object(
            'why', 'the database''s clock was ahead when this was written, or has gone back since',
-           'first_sent_at', l.first_sent_at, 'doubted_since', l.doubted_since, 'word_since', l.word_since))
+           'first_sent_at', l.first_sent_at, 'doubted_since', l.doubted_since, 'denied_sent_at', l.denied_sent_at))
   FROM marked m JOIN locked l ON l.id = m.id JOIN intents n ON n.id = m.intent_id
 RETURNING outbox_id
 """  # noqa: S608

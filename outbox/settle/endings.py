@@ -84,8 +84,8 @@ def accepted_there(change: Change, row: Row, outcome: Pending, interim: Any, ter
         interim=default_interim(outcome) if interim is None else interim,
         due_in=left if left is not None else not_before(DAY if late else schedule[min(looks, len(schedule) - 1)]),
         looks=min(looks, LOOKUPS),
-        absents=0,
-        misses=0,
+        absences=0,
+        failures=0,
         closes=CLOSED_BY_PROOF - {Reason.PENDING_TOO_LONG},
         letters=(*change.letters, *_second_object(row, outcome), *late),
     )
@@ -126,7 +126,7 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
             "note": change.evidence.seen.note,
         }
         return at_rest(change, row, terms, DeadLetter(Reason.REJECTED, details))
-    wait = 0.0 if outcome.why == "given_back" else backoff(row.misses, base=RETRY_BASE, cap=RETRY_CAP)
+    wait = 0.0 if outcome.why == "given_back" else backoff(row.failures, base=RETRY_BASE, cap=RETRY_CAP)
     if outcome.why == "config":
         wait = max(wait, CONFIG_WAIT)
     if outcome.retry_after is not None:
@@ -139,7 +139,7 @@ def not_executed(change: Change, row: Row, outcome: NotExecuted, terms: Terms) -
         status=OutboxStatus.PENDING,
         state=KeyState.IN_PROGRESS,
         due_in=wait,
-        misses=row.misses if outcome.why == "given_back" else row.misses + 1,
+        failures=row.failures if outcome.why == "given_back" else row.failures + 1,
         error_code=f"not_executed_{outcome.why}",
     )
 
@@ -190,8 +190,8 @@ def unknown(change: Change, terms: Terms) -> Change:
         state=KeyState.UNKNOWN,
         due_in=not_before(terms.contract.schedule[0]),
         looks=0,
-        absents=0,
-        misses=0,
+        absences=0,
+        failures=0,
         letters=letters,
         error_code="outcome_unknown",
     )

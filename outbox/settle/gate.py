@@ -34,7 +34,7 @@ WITH input AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(changes)s::json) AS i (
         id uuid, token uuid, attempt integer, alone boolean, to_status text, to_state text, ended text,
         due_in float8, redrive_in float8, patience float8, quiet_for float8, quiet_from text,
-        looks integer, keeps_schedule boolean, absents integer, misses integer, redrives integer, sweeps integer,
+        looks integer, keeps_schedule boolean, absences integer, failures integer, redrives integer, sweeps integer,
         key_burned boolean, server_error boolean, whole boolean, rests boolean, doubt text, word text,
         answer_status integer, answer_headers jsonb, answer_body text, answer_ttl float8,
         interim jsonb, still_open boolean,
@@ -102,19 +102,19 @@ WITH input AS MATERIALIZED (
            scheduled_at  = CASE WHEN m.keeps_schedule AND o.status = m.to_status THEN o.scheduled_at END,
            start_before  = coalesce(m.at + make_interval(secs => m.patience), o.start_before),
            first_sent_at = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN NULL
-                                ELSE coalesce(o.first_sent_at, o.doubted_since, o.word_since, m.wanted_first) END,
-           doubted_since = CASE m.doubt WHEN 'begins' THEN coalesce(o.doubted_since, o.first_sent_at, o.word_since,
+                                ELSE coalesce(o.first_sent_at, o.doubted_since, o.denied_sent_at, m.wanted_first) END,
+           doubted_since = CASE m.doubt WHEN 'begins' THEN coalesce(o.doubted_since, o.first_sent_at, o.denied_sent_at,
                                                                     m.wanted_first)
                                         WHEN 'ends' THEN NULL ELSE o.doubted_since END,
-           word_since    = CASE m.word WHEN 'begins' THEN coalesce(idem.earlier(o.first_sent_at, o.doubted_since),
+           denied_sent_at    = CASE m.word WHEN 'begins' THEN coalesce(idem.earlier(o.first_sent_at, o.doubted_since),
                                                                    m.wanted_first)
-                                       WHEN 'ends' THEN NULL ELSE o.word_since END,
+                                       WHEN 'ends' THEN NULL ELSE o.denied_sent_at END,
            started_at    = NULL,
            claim_token   = NULL, claimed_by = NULL, claimed_at = NULL, claimed_until = NULL,
            quiet_after   = greatest(o.quiet_after, make_interval(secs => m.quiet_for)
                                + CASE m.quiet_from WHEN 'lease' THEN coalesce(o.claimed_until, m.at) ELSE m.at END),
-           looks    = coalesce(m.looks, o.looks),       absents  = coalesce(m.absents, o.absents),
-           misses   = coalesce(m.misses, o.misses),     redrives = coalesce(m.redrives, o.redrives),
+           looks    = coalesce(m.looks, o.looks),       absences  = coalesce(m.absences, o.absences),
+           failures   = coalesce(m.failures, o.failures),     redrives = coalesce(m.redrives, o.redrives),
            sweeps   = coalesce(m.sweeps, o.sweeps),     key_burned = coalesce(m.key_burned, o.key_burned),
            -- What is proven not executed speaks for every attempt until now.
            server_error = CASE WHEN m.to_status IN ('unfrozen', 'pending', 'waiting', 'held') THEN false

@@ -111,7 +111,8 @@ async def is_undone(connection: AsyncConnection[Any], row_id: UUID, attempt: int
 
 REKEY = """
 UPDATE idem.outbox
-   SET generation = %(generation)s, provider_key = %(key)s, key_burned = false, cancel_sent = false, word_since = NULL,
+   SET generation = %(generation)s, provider_key = %(key)s, key_burned = false, cancel_sent = false,
+       denied_sent_at = NULL,
        sent_as = NULL
  WHERE id = %(id)s AND (status = 'held' OR status = 'unfrozen' AND key_burned) AND generation = %(generation)s - 1
    AND (quiet_after IS NULL OR quiet_after <= statement_timestamp())

@@ -2,7 +2,7 @@
 
 A second send is harmless only while the provider is sure to remember the key, counted from the earliest moment at which
 a first one may have left: `outbox.first_sent_at`, or `outbox.doubted_since` of a call that the database has forgotten.
-Where only an operator's word says that a send did not happen, it is `outbox.word_since` (docs/decisions/0028).
+Where only an operator's word says that a send did not happen, it is `outbox.denied_sent_at` (docs/decisions/0028).
 The smaller of two windows counts: what the provider promised when the row was accepted, and what its contract states
 now. Statements ask `idem.memory_left`, Python asks `memory_left`. A moment that lies ahead of the database's clock
 counts as not known: its age is infinite, and nothing is left (`idem.outbox.settle.clock_ahead`).
@@ -32,13 +32,13 @@ MEMORY_LEFT = "idem.memory_left(NULL, o.doubted_since, o.replay_window, %(window
 # contract that is stated shorter for a while does not end what the provider remembers. A moment that is not known goes
 # on: how long the provider remembers that send is not known either.
 MEMORY_BEGINS = """coalesce(o.first_sent_at, o.doubted_since,
-                                    CASE WHEN idem.memory_left(NULL, o.word_since, o.replay_window, NULL) > 0
-                                              OR idem.is_ahead(o.word_since)
-                                         THEN o.word_since END, statement_timestamp())"""
+                                    CASE WHEN idem.memory_left(NULL, o.denied_sent_at, o.replay_window, NULL) > 0
+                                              OR idem.is_ahead(o.denied_sent_at)
+                                         THEN o.denied_sent_at END, statement_timestamp())"""
 
 # As whom what a claim sends is sent, for a row `o`. All before it is proven not executed, unless a doubt or an
 # operator's word speaks of a send that may count still: that one's sender stays, and no other may send it again.
-SENT_AS = """CASE WHEN o.doubted_since IS NULL AND o.word_since IS NULL THEN %(sent_as)s::bigint
+SENT_AS = """CASE WHEN o.doubted_since IS NULL AND o.denied_sent_at IS NULL THEN %(sent_as)s::bigint
                                 ELSE coalesce(o.sent_as, %(sent_as)s::bigint) END"""
 
 

@@ -21,7 +21,7 @@ SELECT k.tenant_id, k.active + (
                 WHERE i.tenant_id = k.tenant_id AND i.id > k.counted_to
                 ORDER BY i.id
                 LIMIT greatest(0, w.most - k.active + 1)) AS later) AS active,
-       k.wanted_at < statement_timestamp() - interval '1 hour' AS forgotten
+       k.requested_at < statement_timestamp() - interval '1 hour' AS forgotten
   FROM unnest(%(tenants)s::text[], %(limits)s::bigint[]) AS w (tenant_id, most)
   JOIN idem.tenant_keys k ON k.tenant_id = w.tenant_id
 """
@@ -50,7 +50,7 @@ async def active(connection: AsyncConnection[Any], limits: Mapping[str, int]) ->
 
 WANT = """
 WITH again AS (
-    UPDATE idem.tenant_keys k SET wanted_at = statement_timestamp()
+    UPDATE idem.tenant_keys k SET requested_at = statement_timestamp()
      WHERE k.tenant_id = ANY (ARRAY(SELECT o.tenant_id FROM idem.tenant_keys o
                                      WHERE o.tenant_id = ANY (%(tenants)s)
                                      ORDER BY o.tenant_id FOR UPDATE SKIP LOCKED))

@@ -136,7 +136,7 @@ WITH RECURSIVE room AS MATERIALIZED (
            started_at    = NULL
      WHERE o.id = ANY (ARRAY(SELECT id FROM in_turn UNION ALL SELECT id FROM longest))
     RETURNING o.id, o.intent_id, o.operation, o.attempt, o.provider_key, o.step, o.generation, o.redrives, o.sweeps,
-              o.misses, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since, o.sent_as,
+              o.failures, o.marks_start, o.traceparent, o.start_before, o.tenant_id, o.doubted_since, o.sent_as,
               {MEMORY_LEFT} AS memory_left
 )
 SELECT a.room,
@@ -144,11 +144,11 @@ SELECT a.room,
          WHERE CASE WHEN a.number < %(turns)s::integer AND a.sharers > 0 AND a.room %% nullif(a.sharers, 0) > 0
                     THEN v.due AND v.found = a.room %% a.sharers ELSE v.number = a.number END) AS after,
        c.id, c.intent_id, c.operation, c.attempt, c.provider_key, c.step, c.redrives, c.sweeps,
-       c.misses, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for, c.memory_left, c.sent_as,
+       c.failures, c.marks_start, c.traceparent, c.tenant_id, c.start_left, c.doubted_for, c.memory_left, c.sent_as,
        c.method, c.path, c.headers, c.body
   FROM round a LEFT JOIN (
        SELECT c.id, c.intent_id, c.operation, c.attempt, c.provider_key::text AS provider_key, c.step, c.redrives,
-              c.sweeps, c.misses, c.marks_start, c.traceparent, c.tenant_id,
+              c.sweeps, c.failures, c.marks_start, c.traceparent, c.tenant_id,
               extract(epoch FROM c.start_before - statement_timestamp())::float8 AS start_left,
               idem.memory_age(NULL, c.doubted_since) AS doubted_for,
               c.memory_left, c.sent_as, r.method, r.path, CASE WHEN NOT %(exact)s THEN r.headers END AS headers,
@@ -219,7 +219,7 @@ async def claim(
                 id=record.id, intent_id=record.intent_id, operation=record.operation, provider=lane.provider,
                 account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
                 attempt=record.attempt, provider_key=record.provider_key, live=True, step=record.step,
-                redrives=record.redrives, sweeps=record.sweeps, misses=record.misses, start_left=record.start_left,
+                redrives=record.redrives, sweeps=record.sweeps, failures=record.failures, start_left=record.start_left,
                 marks_start=record.marks_start, holder=holder, doubted_for=record.doubted_for,
             ),
             request=FrozenRequest(record.method, record.path, record.headers, bytes(record.body)),
@@ -264,7 +264,7 @@ async def mark_start(connection: AsyncConnection[Any], row: Row, *, needed: floa
 
 
 OWN_CLAIMS = """
-SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provider_key, o.step, o.sweeps, o.misses,
+SELECT o.id, o.intent_id, o.operation, o.attempt, o.provider_key::text AS provider_key, o.step, o.sweeps, o.failures,
        o.inline, extract(epoch FROM o.start_before - statement_timestamp())::float8 AS start_left
   FROM idem.outbox o WHERE o.provider = %(provider)s AND o.account = %(account)s AND o.claim_token = %(token)s
 """
@@ -298,7 +298,7 @@ async def recover_lost_claim(
                     id=r.id, intent_id=r.intent_id, operation=r.operation, provider=lane.provider,
                     account=lane.account, status=OutboxStatus.CLAIMED, state=KeyState.IN_PROGRESS, token=token,
                     attempt=r.attempt, provider_key=r.provider_key, live=True, step=r.step, sweeps=r.sweeps,
-                    misses=r.misses, start_left=r.start_left, inline=r.inline,
+                    failures=r.failures, start_left=r.start_left, inline=r.inline,
                 )
                 for r in own
             ]  # fmt: skip

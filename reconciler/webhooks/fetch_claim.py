@@ -27,7 +27,7 @@ class Hint:
     waiting: Waiting
     match: Match
     status: OutboxStatus | None
-    absents: int
+    absences: int
     keys: tuple[str, ...]
     reference: str | None
     sent_at: float | None
@@ -74,7 +74,7 @@ WITH due AS MATERIALIZED (
      WHERE w.id = ANY (ARRAY(SELECT id FROM due))
     RETURNING w.*
 )
-SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_id, t.absents, t.reference AS named,
+SELECT t.id, t.event_id, t.tries, t.place, t.out_of_time, t.intent_id, t.outbox_id, t.absences, t.reference AS named,
        (SELECT n.operation FROM idem.intents n WHERE n.id = t.intent_id) AS operation,
        extract(epoch FROM statement_timestamp() - t.received_at)::float8 AS age,
        (SELECT b.body FROM idem.webhook_bodies b WHERE b.webhook_event_id = t.id) AS body,
@@ -122,7 +122,7 @@ def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
         waiting=taken,
         match=Match(row.outbox_id, row.intent_id, row.operation),
         status=None if row.status is None else OutboxStatus(row.status),
-        absents=row.absents,
+        absences=row.absences,
         keys=tuple(row.keys),
         reference=row.named or row.known,
         sent_at=row.sent_at,
@@ -139,18 +139,18 @@ def _hint(lane: LaneName, row: Any, lease_ends: float) -> Hint:
 
 PUT_OFF = """
 UPDATE idem.webhook_events
-   SET retry_at = statement_timestamp() + make_interval(secs => %(again)s), absents = coalesce(%(absents)s, absents),
+   SET retry_at = statement_timestamp() + make_interval(secs => %(again)s), absences = coalesce(%(absences)s, absences),
        tries = tries - CASE WHEN %(counts)s THEN 0 ELSE 1 END
  WHERE id = %(id)s AND verdict = 'hint' AND tries = %(tries)s
 """
 
 
 async def put_off(
-    connection: AsyncConnection[Any], hint: Hint, *, again: float, counts: bool, absents: int | None = None
+    connection: AsyncConnection[Any], hint: Hint, *, again: float, counts: bool, absences: int | None = None
 ) -> None:
     """Ask again in `again` seconds; `counts`: this try was a failure of its own, and not the provider's absence."""
     taken = hint.waiting
-    about = {"id": taken.id, "tries": taken.tries, "again": again, "counts": counts, "absents": absents}
+    about = {"id": taken.id, "tries": taken.tries, "again": again, "counts": counts, "absences": absences}
     await connection.execute(PUT_OFF, about)
 
 

@@ -161,18 +161,18 @@ class Hints:
 
     async def _not_there(self, hint: Hint, event: Event, seen: Seen) -> None:
         """Believed like any other absence: when enough looks agree and the consistency horizon has passed."""
-        lookup, absents = self._lane.provider.contract.lookup, hint.absents + 1
+        lookup, absences = self._lane.provider.contract.lookup, hint.absences + 1
         left = lookup.horizon - hint.waiting.age
-        if event.later and absents >= lookup.agree and left < 0:
+        if event.later and absences >= lookup.agree and left < 0:
             seen = dataclasses.replace(seen, note="the provider says what happened to an object, but shows no object")
             await self._ask_later(hint, event, CouldNotAsk(), seen, answered=True)
             return
         async with self._database.connection() as connection:
-            if absents >= lookup.agree and left < 0:
+            if absences >= lookup.agree and left < 0:
                 await self._end(connection, hint, event, "unconfirmed", seen, "absent")
                 return
-            again = max(min(pause(absents), SOON), left + 1 if absents >= lookup.agree else 0.0)
-            await fetch_claim.put_off(connection, hint, again=again, counts=False, absents=absents)
+            again = max(min(pause(absences), SOON), left + 1 if absences >= lookup.agree else 0.0)
+            await fetch_claim.put_off(connection, hint, again=again, counts=False, absences=absences)
 
     async def _ask_later(self, hint: Hint, event: Event, look: CouldNotAsk, seen: Seen, *, answered: bool) -> None:
         """A question that failed; `answered`: though the provider is there, and would say the same for ever."""

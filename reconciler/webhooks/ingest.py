@@ -112,7 +112,7 @@ INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) VALUES (%(id)s
 CONFIRM = """
 UPDATE idem.webhook_events
    SET out_of_time = false, verdict = %(verdict)s, type = %(type)s, reference = %(reference)s, place = %(place)s,
-       retry_at = NULL, tries = 0, absents = 0
+       retry_at = NULL, tries = 0, absences = 0
  WHERE provider = %(provider)s AND account = %(account)s AND event_id = %(event)s
    AND out_of_time AND verdict IN ('unmatched', 'foreign', 'deferred', 'hint', 'unconfirmed')
 RETURNING id

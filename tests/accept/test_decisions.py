@@ -154,7 +154,7 @@ def test_a_retry_of_a_key_at_rest_puts_its_frozen_request_back_to_work(shop: Sho
             "UPDATE idem.outbox SET attempt = 3, redrives = 2, redrive_at = now() + interval '1 hour',"
             " start_before = now() - interval '1 hour'"
         )
-        superuser.execute("UPDATE idem.intents SET wanted_at = now() - interval '1 day'")
+        superuser.execute("UPDATE idem.intents SET requested_at = now() - interval '1 day'")
         superuser.execute("UPDATE idem.idempotency_keys SET last_error_code = 'x', last_error_message = 'y'")
     frozen = shop.rows("SELECT * FROM idem.requests")
     keep = "SELECT id, provider_key, attempt, redrives FROM idem.outbox"
@@ -166,7 +166,7 @@ def test_a_retry_of_a_key_at_rest_puts_its_frozen_request_back_to_work(shop: Sho
         "SELECT status, redrive_at, available_at <= now(), start_before > now() + interval '1 hour' FROM idem.outbox"
     ) == [("pending", None, True, True)]
     assert shop.rows(
-        "SELECT k.state, n.state, n.version, n.wanted_at > now() - interval '1 hour', last_error_code"
+        "SELECT k.state, n.state, n.version, n.requested_at > now() - interval '1 hour', last_error_code"
         " FROM idem.idempotency_keys k JOIN idem.intents n ON n.id = k.intent_id"
     ) == [("in_progress", "in_progress", 2, True, None)]
     assert shop.rows("SELECT kind, from_state, to_state, from_status, to_status FROM idem.evidence ORDER BY id") == [

@@ -21,7 +21,7 @@ async def test_status_shows_the_oldest_of_everything(desk: Desk) -> None:
     await desk.store_proof(unknown, Succeeded("pay_5"))
     await desk.spine.all("UPDATE idem.dead_letters SET created_at = now() - interval '3 h' RETURNING 1")
     await desk.spine.all(
-        "INSERT INTO idem.daemons (id, kind, host, pid, seen_at, passed_at) VALUES"
+        "INSERT INTO idem.daemons (id, kind, host, pid, seen_at, last_pass_at) VALUES"
         " ('worker-a', 'worker', 'h', 1, now(), now()), ('worker-b', 'worker', 'h', 2, now() - interval '5 min', NULL),"
         " ('sweeper-a', 'sweeper', 'h', 3, now() - interval '2 d', NULL) RETURNING 1"
     )

@@ -124,7 +124,7 @@ async def test_a_redrive_is_sent_once_under_the_same_key_and_may_start_anew(desk
     assert before is not None and after is not None
     assert after["provider_key"] == before["provider_key"]
     assert after["start_before"] > before["start_before"]
-    assert (after["redrives"], after["misses"], after["attempt"]) == (1, 0, 1)
+    assert (after["redrives"], after["failures"], after["attempt"]) == (1, 0, 1)
     await desk.spine.work()
     assert desk.spine.effects() == 1
     assert await desk.state(intent) == ("completed", None)

@@ -58,7 +58,7 @@ async def test_ib_166_a_lane_that_hangs_is_named_beside_one_that_works(
 
     async def passed() -> bool:
         return bool(
-            await desk.spine.all("SELECT FROM idem.daemons WHERE kind = %(k)s AND passed_at IS NOT NULL", k=kind)
+            await desk.spine.all("SELECT FROM idem.daemons WHERE kind = %(k)s AND last_pass_at IS NOT NULL", k=kind)
         )
 
     with psycopg.connect(desk.spine.url) as other:

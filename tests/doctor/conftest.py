@@ -13,7 +13,7 @@ Found: TypeAlias = list[dict[str, str]]
 Doctor: TypeAlias = Callable[..., Awaitable[Found]]
 
 DAEMONS = """
-INSERT INTO idem.daemons (id, kind, host, pid, seen_at, passed_at)
+INSERT INTO idem.daemons (id, kind, host, pid, seen_at, last_pass_at)
 SELECT k || '-1', k, 'here', 1, now(), now() FROM unnest(ARRAY['worker', 'sweeper', 'reconciler']) AS k RETURNING 1
 """
 

@@ -224,10 +224,10 @@ async def test_daemons_that_do_not_run_are_an_error_where_rows_are_open(desk: De
 
 async def test_a_daemon_that_lives_and_does_nothing_is_an_error(desk: Desk, doctor: Doctor) -> None:
     await desk.spine.all(
-        "UPDATE idem.daemons SET passed_at = now() - interval '2 minutes' WHERE kind = 'reconciler' RETURNING 1"
+        "UPDATE idem.daemons SET last_pass_at = now() - interval '2 minutes' WHERE kind = 'reconciler' RETURNING 1"
     )
     await desk.spine.all(
-        "UPDATE idem.daemons SET passed_at = NULL, started_at = now() - interval '3 minutes' WHERE kind = 'worker'"
+        "UPDATE idem.daemons SET last_pass_at = NULL, started_at = now() - interval '3 minutes' WHERE kind = 'worker'"
         " RETURNING 1"
     )
     found = {each["what"].split()[1]: each for each in await doctor("daemons")}
@@ -238,7 +238,7 @@ async def test_a_daemon_that_lives_and_does_nothing_is_an_error(desk: Desk, doct
 
 async def test_a_daemon_that_fell_silent_is_a_warning_beside_one_that_runs(desk: Desk, doctor: Doctor) -> None:
     await desk.spine.all(
-        "INSERT INTO idem.daemons (id, kind, host, pid, seen_at, passed_at)"
+        "INSERT INTO idem.daemons (id, kind, host, pid, seen_at, last_pass_at)"
         " VALUES ('worker-2', 'worker', 'there', 7, now() - interval '5 minutes', now()) RETURNING 1"
     )
     (found,) = await doctor("daemons")
@@ -248,7 +248,7 @@ async def test_a_daemon_that_fell_silent_is_a_warning_beside_one_that_runs(desk:
 
 async def test_the_last_one_that_fell_silent_is_named_once(desk: Desk, doctor: Doctor) -> None:
     await desk.spine.all(
-        "UPDATE idem.daemons SET seen_at = now() - interval '5 minutes', passed_at = now() - interval '5 minutes'"
+        "UPDATE idem.daemons SET seen_at = now() - interval '5 minutes', last_pass_at = now() - interval '5 minutes'"
         " WHERE kind = 'worker' RETURNING 1"
     )
     (found,) = await doctor("daemons")

@@ -34,7 +34,7 @@ SELECT data FROM pg_logical_slot_get_binary_changes('idem_events', NULL, NULL, '
                                                     'publication_names', 'idem_events')
 """
 INTENT = """
-INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, params, wanted_at, settled_at)
+INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, params, requested_at, settled_at)
 VALUES (idem.uuid7(), 't', 'pay', gen_random_uuid()::text, 'completed', 'succeeded', '{}', now(), now()) RETURNING id
 """
 EVENT = """
@@ -173,7 +173,7 @@ def test_idem_s_own_settlements_are_decoded_with_what_a_consumer_needs(decoding:
     with connect(decoding) as connection:
         intent, row = uuid4(), uuid4()
         connection.execute(
-            "INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, label, wanted_at)"
+            "INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, label, requested_at)"
             " VALUES (%s, 't', 'pay', 'k', '{}', 'order 7', now())", [intent],
         )  # fmt: skip
         connection.execute(

@@ -18,7 +18,7 @@ ORDERS = """
 CREATE TABLE public.orders (intent uuid NOT NULL, handler text NOT NULL, number integer NOT NULL, said text NOT NULL);
 """
 INTENT = """
-INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, params, wanted_at, settled_at)
+INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, params, requested_at, settled_at)
 VALUES (idem.uuid7(), 't', %(operation)s, gen_random_uuid()::text, 'completed', 'succeeded', %(params)s,
         now(), now())
 RETURNING id

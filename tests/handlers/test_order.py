@@ -133,7 +133,7 @@ async def test_a_handler_that_begins_with_the_first_hears_all_in_order(house: Ho
     assert len(house.orders()) == 524
     assert [n for _, n in house.orders(old[-1])] == [n for _, n in house.orders(old[0])] == [1, 2, 3]
     assert house.orders(new) == [("write", 1)]
-    assert house.run("SELECT walked_intent FROM idem.event_handlers") == [{"walked_intent": None}]
+    assert house.run("SELECT backfilled_intent FROM idem.event_handlers") == [{"backfilled_intent": None}]
 
 
 async def test_the_walk_waits_for_who_may_not_have_seen_the_handler(house: House) -> None:

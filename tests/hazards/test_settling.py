@@ -178,7 +178,7 @@ async def test_hazard_8_credentials_of_another_account_prove_no_absence(spine: S
         await spine.advance(400)
         await spine.reconcile(hasten=True)
     row = await row_of(spine, intent)
-    assert (row["status"], row["absents"]) == ("unknown", 0)
+    assert (row["status"], row["absences"]) == ("unknown", 0)
     spine.catalogue = right
     await spine.reconcile(hasten=True)
     assert isinstance(spine.accept("lost", operation="pay.keyless"), Replay)
@@ -231,8 +231,8 @@ async def test_hazard_27_what_could_not_be_asked_counts_as_nothing(spine: Spine)
             await connection.execute("UPDATE idem.outbox SET start_before = start_before + interval '4000 s'")
         await spine.reconcile(hasten=True)
     row = await row_of(spine, intent)
-    assert (row["status"], row["looks"], row["absents"]) == ("unknown", 0, 0)
-    assert row["misses"] >= 5
+    assert (row["status"], row["looks"], row["absences"]) == ("unknown", 0, 0)
+    assert row["failures"] >= 5
     assert await spine.letters(intent) == []
     spine.bank.forget_script()
     await spine.advance(4000)

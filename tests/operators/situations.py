@@ -36,7 +36,7 @@ async def pass_for(desk: Desk, intent: UUID, seconds: float) -> None:
     times = (
         ("outbox", "intent_id", ("available_at", "start_before", "status_since", "claimed_at", "claimed_until",
                                  "started_at", "first_sent_at", "quiet_after")),
-        ("intents", "id", ("created_at", "wanted_at")),
+        ("intents", "id", ("created_at", "requested_at")),
         ("evidence", "intent_id", ("at",)),
     )  # fmt: skip
     for table, key, columns in times:

@@ -22,7 +22,7 @@ LEVELS = list(IsolationLevel)[1:]
 
 async def test_a_new_key_is_accepted_unfrozen(spine: Spine, application: Application) -> None:
     decision = application.once('"k 1"'.replace(" ", "-"), '{"amount": 1e2, "note": "\\u00e9"}')
-    assert (decision.decision, decision.step) == ("accepted", "unfrozen")
+    assert (decision.decision, decision.status) == ("accepted", "unfrozen")
     intent = UUID(str(decision.intent_id))
     row = await spine.row(intent)
     assert row and (row["status"], row["operation"], row["provider"], row["account"]) == (
@@ -34,7 +34,7 @@ async def test_a_new_key_is_accepted_unfrozen(spine: Spine, application: Applica
     key = await spine.key(intent)
     assert (key["idempotency_key"], key["state"], key["reserved"]) == ("k-1", "in_progress", False)
     assert key["fingerprint"] == keys.fingerprint("pay.keyed", {"amount": 100, "note": "é"})
-    stored = await spine.one("SELECT params, wanted_at, label FROM idem.intents WHERE id = %(i)s", i=intent)
+    stored = await spine.one("SELECT params, requested_at, label FROM idem.intents WHERE id = %(i)s", i=intent)
     assert stored["params"] == {"amount": 100, "note": "é"} and isinstance(stored["params"]["amount"], int)
     assert await spine.evidence(intent) == [("accept", "accepted", None)]
     assert application.counts() == (1, 1, 1, 0)

@@ -215,7 +215,7 @@ async def test_the_client_s_retry_after_a_fix_renders_it_again(spine: Spine, app
     await freeze(spine)
     code(spine, request=usual)
     again = application.once(params={"bad": True, "amount": 7})
-    assert (again.decision, again.intent_id, again.step) == ("retrying", intent, "unfrozen")
+    assert (again.decision, again.intent_id, again.status) == ("retrying", intent, "unfrozen")
     assert await spine.letters(intent) == [] and await spine.letters(intent, open=False) == ["unrenderable"]
     await spine.work()
     assert spine.effects() == 1
@@ -250,7 +250,7 @@ async def test_a_row_that_is_too_old_is_held_unrendered(spine: Spine, applicatio
     await Sweeper(spine.database, spine.catalogue).run_once()
     assert (await spine.row(intent) or {})["status"] == "held"
     assert await spine.letters(intent) == ["too_late"]
-    assert application.once().step == "unfrozen"
+    assert application.once().status == "unfrozen"
     await spine.work()
     assert spine.effects() == 1
 

@@ -265,7 +265,7 @@ async def test_what_could_not_be_asked_about_is_due_when_it_is_resumed(spine: Sp
     await spine.advance(10)
     await spine.reconcile()
     row = await spine.row(intent)
-    assert row is not None and row["misses"] == 1
+    assert row is not None and row["failures"] == 1
     await pause("calls", "looks")
     await spine.all("UPDATE idem.outbox SET available_at = now() + interval '1 hour' RETURNING 1")
     await resume()

@@ -207,11 +207,11 @@ async def test_what_is_claimed_unknown_or_awaited_counts_anew(restorable: Restor
     assert await status(spine, intent) == "unknown"
     await restorable.pass_time(200)
     await spine.reconcile()
-    assert (await spine.row(intent) or {})["absents"] == 1
+    assert (await spine.row(intent) or {})["absences"] == 1
     found = await restorable.recover_lost()
     assert found.open == 1
     row = await spine.row(intent) or {}
-    assert row["absents"] == 0 and row["doubted_since"] is not None
+    assert row["absences"] == 0 and row["doubted_since"] is not None
     quiet = await spine.one("SELECT quiet_after > statement_timestamp() + interval '170 s' AS raised FROM idem.outbox")
     assert quiet["raised"]
 

@@ -14,7 +14,7 @@ async def test_a_redrive_of_what_rests_on_a_word_goes_on_counting_from_the_first
     await act(restorable, "redrive", intent)
     await sends_again(restorable)
     since = await spine.one(
-        "SELECT first_sent_at = doubted_since AND first_sent_at = word_since AS first FROM idem.outbox"
+        "SELECT first_sent_at = doubted_since AND first_sent_at = denied_sent_at AS first FROM idem.outbox"
     )
     assert since["first"]
     await restorable.pass_time(2 * 3600)

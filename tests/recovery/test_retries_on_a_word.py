@@ -18,8 +18,8 @@ from idem.outbox.domain.decisions import Replay, Retrying
 async def row(restorable: Restorable) -> dict[str, Any]:
     """The open row; `from_the_word`: the memory of its claim begins where the word begins."""
     return await restorable.spine.one(
-        "SELECT status, provider_key::text AS provider_key, first_sent_at, word_since, doubted_since,"
-        " coalesce(first_sent_at = word_since, false) AS from_the_word FROM idem.outbox"
+        "SELECT status, provider_key::text AS provider_key, first_sent_at, denied_sent_at, doubted_since,"
+        " coalesce(first_sent_at = denied_sent_at, false) AS from_the_word FROM idem.outbox"
     )
 
 
@@ -46,7 +46,7 @@ async def test_a_retry_inside_the_memory_goes_on_counting_from_the_first_send(re
     intent = await sent_and_lost(restorable)
     first = (await row(restorable))["first_sent_at"]
     await act(restorable, "resolve_failed", intent)
-    assert (await row(restorable))["word_since"] == first
+    assert (await row(restorable))["denied_sent_at"] == first
     await restorable.pass_time(WINDOW - 4000)
     retry(restorable)
     await sends_again(restorable)
@@ -94,7 +94,7 @@ async def test_a_second_word_is_about_the_second_send(restorable: Restorable) ->
     await restorable.pass_time(400)
     second = (await row(restorable))["first_sent_at"]
     await act(restorable, "resolve_failed", intent)
-    assert (await row(restorable))["word_since"] == second
+    assert (await row(restorable))["denied_sent_at"] == second
     await restorable.pass_time(WINDOW - 4000)
     retry(restorable)
     await sends_again(restorable)
@@ -118,7 +118,7 @@ async def test_a_verdict_takes_the_place_of_a_word(restorable: Restorable) -> No
         await restorable.pass_time(400)
         await spine.reconcile(hasten=True)
     found = await row(restorable)
-    assert (found["status"], found["word_since"]) == ("held", None), await spine.evidence(intent)
+    assert (found["status"], found["denied_sent_at"]) == ("held", None), await spine.evidence(intent)
 
 
 async def test_a_new_provider_key_leaves_the_word_behind(restorable: Restorable) -> None:
@@ -127,12 +127,12 @@ async def test_a_new_provider_key_leaves_the_word_behind(restorable: Restorable)
     await spine.all("UPDATE idem.outbox SET key_burned = true RETURNING id")
     before = (await row(restorable))["provider_key"]
     await act(restorable, "resolve_failed", intent, know_it_did_not_happen=True)
-    assert (await row(restorable))["word_since"] is not None
+    assert (await row(restorable))["denied_sent_at"] is not None
     retry(restorable)
     spine.bank.script(None, ["act_then_drop"])
     await spine.work()
     found = await row(restorable)
-    assert (found["provider_key"] != before, found["word_since"]) == (True, None)
+    assert (found["provider_key"] != before, found["denied_sent_at"]) == (True, None)
 
 
 async def test_a_word_against_the_doubt_of_a_restore_is_a_word_too(restorable: Restorable) -> None:
@@ -147,7 +147,7 @@ async def test_a_word_against_the_doubt_of_a_restore_is_a_word_too(restorable: R
     await act(restorable, "redrive", intent, know_it_did_not_happen=True)
     found = await row(restorable)
     assert (found["status"], found["doubted_since"]) == ("pending", None)
-    assert found["word_since"] is not None
+    assert found["denied_sent_at"] is not None
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -157,12 +157,12 @@ async def test_a_restore_neither_ends_nor_moves_a_word(restorable: Restorable, l
     before = await row(restorable)
     if lost:
         await restorable.recover_lost()
-        assert (await row(restorable))["doubted_since"] == before["word_since"]
+        assert (await row(restorable))["doubted_since"] == before["denied_sent_at"]
     else:
         await fail_over(restorable)
         await lossless(restorable)
         assert (await row(restorable))["doubted_since"] is None
-    assert (await row(restorable))["word_since"] == before["word_since"]
+    assert (await row(restorable))["denied_sent_at"] == before["denied_sent_at"]
     await restorable.pass_time(WINDOW - 4000)
     retry(restorable)
     await sends_again(restorable)

@@ -36,7 +36,7 @@ $$;
 """
 HISTORY = """
 INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, state, outcome, provider, account,
-                          provider_reference, params, wanted_at, created_at, settled_at)
+                          provider_reference, params, requested_at, created_at, settled_at)
 SELECT public.id(n, 1), 't' || n % 7, 'pay', 'key ' || n,
        CASE WHEN n > 100000 THEN 'completed'
             WHEN n <= 25000 THEN 'failed_retryable'
@@ -93,10 +93,10 @@ SELECT 't' || n % 1000, date_trunc('hour', now()) - n / 1000 * interval '8 hours
   FROM generate_series(0, 99999) AS n;
 INSERT INTO idem.handled_events (event_id, handler)
 SELECT e.id, 'mark_order' FROM idem.events e;
-INSERT INTO idem.event_handlers (name, operation, walk_after, walked_intent, walked_number)
+INSERT INTO idem.event_handlers (name, operation, backfill_after, backfilled_intent, backfilled_number)
 SELECT name, 'pay', '1', CASE name WHEN 'walks' THEN public.id(100001, 1) END, CASE name WHEN 'walks' THEN 1 END
   FROM unnest(ARRAY['mark_order', 'walks', 'stopped', 'mail']) AS name;
-INSERT INTO idem.handler_work (handler, intent_id, number, event_id, due_at, letter_id)
+INSERT INTO idem.handler_work (handler, intent_id, number, event_id, due_at, dead_letter_id)
 SELECT CASE WHEN n > 129000 THEN '*' WHEN n % 2 = 0 THEN 'mail' ELSE 'stopped' END, e.aggregateid, e.number, e.id,
        CASE WHEN n <= 129000 AND n % 2 = 1 THEN 'infinity' ELSE now() - interval '1 minute' END,
        CASE WHEN n <= 129000 AND n % 2 = 1 AND number = 1 THEN public.id(n, 6) END

@@ -150,7 +150,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
     }  # fmt: skip
     mail = "SELECT intent_id FROM idem.handler_work WHERE handler = 'mail' AND number = 1 ORDER BY intent_id LIMIT 1"
     told = {"handler": "mail", "intent": ids(mail)[0], "number": 1}
-    stopped = ids("SELECT letter_id FROM idem.handler_work WHERE letter_id IS NOT NULL LIMIT 1")[0]
+    stopped = ids("SELECT dead_letter_id FROM idem.handler_work WHERE dead_letter_id IS NOT NULL LIMIT 1")[0]
     page = {"at": LONG_AGO, "row": UUID(int=0), "batch": BATCH}
     proven = {
         "id": uuid4(), "row": row, "intent": intent, "source": "webhook", "attempt": 1, "outcome": "pending",
@@ -245,7 +245,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "waiting_events.CLOSE": {"id": event, "how": "applied"},
         "unmatched.BURY_UNMATCHED": {**proven, "id": event, "reason": "unmatched_webhook"},
         "fetch_claim.TAKE_HINTS": {**LANE, "limit": BATCH, "lease": 60.0},
-        "fetch_claim.PUT_OFF": {"id": hint, "tries": 1, "again": 4.0, "counts": True, "absents": 1},
+        "fetch_claim.PUT_OFF": {"id": hint, "tries": 1, "again": 4.0, "counts": True, "absences": 1},
         "fetch_claim.HINT_ENDED": {"id": hint, "verdict": "agrees"}, "fetch_claim.HINT_IS_EARLY": {"id": hint},
         "hints.KEEP": {"id": uuid4(), "row": row, "reference": "pay_x"}, "hints.DROP": {"id": proof},
         "hints.WAS_TOLD": {"id": uuid4(), "intent": old[0], "event": "evt_1"},

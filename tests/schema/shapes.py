@@ -34,7 +34,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "producers": {"role": "shop", "role_oid": 1, "tenant": "t"},
     "intents": {
         "id": INTENT, "tenant_id": "t", "operation": "pay", "idempotency_key": "k", "provider": "p", "account": "a",
-        "params": "{}", "wanted_at": NOW,
+        "params": "{}", "requested_at": NOW,
     },
     "idempotency_keys": {
         "tenant_id": "t", "operation": "pay", "idempotency_key": "k", "fingerprint": "v1:0", "intent_id": INTENT,

@@ -16,7 +16,7 @@ T, I, K, O, R = "installation", "intents", "idempotency_keys", "outbox", "reques
 
 ROW_TIMES = ("available_at", "start_before", "status_since", "quiet_after", "doubted_since", "scheduled_at")
 CHECKS: list[tuple[str, str, dict[str, Any]]] = [
-    ("installation_only_one_check", T, {"only_one": False}),
+    ("installation_singleton_check", T, {"singleton": False}),
     ("installation_secret_check", T, {"secret": b"short"}),
     ("intent_state_is_known", I, {"state": "expired"}),
     ("intent_outcome_is_known", I, {"state": "completed", "settled_at": NOW, "outcome": "lost"}),
@@ -29,7 +29,9 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     *(
         (f"{name}_times_are_in_range", table, {column: when})
         for name, table, columns in (
-            ("intent", I, ("wanted_at", "created_at")), ("key", K, ("created_at", "expires_at")), ("row", O, ROW_TIMES)
+            ("intent", I, ("requested_at", "created_at")),
+            ("key", K, ("created_at", "expires_at")),
+            ("row", O, ROW_TIMES),
         )
         for column in columns
         for when in ("infinity", "-infinity", "10000-01-01 00:00+00", "0001-01-01 00:00+00", "4000-01-01 00:00+00 BC")
@@ -65,7 +67,7 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("cancelled_key_is_burned", O, {"cancel_sent": True}),
     ("waiting_row_has_order", O, {"status": "waiting", "ordering_key": None}),
     *(("counters_do_not_go_below_zero", O, {counter: -1})
-      for counter in ("attempt", "looks", "absents", "misses", "redrives", "sweeps", "replay_window")),
+      for counter in ("attempt", "looks", "absences", "failures", "redrives", "sweeps", "replay_window")),
     ("proofs_outcome_check", "proofs", {"outcome": "ambiguous", "answer_status": 201, "answer_headers": "{}",
                                         "answer_body": b"{}"}),
     *(("final_proof_has_answer", "proofs", {"outcome": o}) for o in ("succeeded", "refused")),
@@ -75,8 +77,8 @@ CHECKS: list[tuple[str, str, dict[str, Any]]] = [
     ("dead_letter_is_about_something", "dead_letters", {"intent_id": None}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW}),
     ("handler_name_is_not_a_wildcard", "event_handlers", {"name": "*"}),
-    ("walk_is_whole", "event_handlers", {"walked_number": 0}),
-    ("stopped_work_is_not_due", "handler_work", {"letter_id": shapes.ROW}),
+    ("backfill_is_whole", "event_handlers", {"backfilled_number": 0}),
+    ("stopped_work_is_not_due", "handler_work", {"dead_letter_id": shapes.ROW}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_at": NOW, "resolution": "completed"}),
     ("resolved_dead_letter_says_how", "dead_letters", {"resolved_by": "somebody"}),
     ("webhook_verdict_is_known", "webhook_events", {"verdict": "lost"}),
@@ -133,7 +135,7 @@ FOREIGN = [
     ("evidence_intent_id_fkey", "evidence", {}),
     ("events_aggregateid_fkey", "events", {}),
     ("dead_letters_intent_id_fkey", "dead_letters", {}),
-    ("handler_work_letter_id_fkey", "handler_work", {"letter_id": shapes.ROW, "due_at": "infinity"}),
+    ("handler_work_dead_letter_id_fkey", "handler_work", {"dead_letter_id": shapes.ROW, "due_at": "infinity"}),
 ]
 RULES = """
 SELECT conname FROM pg_constraint c JOIN pg_class t ON t.oid = c.conrelid

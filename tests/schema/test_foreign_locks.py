@@ -43,7 +43,7 @@ WAITS: Final = {
 """Statements that may wait for a row of another session, and why that keeps nothing else waiting."""
 
 DUE_LATER = """
-UPDATE idem.outbox SET available_at = statement_timestamp() + interval '1 hour', misses = 1
+UPDATE idem.outbox SET available_at = statement_timestamp() + interval '1 hour', failures = 1
  WHERE id IN (SELECT id FROM idem.outbox WHERE status = 'unknown' AND claim_token IS NULL
                ORDER BY id DESC LIMIT 300)
 """

@@ -107,7 +107,7 @@ def bench(installed: Installed) -> Bench:
 def test_reserve_then_submit_is_one_accept(bench: Bench, isolation: str) -> None:
     with bench.open(isolation) as connection:
         decided = reserve(connection)
-        assert (decided.decision, decided.step) == ("reserved", None)
+        assert (decided.decision, decided.status) == ("reserved", None)
         assert decided.expires_at is not None
         assert bench.counts() == NOTHING
         submit(connection, decided.intent_id)
@@ -125,7 +125,7 @@ def test_reserve_then_submit_is_one_accept(bench: Bench, isolation: str) -> None
     assert row.patience.total_seconds() == 900
     with bench.open(isolation) as connection:
         again = reserve(connection)
-        assert (again.decision, again.intent_id, again.step) == ("in_progress", decided.intent_id, "pending")
+        assert (again.decision, again.intent_id, again.status) == ("in_progress", decided.intent_id, "pending")
         assert reserve(connection, fingerprint="v1:2").decision == "mismatch"
     assert bench.counts() == SUBMITTED
 
@@ -137,7 +137,8 @@ def test_hazard_24_due_times_begin_when_it_is_submitted(bench: Bench) -> None:
         connection.execute("SELECT pg_sleep(0.3)")
         submit(connection, decided.intent_id)
         late = connection.execute(
-            "SELECT o.available_at - now() > '0.3 s', n.wanted_at - now() > '0.3 s', o.start_before - now() > '900.3 s'"
+            "SELECT o.available_at - now() > '0.3 s', n.requested_at - now() > '0.3 s',"
+            " o.start_before - now() > '900.3 s'"
             " FROM idem.outbox o JOIN idem.intents n ON n.id = o.intent_id"
         ).fetchone()
         assert late == (True, True, True)
@@ -332,7 +333,7 @@ def test_hazard_66_a_key_at_rest_goes_back_to_work_inside_reserve(bench: Bench) 
     bench.put("failed_retryable", "held", start_before=shapes.NOW)
     with bench.open() as connection:
         again = reserve(connection)
-        assert (again.decision, again.step, again.due_in) == ("retrying", "pending", 0)
+        assert (again.decision, again.status, again.due_in) == ("retrying", "pending", 0)
         with bench.open() as other:  # nobody waits for the winner's transaction
             assert reserve(other).decision == "in_progress"
     row = bench.one("SELECT o.status, k.state, o.start_before > now() AS young FROM idem.outbox o"
@@ -349,7 +350,7 @@ def test_a_row_that_was_never_rendered_goes_back_to_be_rendered(bench: Bench) ->
     bench.put("failed_retryable", "held")
     with bench.open() as connection:
         again = reserve(connection)
-        assert (again.decision, again.step) == ("retrying", "unfrozen")
+        assert (again.decision, again.status) == ("retrying", "unfrozen")
     assert bench.one("SELECT status FROM idem.outbox") == ("unfrozen",)
     assert bench.one("SELECT to_status FROM idem.evidence WHERE kind = 'retried'") == ("unfrozen",)
 

@@ -22,7 +22,7 @@ OF_AN_INTENT = {
 }  # fmt: skip
 OF_ITS_END = {
     "outcome": "refused", "settled_at": LONG_AGO, "provider_reference": "pay_other", "result": '{"a": 1}',
-    "interim": '{"a": 1}', "label": "other", "wanted_at": LONG_AGO, "step": 2, "version": 9,
+    "interim": '{"a": 1}', "label": "other", "requested_at": LONG_AGO, "step": 2, "version": 9,
     "sent_as": 7,
 }  # fmt: skip
 OF_A_LETTER = {

@@ -55,7 +55,7 @@ FORGED = {
     "another answer": "INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome) SELECT id, id, 'webhook',"
     " 'pending' FROM idem.intents",
     "evidence": "INSERT INTO idem.evidence (intent_id, source, kind) SELECT id, 'webhook', 'webhook' FROM idem.intents",
-    "a completed intent": "INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, wanted_at,"
+    "a completed intent": "INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, requested_at,"
     " state, outcome, settled_at) VALUES (gen_random_uuid(), 't', 'pay', 'k', '{}', now(), 'completed', 'succeeded',"
     " now())",
     "a key": "INSERT INTO idem.idempotency_keys (tenant_id, operation, idempotency_key, fingerprint, intent_id,"
@@ -119,8 +119,8 @@ def test_no_intent_begins_completed_beside_a_call_for_it(rolled_back: Connection
             "WITH row AS (INSERT INTO idem.outbox (id, intent_id, available_at, start_before, status_since,"
             " provider_key, status, operation, provider, account, origin)"
             " VALUES (%(id)s, %(id)s, now(), now(), now(), %(id)s, 'pending', 'pay', 'p', 'a', 'o') RETURNING id)"
-            " INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, wanted_at, state, outcome,"
-            " settled_at) SELECT id, 't', 'pay', 'k', '{}', now(), 'completed', %(outcome)s, now() FROM row",
+            " INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, requested_at, state,"
+            " outcome, settled_at) SELECT id, 't', 'pay', 'k', '{}', now(), 'completed', %(outcome)s, now() FROM row",
             {"id": uuid4(), "outcome": outcome},
         )
 

@@ -167,7 +167,7 @@ async def test_a_lease_that_got_too_short_is_given_back_and_the_call_made_later(
     await post.work()
     row = await post.row(intent)
     assert row is not None
-    assert (row["status"], row["first_sent_at"], row["misses"], box.mails) == ("pending", None, 0, [])
+    assert (row["status"], row["first_sent_at"], row["failures"], box.mails) == ("pending", None, 0, [])
     await post.advance(10)
     await post.work()
     assert await status(post, intent) == "gone"

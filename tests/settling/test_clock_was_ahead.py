@@ -150,7 +150,7 @@ async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine
     intent = spine.accepted()
     spine.bank.script(None, ["drop_before_acting"])
     await spine.work()
-    await spine.all("UPDATE idem.outbox SET absents = 5 RETURNING id")
+    await spine.all("UPDATE idem.outbox SET absences = 5 RETURNING id")
     provider = spine.catalogue.providers["keyed"]
     name = lane_names(spine.catalogue)["keyed", "keyed"][0]
     calls = Lane(provider, provider.accounts["keyed"], slots=1, margin=1)
@@ -208,5 +208,5 @@ async def test_a_word_about_it_keeps_its_moment_unknown(spine: Spine) -> None:
         )
     assert (await row_of(spine, intent))["status"] == "held"
     assert await mark(spine) == 1
-    (row,) = await spine.all(f"SELECT word_since = {clock_ahead.NEVER} AS never, first_sent_at FROM idem.outbox")
+    (row,) = await spine.all(f"SELECT denied_sent_at = {clock_ahead.NEVER} AS never, first_sent_at FROM idem.outbox")
     assert row == {"never": True, "first_sent_at": None}

@@ -220,7 +220,7 @@ async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
         await spine.advance(200)
         await spine.reconcile(hasten=True)
     row = await shop.row_of(spine, intent)
-    assert (row["status"], row["absents"], gateway.asked >= 2) == ("unknown", 0, True)
+    assert (row["status"], row["absences"], gateway.asked >= 2) == ("unknown", 0, True)
     (note,) = {
         each["details"]["note"] for each in await spine.all("SELECT details FROM idem.evidence WHERE kind = 'look'")
     }

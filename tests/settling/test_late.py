@@ -31,7 +31,7 @@ async def test_an_absence_after_a_5xx_is_no_verdict(spine: Spine) -> None:
         await spine.reconcile()
     row = await row_of(spine, intent)
     assert row["status"] == "unknown"
-    assert row["absents"] == looks(spine) == len(contract.schedule)
+    assert row["absences"] == looks(spine) == len(contract.schedule)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     why = await spine.one("SELECT details FROM idem.dead_letters")
     assert "may still carry it out" in why["details"]["why"]

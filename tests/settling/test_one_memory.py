@@ -209,7 +209,7 @@ async def test_an_operator_a_metric_and_a_list_tell_of_it(spine: Spine, promised
 OWN_RULE = re.compile(
     r"(first_sent_at|doubted_since)\)?\s*[-<>]=?\s*statement_timestamp"
     r"|statement_timestamp\(\)\s*[-<>]=?\s*(\w+\()?(\w+\.)?(first_sent_at|doubted_since)"
-    r"|(least|epoch FROM)\s*\(?\s*(\w+\.)?(first_sent_at|doubted_since|word_since)"
+    r"|(least|epoch FROM)\s*\(?\s*(\w+\.)?(first_sent_at|doubted_since|denied_sent_at)"
     r"|secs\s*=>\s*[^)]*replay_window|[-+]\s*(\w+\.)?replay_window\b|replay_window\b\s*[-+]"
 )
 """A place that reckons with the times and the window of a row by itself."""

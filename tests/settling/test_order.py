@@ -85,11 +85,11 @@ def test_without_tombstones_a_cancel_waits_until_nothing_can_arrive_after_it() -
 
 def test_what_may_act_late_is_cancelled_with_tombstones_alone() -> None:
     late = replace(CONTRACT, late_effects=True)
-    row = taken(server_error=True, absents=1, looks=len(CONTRACT.schedule) - 1)
+    row = taken(server_error=True, absences=1, looks=len(CONTRACT.schedule) - 1)
     assert following(row, {"lookup": Absent()}, contract=late) is None
     stones = replace(late, cancel=CancelRule(tombstones=True))
     assert following(replace(row, looks=1), {"lookup": Absent()}, contract=stones) == "cancel_by_key"
-    assert following(replace(row, looks=1, absents=0), {"lookup": Absent()}, contract=stones) is None
+    assert following(replace(row, looks=1, absences=0), {"lookup": Absent()}, contract=stones) is None
 
 
 def test_after_a_cancel_only_another_one_says_what_is_there() -> None:

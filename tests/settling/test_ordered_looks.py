@@ -34,7 +34,7 @@ async def test_ordered_looks_leave_the_schedule_as_it_is(spine: Spine, order: di
         await spine.reconcile(**order)
     row = await spine.row(intent)
     assert row is not None and (row["status"], row["looks"]) == ("unknown", 0)
-    assert row["absents"] == 20, "each of them was made"
+    assert row["absences"] == 20, "each of them was made"
     assert 0 < await next_look(spine) <= before
     assert await spine.letters(intent) == []
 
@@ -45,14 +45,14 @@ async def test_the_schedule_goes_on_where_it_was(spine: Spine) -> None:
     spine.bank.script({"method": "GET"}, ["503"])
     await spine.reconcile(hasten=True)
     row = await spine.row(intent)
-    assert row is not None and (row["looks"], row["misses"]) == (0, 1) and row["scheduled_at"] is not None
+    assert row is not None and (row["looks"], row["failures"]) == (0, 1) and row["scheduled_at"] is not None
     await spine.advance(10)
     await spine.reconcile()
     row = await spine.row(intent)
-    assert row is not None and (row["looks"], row["absents"], row["scheduled_at"]) == (1, 1, None)
+    assert row is not None and (row["looks"], row["absences"], row["scheduled_at"]) == (1, 1, None)
     await spine.reconcile(hasten=True)
     row = await spine.row(intent)
-    assert row is not None and (row["looks"], row["absents"], row["scheduled_at"]) == (1, 2, None)
+    assert row is not None and (row["looks"], row["absences"], row["scheduled_at"]) == (1, 2, None)
 
 
 async def test_ordered_looks_still_settle(spine: Spine) -> None:

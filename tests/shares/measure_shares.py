@@ -116,9 +116,9 @@ def bulk(url: str, rows: int, origin: str) -> None:
 
 
 PICKED_UP = """
-SELECT extract(epoch FROM e.claimed_at - i.wanted_at)::float8 * 1000
+SELECT extract(epoch FROM e.claimed_at - i.requested_at)::float8 * 1000
   FROM idem.intents i JOIN idem.evidence e ON e.intent_id = i.id AND e.source = 'worker'
- WHERE i.tenant_id LIKE %s ORDER BY i.wanted_at
+ WHERE i.tenant_id LIKE %s ORDER BY i.requested_at
 """
 DONE = "SELECT count(*) FROM idem.intents WHERE tenant_id = 'bulk' AND state = 'completed'"
 

@@ -21,7 +21,7 @@ WITH n AS MATERIALIZED (
            coalesce(%(tenant)s, 'tenant ' || lpad(n::text, 6, '0')) AS tenant
       FROM generate_series(1, %(rows)s::integer) AS n
 ), wanted AS (
-    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, params, wanted_at)
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, params, requested_at)
     SELECT intent, tenant, 'pay.keyed', intent, 'keyed', 'keyed', '{}', statement_timestamp() FROM n
 ), keys AS (
     INSERT INTO idem.idempotency_keys (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at)

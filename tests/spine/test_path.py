@@ -55,7 +55,7 @@ async def test_absent_is_believed_only_after_the_quiet_time_then_redriven(spine:
         row = await spine.row(intent)
         assert row is not None
         assert row["status"] == "unknown"
-    assert row["absents"] == 3
+    assert row["absences"] == 3
     await spine.advance(100)
     done = await spine.reconcile(hasten=True)
     assert dict(done.settled) == {"look:absent": 1}
@@ -123,7 +123,7 @@ async def test_what_never_left_goes_back_to_the_queue(spine: Spine) -> None:
     await spine.work()
     row = await spine.row(intent)
     assert row is not None
-    assert (row["status"], row["misses"], row["first_sent_at"]) == ("pending", 1, None)
+    assert (row["status"], row["failures"], row["first_sent_at"]) == ("pending", 1, None)
     assert port
     assert isinstance(spine.accept(), InProgress)
 

@@ -194,7 +194,9 @@ async def test_ib_183_a_group_lives_without_its_folder(
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
     async def beating() -> bool:
-        kinds = await desk.spine.all("SELECT DISTINCT kind FROM idem.daemons WHERE passed_at IS NOT NULL OR kind='api'")
+        kinds = await desk.spine.all(
+            "SELECT DISTINCT kind FROM idem.daemons WHERE last_pass_at IS NOT NULL OR kind='api'"
+        )
         return {row["kind"] for row in kinds} >= {"sweeper", "reconciler", "api"}
 
     async with started(

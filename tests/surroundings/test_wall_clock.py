@@ -74,7 +74,7 @@ async def test_ib_180_passes_go_on_over_a_step(
     async def passes_go_on() -> None:
         before = await desk.spine.one("SELECT statement_timestamp() AS at")
         await eventually(
-            lambda: desk.spine.all("SELECT FROM idem.daemons WHERE passed_at > %(at)s", at=before["at"]),
+            lambda: desk.spine.all("SELECT FROM idem.daemons WHERE last_pass_at > %(at)s", at=before["at"]),
             "a pass after the step",
         )
 
@@ -94,7 +94,7 @@ async def _seen(desk: Desk, daemon: str, intent: UUID) -> bool:
     row = await desk.spine.row(intent)
     if daemon == "sweeper":
         return row is not None and row["status"] == "unknown"
-    return row is None or row["looks"] > 0 or row["misses"] > 0
+    return row is None or row["looks"] > 0 or row["failures"] > 0
 
 
 async def test_a_question_has_the_database_clock(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

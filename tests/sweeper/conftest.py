@@ -21,7 +21,7 @@ WITH wanted AS MATERIALIZED (
            %(key)s || n AS key, statement_timestamp() AS at
       FROM generate_series(1, %(n)s) AS n
 ), intents AS (
-    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, params, wanted_at)
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, params, requested_at)
     SELECT intent, 't', %(operation)s, key, %(provider)s, %(provider)s, '{}', at FROM wanted
 ), keys AS (
     INSERT INTO idem.idempotency_keys (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at)

@@ -86,7 +86,7 @@ ABOUT = (
 ALONE = (
     "INSERT INTO idem.event_handlers (name, operation) VALUES ('gone', 'pay.keyed')",
     "WITH d AS (INSERT INTO idem.dead_letters (subject, reason) VALUES ('gone', 'handler_failed') RETURNING id)"
-    " INSERT INTO idem.handler_work (handler, intent_id, number, event_id, letter_id, due_at)"
+    " INSERT INTO idem.handler_work (handler, intent_id, number, event_id, dead_letter_id, due_at)"
     " SELECT 'gone', gen_random_uuid(), 1, gen_random_uuid(), id, 'infinity'::timestamptz FROM d",
     "INSERT INTO idem.handler_work (handler, intent_id, number, event_id)"
     " SELECT 'gone', gen_random_uuid(), 1, gen_random_uuid() FROM generate_series(1, 25)",

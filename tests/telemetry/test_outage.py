@@ -51,7 +51,7 @@ async def test_ib_142_an_outage_is_a_line_a_minute_and_metrics_answer(
 
         try:
             for _ in range(200):
-                if await desk.spine.all("SELECT 1 FROM idem.daemons WHERE passed_at IS NOT NULL"):
+                if await desk.spine.all("SELECT 1 FROM idem.daemons WHERE last_pass_at IS NOT NULL"):
                     break
                 await asyncio.sleep(0.1)
             await proxy.stop()

@@ -19,7 +19,8 @@ from idem.sweeper.daemon import Sweeper
 TRUTH = "SELECT count(*) FROM idem.idempotency_keys WHERE tenant_id = %s AND state <> 'expired'"
 MAKE = """
 WITH i AS (
-    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, wanted_at, state, outcome, settled_at)
+    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, params, requested_at, state, outcome,
+                              settled_at)
     SELECT CASE WHEN %(old)s THEN overlay(idem.uuid7()::text PLACING '0193' FROM 1 FOR 4)::uuid ELSE idem.uuid7() END,
            %(tenant)s, 'pay', %(key)s || n, '{}', now(), 'completed', 'local', now()
       FROM generate_series(1, %(n)s) AS n
@@ -205,7 +206,7 @@ async def test_a_count_reads_no_more_than_decides(book: Book) -> None:
 async def test_a_tenant_that_nobody_asks_about_any_more_is_forgotten(book: Book) -> None:
     await book.active()
     await book.active("busy")
-    await book.run("UPDATE idem.tenant_keys SET wanted_at = now() - interval '25 hours'")
+    await book.run("UPDATE idem.tenant_keys SET requested_at = now() - interval '25 hours'")
     assert await book.active("busy") == 0  # asked about again
     await book.sweep()
     assert await book.run("SELECT array_agg(tenant_id) FROM idem.tenant_keys") == ["busy"]

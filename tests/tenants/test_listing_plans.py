@@ -20,7 +20,7 @@ STATES = ("in_progress", "unknown", "failed_retryable", "completed")
 
 # A tenant with a backlog in every state, and one whose rows are nearly all of one operation and one state.
 FILL = """
-INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, params, wanted_at, state,
+INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, params, requested_at, state,
                           outcome, settled_at)
 SELECT idem.uuid7(), t.tenant, CASE WHEN n % t.rare = 0 THEN 'refund' ELSE 'pay' END, 'k' || n, 'bank', 'main', '{{}}',
        now(), s.state, CASE WHEN s.state = 'completed' THEN 'succeeded' END,

@@ -22,7 +22,7 @@ STATISTICS = ("of an empty table", "never taken", "vacuumed alone", "fresh")
 # Two of three intents have one label, one reference and one key; every other has its own.
 FILL = """
 INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, provider_reference, label,
-                          params, wanted_at, state, outcome, settled_at)
+                          params, requested_at, state, outcome, settled_at)
 SELECT idem.uuid7(), 't' || n % 2, 'pay', word, 'bank', 'main', word, word, '{}', now(),
        CASE WHEN n % 1000 = 0 THEN 'unknown' ELSE 'completed' END, CASE WHEN n % 1000 > 0 THEN 'succeeded' END,
        CASE WHEN n % 1000 > 0 THEN now() END

@@ -268,7 +268,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "calls.DESCRIBE": {"intents": old},
         "calls.ENDED": {**LANE, "at": LONG_AGO - timedelta(days=400), "after": UUID(int=0), "limit": BATCH,
                         "until": datetime.now(UTC).timestamp()},
-        "replay_window.WINDOW": {"at": LONG_AGO, "ago": 0.0, "horizon": 60.0},
+        "window.WINDOW": {"at": LONG_AGO, "ago": 0.0, "horizon": 60.0},
         "discrepancies.KNOWN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "reference": "pay_1"},
         "discrepancies.STATE": {"intent": old[0]},
         "discrepancies.OPEN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "details": "{}"},

@@ -78,14 +78,12 @@ empty variable is one that is not set. Durations are written `250ms`, `5s`, `2m`
 seconds. `idem config check` explains every mistake, `idem config show` prints what will be used.
 """
 VARIABLES = """\
-## Variables that are no setting
+## Variables that are not settings
 
-| variable | what it is |
-| --- | --- |
-| `IDEM_CONFIG` | The configuration file; default `./idem.toml`. `--config` wins over it. |
-| `IDEM_DATABASE_URL` | URL of the database, and the only place beside `url_from` where it may hold a password. |
-| `IDEM_OPERATOR` | Who decides, as it is kept in the evidence; default user@host. `--by` wins over it. |
-| `IDEM_PG_BIN` | Folder with the programs of the embedded server; default those of the extra `embedded`. |
+- `IDEM_CONFIG`: the configuration file; default `./idem.toml`. `--config` wins over it.
+- `IDEM_DATABASE_URL`: the URL of the database. Only this variable and `url_from` may hold its password.
+- `IDEM_OPERATOR`: the name that the evidence keeps for a decision; default user@host. `--by` wins over it.
+- `IDEM_PG_BIN`: the folder with the programs of the embedded server; default those of the extra `embedded`.
 
 Secrets are in variables of your own naming, or in files: `authorization = { env = "BANK_TOKEN" }`.
 """

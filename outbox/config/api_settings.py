@@ -47,19 +47,33 @@ class ApiSettings(Section):
     poll: ClassVar[float] = 0.25
     """Seconds between two looks at what is being waited for. One statement serves all waiters."""
 
-    host: str = Field(default="127.0.0.1", description="Address that is listened on; default 127.0.0.1.")
-    port: int = Field(default=8080, ge=0, le=65535, description="Port that is listened on; default 8080, 0 any free.")
+    host: str = Field(
+        default="127.0.0.1",
+        description="Address to listen on; default 127.0.0.1, this machine alone. Whoever deploys it behind a proxy "
+        "or in a container changes it.",
+    )
+    port: int = Field(
+        default=8080,
+        ge=0,
+        le=65535,
+        description="Port to listen on; default 8080 for the API and 8081 for webhooks, 0 any free port.",
+    )
     profile: Literal["ietf", "stripe"] = Field(
         default="ietf",
         description='How a key that was used for other content is refused: "ietf" (default) 422, as the draft says, '
         '"stripe" 400, as Stripe\'s clients expect.',
     )
-    pool: int = Field(default=10, ge=1, le=500, description="Connections to the database of one process; default 10.")
+    pool: int = Field(
+        default=10,
+        ge=1,
+        le=500,
+        description="Connections of one process to the database; default 10 for the API and 6 for webhooks.",
+    )
     timeout: Duration = Field(
         default=5.0,
         gt=0,
-        description="Seconds within which the database must have answered; default 5s, then 503. One connection, one "
-        "lock and one statement may each take as long.",
+        description="Seconds within which the database must answer; default 5s, then the sender gets 503 and sends "
+        "again. One connection, one lock and one statement may each take as long.",
     )
     wait_cap: Duration = Field(
         default=30.0,

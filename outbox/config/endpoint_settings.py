@@ -19,17 +19,26 @@ class EndpointSettings(Section):
 
     host: str = Field(
         default="127.0.0.1",
-        description="Address that `idem webhooks run` listens on; default 127.0.0.1, behind what ends TLS.",
+        description="Address to listen on; default 127.0.0.1, this machine alone. Whoever deploys it behind a proxy "
+        "or in a container changes it.",
     )
     port: int = Field(
-        default=8081, ge=0, le=65535, description="Port that it listens on; default 8081, 0 any free one."
+        default=8081,
+        ge=0,
+        le=65535,
+        description="Port to listen on; default 8080 for the API and 8081 for webhooks, 0 any free port.",
     )
-    pool: int = Field(default=6, ge=1, le=500, description="Connections to the database of one process; default 6.")
+    pool: int = Field(
+        default=6,
+        ge=1,
+        le=500,
+        description="Connections of one process to the database; default 10 for the API and 6 for webhooks.",
+    )
     timeout: Duration = Field(
         default=5.0,
         gt=0,
-        description="Seconds within which the database must have answered; default 5s, then 503, and the provider "
-        "sends again. One connection, one lock and one statement may each take as long.",
+        description="Seconds within which the database must answer; default 5s, then the sender gets 503 and sends "
+        "again. One connection, one lock and one statement may each take as long.",
     )
     max_body: int = Field(
         default=1_048_576,

@@ -81,7 +81,8 @@ class RuleSettings(Section):
     )
     when: dict[str, Any] = Field(
         default_factory=dict,
-        description="What members of the body must be: JSON pointer to a value, a list of values, or {exists = true}.",
+        description="What members of the body must be: JSON pointer to a value, a list of values, or {exists = true}; "
+        "default nothing.",
     )
     headers: dict[str, Any] = Field(
         default_factory=dict, description="The same for headers, by name; values are compared without case."

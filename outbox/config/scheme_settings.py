@@ -106,8 +106,9 @@ class SchemeSettings(Section):
     )
     url: str | None = Field(
         default=None,
-        description="Address of the endpoint as the provider knows it, letter for letter, {account} for the account's "
-        "name; needed where the provider signs it (square, {url} in signed), no default.",
+        description="Address of the endpoint as the provider knows it, letter for letter; at `webhook` with {account} "
+        "for the name of the account. Needed where the provider signs it (square, {url} in signed); "
+        "default none.",
     )
 
     @field_validator("header", "timestamp_header", "id_header")

@@ -31,32 +31,16 @@ class AccountWebhookSettings(Section):
     secrets: list[Secret] = Field(
         default_factory=list,
         max_length=MOST_SECRETS,
-        description="Where the account's signing secrets are, 10 at most; default none, and then its events are "
-        "refused. Several are active side by side, so that one can be changed without a gap.",
+        description="Where the signing secrets of an account are, 10 at most; for a provider with one account also at "
+        "`webhook`. Default none, and then its events are refused. Several are active side by side, so "
+        "that one can be changed without a gap.",
     )
     url: Url | None = Field(
         default=None,
-        description="Address of this account's endpoint as the provider knows it, letter for letter; default "
-        "webhook.url of the provider.",
+        description="Address of the endpoint as the provider knows it, letter for letter; at `webhook` with {account} "
+        "for the name of the account. Needed where the provider signs it (square, {url} in signed); "
+        "default none.",
     )
-
-
-class ReplySettings(Section):
-    """What the provider hears for a delivery that was taken."""
-
-    status: int = Field(default=200, ge=200, le=299, description="HTTP status; default 200.")
-    body: str | None = Field(
-        default=None,
-        description='Body, as "[accepted]"; default a JSON object that says which event it was and what was done.',
-    )
-    media_type: str = Field(
-        default="text/plain",
-        pattern=r"^[!-~]+/[ -~]+$",
-        description='Content-Type of `body`; default "text/plain".',
-    )
-
-    def build(self) -> Reply:
-        return Reply(self.status, None if self.body is None else self.body.encode(), self.media_type)
 
 
 class WebhookSettings(SchemeSettings):
@@ -67,7 +51,9 @@ class WebhookSettings(SchemeSettings):
     secrets: list[Secret] = Field(
         default_factory=list,
         max_length=MOST_SECRETS,
-        description="The same as accounts.<name>.webhook.secrets, for a provider with one account; default none.",
+        description="Where the signing secrets of an account are, 10 at most; for a provider with one account also at "
+        "`webhook`. Default none, and then its events are refused. Several are active side by side, so "
+        "that one can be changed without a gap.",
     )
     events: Pointer | None = Field(
         default=None,
@@ -131,10 +117,10 @@ class WebhookSettings(SchemeSettings):
         'a day, in which it is tried against calls that are still to come) or "ignore", where the account serves '
         "others too.",
     )
-    reply: ReplySettings | None = Field(
+    reply: str | None = Field(
         default=None,
-        description="What the provider hears for a delivery that was taken; default 200 and what was done (adyen: "
-        "[accepted]).",
+        description="Body of the reply (200, text/plain) to a delivery that was taken, for a provider that demands a "
+        "certain text; default a JSON object that says which event it was and what was done (adyen: [accepted]).",
     )
 
     @field_validator("types")
@@ -180,7 +166,7 @@ class WebhookSettings(SchemeSettings):
 
     def build(self, secrets: Mapping[str, tuple[bytes, ...]], urls: Mapping[str, str]) -> Webhook:
         """How events are verified; `secrets` are the parsed ones of each account, `urls` the written addresses."""
-        reply = self.shape.reply if self.reply is None else self.reply.build()
+        reply = self.shape.reply if self.reply is None else Reply(body=self.reply.encode())
         return Webhook(self.verifier(), dict(secrets), dict(urls), reply)
 
     def rule(self) -> EventRule:

@@ -51,15 +51,17 @@ class Cancel(Section):
     )
     when: dict[str, Any] = Field(
         default_factory=dict,
-        description="What members of the body must be for it to be done: JSON pointer to a value, a list of values, or "
-        "{exists = true}; default nothing.",
+        description="What members of the body must be: JSON pointer to a value, a list of values, or {exists = true}; "
+        "default nothing.",
     )
     object: Pointer = Field(
         default=(),
-        description="JSON pointer to the object in an answer that says it was too late; default the whole answer.",
+        description='JSON pointer to the object in the answer, e.g. "/data/0"; default the whole answer.',
     )
     match: Pointer | None = Field(
-        default=None, description="JSON pointer, inside the object, to what must equal our key; default none."
+        default=None,
+        description="JSON pointer, inside the object, to what must equal the provider key (by id: the reference); "
+        "default none. Without it a provider that ignores the query shows another caller's object.",
     )
 
     @field_validator("done", mode="before")

@@ -44,17 +44,15 @@ class EventLookup(Section):
         description="Path and query of the GET, as /v1/events?limit=100&created%5Bgte%5D={idem.sent_at}; also "
         "{idem.sent_at_iso}, {idem.key} and {idem.path}."
     )
-    items: Pointer = Field(
-        default=(), description='JSON pointer to the list of events, as "/data"; default the whole answer.'
-    )
+    items: Pointer = Field(default=(), description='JSON pointer to the list, e.g. "/data"; default the whole answer.')
     match: Pointers = Field(
         description='JSON pointers, inside an event, of which one must equal our key, as "/request/idempotency_key" or '
         '"/data/object/metadata/idem_key"; no default.'
     )
     object: Pointer = Field(
         default=(),
-        description='JSON pointer, inside an event, to the object that the outcome rules read, as "/data/object"; '
-        "default the event itself.",
+        description='JSON pointer, inside an item, to the object that the outcome rules read, e.g. "/data/object"; '
+        "default the item itself.",
     )
     type: Pointer = Field(default=("type",), description='JSON pointer, inside an event, to its type; default "/type".')
     types: list[str] | dict[str, list[str] | Literal[False]] = Field(
@@ -70,8 +68,8 @@ class EventLookup(Section):
     )
     created: Pointer | None = Field(
         default=None,
-        description="JSON pointer, inside an event, to its time (POSIX or RFC 3339), where a page is not in order; "
-        "default none.",
+        description="JSON pointer to the time (POSIX or RFC 3339) of an object of the list, or of an event where a "
+        "page of events is not in order; default none.",
     )
     kept: Duration = Field(
         default=KEPT,

@@ -32,10 +32,11 @@ class Listing(Section):
         description="Path and query of the GET, with {idem.since} and {idem.until} (POSIX seconds) or "
         "{idem.since_iso} and {idem.until_iso} (RFC 3339), as /payments?since={idem.since}&until={idem.until}."
     )
-    items: Pointer = Field(default=(), description='JSON pointer to the list, as "/data"; default the whole answer.')
+    items: Pointer = Field(default=(), description='JSON pointer to the list, e.g. "/data"; default the whole answer.')
     object: Pointer = Field(
         default=(),
-        description="JSON pointer, inside an item, to the object that the outcome rules read; default the item itself.",
+        description='JSON pointer, inside an item, to the object that the outcome rules read, e.g. "/data/object"; '
+        "default the item itself.",
     )
     reference: Pointer | None = Field(
         default=None,
@@ -49,7 +50,8 @@ class Listing(Section):
     )
     created: Pointer | None = Field(
         default=None,
-        description="JSON pointer, inside the object, to its time (POSIX or RFC 3339); default none.",
+        description="JSON pointer to the time (POSIX or RFC 3339) of an object of the list, or of an event where a "
+        "page of events is not in order; default none.",
     )
     page: Paging | None = Field(default=None, description="How the list goes on; default none: one page is all.")
 

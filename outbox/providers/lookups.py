@@ -47,12 +47,12 @@ class Lookup(Section):
         "longest wins, and what fits none is not asked about."
     )
     object: Pointer = Field(
-        default=(), description='JSON pointer to the object in the answer, as "/data/0"; default the whole answer.'
+        default=(), description='JSON pointer to the object in the answer, e.g. "/data/0"; default the whole answer.'
     )
     match: Pointer | None = Field(
         default=None,
         description="JSON pointer, inside the object, to what must equal the provider key (by id: the reference); "
-        "default none. Without it a provider that ignores the query shows somebody else's object.",
+        "default none. Without it a provider that ignores the query shows another caller's object.",
     )
     empty: Pointer | None = Field(
         default=None,

@@ -192,21 +192,17 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
     match wish.act:
         case "completed":
             assert wish.outcome is not None
-            renderer = Renderer()
-            try:
-                done = await actions.resolve_completed(
-                    connection,
-                    catalogue,
-                    renderer,
-                    intent,
-                    wish.outcome,
-                    answer=wish.answer,
-                    letter=letter_id,
-                    confirmed=wish.confirmed,
-                    **words,
-                )
-            finally:
-                renderer.close()
+            done = await actions.resolve_completed(
+                connection,
+                catalogue,
+                Renderer(),
+                intent,
+                wish.outcome,
+                answer=wish.answer,
+                letter=letter_id,
+                confirmed=wish.confirmed,
+                **words,
+            )
         case "failed_retryable":
             done = await actions.resolve_failed(
                 connection, catalogue, intent, know_it_did_not_happen=wish.sure, letter=letter_id, **words

@@ -276,7 +276,6 @@ class Reconciler:
         """Close clients and threads; the database is the caller's."""
         for lane in self.lanes:
             await lane.lane.close()
-        self.desk.renderer.close()
 
     async def _apply(self, over: Over = never) -> int:
         async with self.desk.database.connection() as connection:

@@ -173,13 +173,9 @@ class Desk:
         async with self.spine.database.connection() as connection:
             if action == "resolve_completed":
                 outcome = arguments.pop("outcome", Succeeded("pay_7", "succeeded"))
-                renderer = Renderer()
-                try:
-                    return await actions.resolve_completed(
-                        connection, self.spine.catalogue, renderer, intent, outcome, by=by, reason=reason, **arguments
-                    )
-                finally:
-                    renderer.close()
+                return await actions.resolve_completed(
+                    connection, self.spine.catalogue, Renderer(), intent, outcome, by=by, reason=reason, **arguments
+                )
             return await getattr(actions, action)(
                 connection, self.spine.catalogue, intent, by=by, reason=reason, **arguments
             )

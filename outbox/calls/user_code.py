@@ -12,9 +12,11 @@ import inspect
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
-from idem.outbox.values import clock
+from idem.outbox.values import clock, storable
+
+Made = TypeVar("Made")
 
 LAST_WORDS = 1.0
 """Seconds that an asynchronous function has to end after it was cancelled."""
@@ -35,7 +37,7 @@ class Running:
         self.ended: asyncio.Future[Any] = (
             asyncio.ensure_future(_awaited(function, arguments))
             if self.can_be_ended
-            else in_a_thread(functools.partial(function, *arguments))
+            else in_a_thread(functools.partial(function, *arguments), "idem-send")
         )
 
     async def until_ended(self) -> bool:
@@ -78,39 +80,41 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def in_a_thread(work: Callable[[], Any]) -> asyncio.Future[Any]:
-    """Begin it in a new thread. Whatever it raises, an exit too, is the future's exception."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Any] = loop.create_future()
+def in_a_thread(work: Callable[[], Made], name: str) -> asyncio.Future[Made]:
+    """Begin it in a new thread; the future ends with it, and is not to be cancelled.
 
-    def end(result: Any, error: BaseException | None) -> None:
-        if error is not None:
-            ended.set_exception(error)
-            # Nobody may be waiting any more, and then it is not worth a complaint of asyncio's.
-            ended.exception()
-        else:
-            ended.set_result(result)
+    Whatever it raises is the future's exception: an exit and a StopIteration as a RuntimeError that names it.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Made] = loop.create_future()
+
+    def end(error: BaseException) -> None:
+        ended.set_exception(error)
+        # Nobody may be waiting any more, and then it is not worth a complaint of asyncio's.
+        ended.exception()
 
     def run() -> None:
-        result: Any = None
-        failed: BaseException | None = None
-        try:
-            result = work()
-        except Exception as error:
-            failed = error
-        except BaseException as error:  # an exit is not this code's to order, and a future takes no StopIteration
-            failed = RuntimeError(type(error).__name__)
-        if isinstance(failed, StopIteration):
-            failed = RuntimeError("StopIteration")
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(end, result, failed)
+            try:
+                made = work()
+            except BaseException as error:
+                loop.call_soon_threadsafe(end, passed_on(error))
+            else:
+                loop.call_soon_threadsafe(ended.set_result, made)
 
-    threading.Thread(target=run, name="idem-send", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return ended
+
+
+def passed_on(error: BaseException) -> Exception:
+    """The error that is passed on: user code must not terminate the process, and a future takes no StopIteration."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return RuntimeError(f"{type(error).__name__}: {storable.text(error, 400)}".removesuffix(": "))
 
 
 async def _awaited(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return await function(*arguments)
-    except (KeyboardInterrupt, SystemExit) as error:  # an exit is not this code's to order
-        raise RuntimeError(type(error).__name__) from None
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise passed_on(error) from None

@@ -112,7 +112,6 @@ class InlineRuns:
             if not self._holds:
                 # Only then can nothing of this process act any more.
                 await self._life.end(self._database)
-        self._context.renderer.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from idem.outbox.calls.user_code import in_a_thread
 from idem.outbox.domain.completion import default_interim, meaning
 from idem.outbox.domain.operation import Answer, OperationSpec, check_answer, versioned
 from idem.outbox.domain.outcomes import Pending, Proof, Refused, Succeeded
@@ -80,34 +79,12 @@ class Renderer:
             return default_interim(working)
 
     async def _run(self, operation: str, render: Callable[[], Any]) -> Any:
-        loop, turn = asyncio.get_running_loop(), self._turns[operation]
+        turn = self._turns[operation]
         await asyncio.wait_for(turn.acquire(), TURN_LIMIT)
-        ended: asyncio.Future[Any] = loop.create_future()
-
-        def end(told: Any, error: BaseException | None) -> None:
-            turn.release()
-            if ended.done():
-                return
-            if error is not None:
-                # A coroutine must not raise StopIteration, and an exit is not this code's to order.
-                ended.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-            else:
-                ended.set_result(told)
-
-        def work() -> None:
-            told, raised = None, None
-            try:
-                told = render()
-            except BaseException as error:
-                raised = error
-            with suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits any more
-                loop.call_soon_threadsafe(end, told, raised)
-
-        threading.Thread(target=work, name="idem-answer", daemon=True).start()
-        return await asyncio.wait_for(ended, TIME_LIMIT)
-
-    def close(self) -> None:
-        """Nothing is kept: a thread that hangs is left behind and ends with the process."""
+        ended = in_a_thread(render, "idem-answer")
+        ended.add_done_callback(lambda _: turn.release())
+        # What goes on beyond its limit keeps its turn; its thread is left behind and ends with the process.
+        return await asyncio.wait_for(asyncio.shield(ended), TIME_LIMIT)
 
 
 def fallback(outcome: Succeeded | Refused, intent_id: UUID) -> Answer:

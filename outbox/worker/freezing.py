@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
+from idem.outbox.calls.user_code import in_a_thread, passed_on
 from idem.outbox.daemon.daemon import BROKEN_WAIT, Trouble, wait
 from idem.outbox.daemon.pass_times import PassTime
 from idem.outbox.database.pool import AWAY, REFUSED, Database
@@ -69,7 +69,7 @@ class Attempt:
     """The thread that renders a row. `checked`: when the operation's own code has begun."""
 
     provider_key: str
-    ended: asyncio.Future[Made]
+    ended: asyncio.Future[Frozen] = field(init=False)
     began: float = field(default_factory=time.monotonic)
     checked: float | None = None
 
@@ -171,26 +171,9 @@ class Freezer:
         if self._running[name] >= TURNS:
             return None
         self._running[name] += 1
-        loop = asyncio.get_running_loop()
-        attempt = Attempt(one.provider_key, loop.create_future())
-
-        def end(result: Made) -> None:
-            self._running[name] -= 1
-            if not attempt.ended.done():
-                attempt.ended.set_result(result)
-
-        def work() -> None:
-            result: Made
-            try:
-                result = self._render(one, attempt)
-            except Exception as error:
-                result = error
-            except BaseException as error:  # an exit is not this code's to order
-                result = RuntimeError(f"{type(error).__name__}: {storable.text(error, 400)}")
-            with suppress(RuntimeError):  # the loop has ended meanwhile, and nobody waits any more
-                loop.call_soon_threadsafe(end, result)
-
-        threading.Thread(target=work, name="idem-rendering", daemon=True).start()
+        attempt = Attempt(one.provider_key)
+        attempt.ended = in_a_thread(partial(self._render, one, attempt), "idem-rendering")
+        attempt.ended.add_done_callback(lambda _: self._running.subtract([name]))
         await asyncio.wait([attempt.ended], timeout=seconds)
         return self._taken(one, attempt, seconds)
 
@@ -205,7 +188,8 @@ class Freezer:
             return None
         self._late.pop(one.row.id, None)
         if attempt.ended.done():
-            return attempt.ended.result()
+            failed = attempt.ended.exception()
+            return attempt.ended.result() if failed is None else passed_on(failed)
         what = "the check of the params" if attempt.checked is None else "it"
         return TimeoutError(f"{what} took longer than {limit:g} s")
 

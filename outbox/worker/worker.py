@@ -139,6 +139,5 @@ class Worker:
         """Close clients and threads; the database is the caller's."""
         for lane in self.lanes:
             await lane.lane.close()
-        self._renderer.close()
         if self._handlers is not None:
             await self._handlers.close()

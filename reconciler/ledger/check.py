@@ -33,8 +33,5 @@ async def check(
     Raises OperatorRefused (`ensure`), and what an unreachable database raises: what was written until then stays.
     """
     renderer = Renderer()
-    try:
-        walks = [Walk(database, catalogue, renderer, lane_name, lane, dry_run) for lane_name, lane in lanes]
-        return Checked(tuple([await walk.run(since) for walk in walks]), dry_run)
-    finally:
-        renderer.close()
+    walks = [Walk(database, catalogue, renderer, lane_name, lane, dry_run) for lane_name, lane in lanes]
+    return Checked(tuple([await walk.run(since) for walk in walks]), dry_run)

@@ -35,11 +35,7 @@ def hangs(_: Pending) -> Any:
 
 
 async def told(interim: Callable[[Pending], Any] | None) -> Any:
-    renderer = Renderer()
-    try:
-        made = await renderer.render(operation("pay.x", "keyed", interim=interim), WORKING, uuid4())
-    finally:
-        renderer.close()
+    made = await Renderer().render(operation("pay.x", "keyed", interim=interim), WORKING, uuid4())
     assert (made.answer, made.letter) == (None, None)
     return made.interim
 

@@ -40,7 +40,6 @@ async def test_hanging_code_costs_no_other_operation_its_answer() -> None:
     for rendered in await asyncio.gather(*hung):
         assert rendered.letter is not None
         assert rendered.letter.reason is Reason.HANDLER_FAILED
-    renderer.close()
 
 
 async def test_the_time_of_others_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +54,6 @@ async def test_the_time_of_others_is_not_counted(monkeypatch: pytest.MonkeyPatch
     renderer, slow = Renderer(), answering("slow", slowly)
     rendered = await asyncio.gather(*(renderer.render(slow, Succeeded("p"), uuid4()) for _ in range(40)))
     assert [one.letter for one in rendered] == [None] * 40
-    renderer.close()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +67,6 @@ async def test_whatever_it_raises_is_a_fallback(error: BaseException) -> None:
     rendered = await asyncio.wait_for(renderer.render(answering("bad", raises), Succeeded("p"), uuid4()), 10)
     assert rendered.answer.status == 201
     assert rendered.letter is not None
-    renderer.close()
 
 
 HANGS = """
@@ -83,7 +80,6 @@ async def main():
     renderer = Renderer()
     hangs = operation("hangs", "keyed", answer=lambda *_: threading.Event().wait())
     await renderer.render(hangs, Succeeded("p"), uuid4())
-    renderer.close()
 
 asyncio.run(main())
 print("ended")

@@ -20,6 +20,7 @@ from idem.outbox.domain.contract import Contract
 from idem.outbox.domain.lane_names import LaneName
 from idem.outbox.providers.sender_identity import BITS
 from idem.outbox.settle.doubted_rows import C_IS_LISTED
+from idem.outbox.settle.record import noted
 from idem.outbox.worker.claim import FORMAT_VERSIONS
 from idem.outbox.worker.exact_limits import takes_turns, with_requests
 from idem.reconciler import claim
@@ -35,6 +36,12 @@ def _is_ours(row: str) -> str:
     return f"({row}.sent_as IS NULL OR {row}.sent_as >> {BITS} = ANY (%(senders)s::bigint[]))"
 
 
+_EXPIRED = noted(
+    "reconciler", "take_expired", "picked p WHERE p.claim_token IS NOT NULL",
+    intent_id="p.intent_id", outbox_id="p.id", step="p.step", attempt="p.attempt", token="p.claim_token",
+    from_status="p.status", to_status="p.status", holder="p.claimed_by", claimed_at="p.claimed_at",
+    claimed_until="p.claimed_until",
+)  # fmt: skip
 # `pause` and `room` are read once: of a lane that is paused no row is. A row that only the pause of calls keeps from
 # its replay is not taken where nothing else could be asked: it would look as if nothing could ever settle it.
 TAKE = f"""
@@ -74,11 +81,7 @@ WITH pause AS MATERIALIZED (
      LIMIT (SELECT n FROM room)
        FOR UPDATE OF c SKIP LOCKED
 ), expired AS (
-    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, from_status, to_status,
-                               holder, claimed_at, claimed_until)
-    SELECT p.intent_id, p.id, p.step, p.attempt, p.claim_token, 'reconciler', 'take_expired', p.status, p.status,
-           p.claimed_by, p.claimed_at, p.claimed_until
-      FROM picked p WHERE p.claim_token IS NOT NULL
+    {_EXPIRED}
         ON CONFLICT DO NOTHING
 ), taken AS (
     UPDATE idem.outbox o

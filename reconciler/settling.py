@@ -14,7 +14,8 @@ from idem.outbox.domain.transition import Change, DeadLetter, Evidence, StoredPr
 from idem.outbox.observe import telemetry
 from idem.outbox.settle import decide
 from idem.outbox.settle.locked_rows import Found
-from idem.outbox.settle.proofs import apply, change_one, note
+from idem.outbox.settle.proofs import apply, change_one
+from idem.outbox.settle.record import note
 from idem.outbox.settle.rendering import Renderer
 from idem.reconciler import policy, verdict
 from idem.reconciler.claim import Taken

@@ -18,6 +18,7 @@ from idem.outbox.observe import after_commit
 from idem.outbox.observe.after_commit import Moved
 from idem.outbox.settle.doubted_rows import O_IS_LISTED
 from idem.outbox.settle.pages import Place
+from idem.outbox.settle.record import noted
 
 AT_REST = """
 SELECT o.id, o.status_since
@@ -29,6 +30,10 @@ SELECT o.id, o.status_since
 """
 # A key that is refused for ever keeps its tombstone for ever: its row leaves when another tombstone would go. Steps
 # that were done before this one, lost commits, a stored proof or an open entry: each still waits for something.
+_LEFT = noted(
+    "sweeper", "left", "due d JOIN gone g USING (id)",
+    intent_id="d.intent_id", outbox_id="d.id", step="d.step", attempt="d.attempt", from_status="'held'",
+)  # fmt: skip
 LEAVE = f"""
 WITH due AS MATERIALIZED (
     SELECT o.ctid AS place, o.id, o.intent_id, o.step, o.attempt
@@ -51,8 +56,7 @@ WITH due AS MATERIALIZED (
     DELETE FROM idem.outbox o WHERE o.ctid = ANY (ARRAY(SELECT d.place FROM due d))
     RETURNING o.id, o.intent_id, o.provider, o.account
 ), seen AS (
-    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_status)
-    SELECT d.intent_id, d.id, d.step, d.attempt, 'sweeper', 'left', 'held' FROM due d JOIN gone g USING (id)
+    {_LEFT}
 )
 SELECT n.tenant_id, n.operation, n.idempotency_key, n.id, n.state, g.provider, g.account
   FROM gone g JOIN idem.intents n ON n.id = g.intent_id

@@ -21,6 +21,7 @@ from psycopg import AsyncConnection
 from idem.outbox.observe import after_commit
 from idem.outbox.observe.after_commit import Moved
 from idem.outbox.settle.pages import Place
+from idem.outbox.settle.record import noted
 from idem.sweeper.abandoned import leave_with_key
 from idem.sweeper.tenant_counts import hold_counts, subtract
 
@@ -84,7 +85,11 @@ async def _hold_rows(connection: AsyncConnection[Any], intents: list[UUID]) -> l
     return [record[0] for record in await held.fetchall()]
 
 
-EXPIRE = """
+_EXPIRED = noted(
+    "sweeper", "expired", "expired e JOIN due d USING (intent_id)",
+    intent_id="e.intent_id", from_state="d.state", to_state="'expired'",
+)  # fmt: skip
+EXPIRE = f"""
 WITH due AS MATERIALIZED (
     SELECT k.ctid AS place, k.intent_id, k.state
       FROM idem.idempotency_keys k
@@ -108,11 +113,10 @@ WITH due AS MATERIALIZED (
      WHERE k.ctid = ANY (ARRAY(SELECT d.place FROM due d))
     RETURNING k.intent_id, k.tenant_id, k.operation, k.idempotency_key
 ), seen AS (
-    INSERT INTO idem.evidence (intent_id, source, kind, from_state, to_state)
-    SELECT e.intent_id, 'sweeper', 'expired', d.state, 'expired' FROM expired e JOIN due d USING (intent_id)
+    {_EXPIRED}
 )
 SELECT e.intent_id, e.tenant_id, e.operation, e.idempotency_key, d.state FROM expired e JOIN due d USING (intent_id)
-"""
+"""  # noqa: S608
 
 
 async def _expire(connection: AsyncConnection[Any], intents: list[UUID], tombstone_ttl: float) -> int:
@@ -132,7 +136,8 @@ def _emit(connection: AsyncConnection[Any], key: Moved) -> None:
     after_commit.emit(connection, partial(after_commit.moved, key))
 
 
-DELETE_TOMBSTONES = """
+_DELETED = noted("sweeper", "deleted", "gone g", intent_id="g.intent_id", from_state="'expired'")
+DELETE_TOMBSTONES = f"""
 WITH gone AS (
     DELETE FROM idem.idempotency_keys k
      WHERE k.ctid = ANY (ARRAY(
@@ -146,11 +151,10 @@ WITH gone AS (
                   FOR UPDATE OF t SKIP LOCKED))
     RETURNING k.intent_id, k.tenant_id, k.operation, k.idempotency_key
 ), seen AS (
-    INSERT INTO idem.evidence (intent_id, source, kind, from_state)
-    SELECT g.intent_id, 'sweeper', 'deleted', 'expired' FROM gone g
+    {_DELETED}
 )
 SELECT g.intent_id, g.tenant_id, g.operation, g.idempotency_key FROM gone g
-"""
+"""  # noqa: S608
 
 
 async def _delete(connection: AsyncConnection[Any], intents: list[UUID]) -> list[UUID]:

@@ -28,10 +28,5 @@ async def answered(spine: Spine, taken: due.Taken, look: Any, seen: Seen | None 
     """Settle a take as if the provider had said this."""
     renderer = Renderer()
     found = lookups.Answered("look", look, seen or Seen(200), sent=False)
-    try:
-        became, _ = await settling.settle(
-            spine.database, renderer, taken, found, spine.catalogue.require(taken.operation)
-        )
-    finally:
-        renderer.close()
+    became, _ = await settling.settle(spine.database, renderer, taken, found, spine.catalogue.require(taken.operation))
     return became

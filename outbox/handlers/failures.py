@@ -15,6 +15,7 @@ from idem.outbox.domain.states import Reason
 from idem.outbox.handlers.queue import Item
 from idem.outbox.observe import after_commit
 from idem.outbox.observe.logs import error_text
+from idem.outbox.settle.record import buried
 from idem.outbox.values import storable
 from idem.outbox.values.backoff import not_before
 
@@ -42,7 +43,11 @@ def failure(error: BaseException, *, final: bool = False) -> Failure:
     return Failure(type(error).__name__, storable.text(str(error), 500) or error_text(error), final)
 
 
-FAIL = """
+_SUBJECT = "format('handler %%s, intent %%s, event %%s', f.handler, f.intent_id, f.number)"
+_DETAILS = """
+           jsonb_build_object('handler', f.handler, 'intent', f.intent_id, 'number', f.number, 'event', f.event,
+                              'attempts', f.failures + 1, 'error', %(kind)s::text, 'message', %(message)s::text)"""
+FAIL = f"""
 WITH failed AS MATERIALIZED (
     SELECT w.*, w.failures + 1 >= %(attempts)s OR %(final)s AS stops,
            (SELECT e.type FROM idem.events e WHERE e.aggregateid = w.intent_id AND e.number = w.number) AS event
@@ -50,14 +55,7 @@ WITH failed AS MATERIALIZED (
      WHERE w.handler = %(handler)s AND w.intent_id = %(intent)s AND w.number = %(number)s AND w.dead_letter_id IS NULL
        FOR UPDATE
 ), buried AS (
-    INSERT INTO idem.dead_letters AS d (subject, reason, details)
-    SELECT format('handler %%s, intent %%s, event %%s', f.handler, f.intent_id, f.number), 'handler_failed',
-           jsonb_build_object('handler', f.handler, 'intent', f.intent_id, 'number', f.number, 'event', f.event,
-                              'attempts', f.failures + 1, 'error', %(kind)s::text, 'message', %(message)s::text)
-      FROM failed f WHERE f.stops
-        ON CONFLICT (subject, reason) WHERE resolved_at IS NULL AND intent_id IS NULL
-        DO UPDATE SET seen = d.seen + 1, details = excluded.details
-    RETURNING d.id
+    {buried(Reason.HANDLER_FAILED, "failed f WHERE f.stops", subject=_SUBJECT, details=_DETAILS)}
 ), next AS MATERIALIZED (
     SELECT f.handler, f.intent_id, f.number, f.failures + 1 AS failures, f.stops, (SELECT b.id FROM buried b) AS letter,
            CASE WHEN f.stops THEN 'infinity'::timestamptz
@@ -72,7 +70,7 @@ WITH failed AS MATERIALIZED (
       FROM next n WHERE w.handler = n.handler AND w.intent_id = n.intent_id AND w.number >= n.number
 )
 SELECT n.failures, n.stops, n.letter FROM next n
-"""
+"""  # noqa: S608
 
 
 async def fail(connection: AsyncConnection[Any], item: Item, why: Failure, *, attempts: int) -> bool | None:

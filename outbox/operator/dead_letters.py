@@ -12,6 +12,7 @@ from idem.outbox.database.pool import records
 from idem.outbox.domain.states import KeyState, Reason
 from idem.outbox.handlers import stopped
 from idem.outbox.handlers.stopped import is_of_handler as is_of_handler
+from idem.outbox.settle.record import note_operator
 from idem.outbox.values import storable
 from idem.outbox.values.errors import OperatorRefused
 
@@ -85,8 +86,7 @@ async def close_letter(
         if found.reason == Reason.HANDLER_FAILED and found.webhook_event_id is not None:
             given_up = await connection.execute(GIVE_UP, {"event": found.webhook_event_id})
             details |= {"event_given_up": str(found.webhook_event_id)} if given_up.rowcount else {}
-        said = json.dumps(storable.fields(details))
-        await connection.execute(EVIDENCE, {"intent": found.intent_id, "kind": "letter_closed", "details": said})
+        await note_operator(connection, found.intent_id, "letter_closed", details)
         return Reason(found.reason)
 
 
@@ -181,8 +181,7 @@ async def _of_handler(
             raise OperatorRefused(RESOLVED_MEANWHILE)
         details = {"by": by, "reason": storable.text(reason, WORDS), "dead_letter": str(letter), **found.details}
         if moved is not None:
-            said = json.dumps(storable.fields(details))
-            await connection.execute(EVIDENCE, {"intent": moved, "kind": how, "details": said})
+            await note_operator(connection, moved, how, details)
         return Reason(found.reason)
 
 
@@ -211,10 +210,6 @@ UPDATE idem.dead_letters
    SET resolved_at = statement_timestamp(), resolution = %(how)s,
        resolved_by = concat_ws(' / ', current_user, %(by)s::text), note = %(note)s
  WHERE id = %(letter)s AND resolved_at IS NULL
-"""
-EVIDENCE = """
-INSERT INTO idem.evidence (intent_id, source, kind, details)
-VALUES (%(intent)s, 'operator', %(kind)s, %(details)s::jsonb)
 """
 
 

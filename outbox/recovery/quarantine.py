@@ -32,6 +32,7 @@ from idem.outbox.observe import after_commit, daemon_events, telemetry
 from idem.outbox.settle import decide, doubted_rows, replay_window
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import FIRST_ID, read_locked
+from idem.outbox.settle.record import noted
 
 BATCH = 500
 AT_REST = frozenset({OutboxStatus.PENDING, OutboxStatus.WAITING, OutboxStatus.UNFROZEN, OutboxStatus.HELD})
@@ -179,12 +180,17 @@ def stays_for(row: Row, age: float, terms: Terms) -> float | None:
     return time_left if terms.known and time_left > 0 else None
 
 
+_DOUBTED = noted(
+    "recovery", "database_doubted", "doubted d JOIN intents n ON n.id = d.intent_id",
+    intent_id="d.intent_id", outbox_id="d.id", step="d.step", attempt="d.attempt", from_state="n.state",
+    to_state="n.state", from_status="d.status", to_status="d.status", details="%(details)s::jsonb -> d.id::text",
+)  # fmt: skip
 # A lost claim, replay or cancel may still be under way: nothing that was seen before counts towards a verdict, and
 # the quiet time begins anew. The claim may have been kept and the commit of its start mark lost, so "no mark" proves
 # nothing any more. Its first send may have been made since the database went back, long after the one that is lost, so
 # the doubt begins with the intent. An intent that another session holds would keep the evidence waiting: its row stays
 # listed.
-DOUBT_OPEN = """
+DOUBT_OPEN = f"""
 WITH intents AS MATERIALIZED (
     SELECT n.id, n.state, n.created_at FROM idem.intents n
      WHERE n.id = ANY (ARRAY(SELECT o.intent_id FROM idem.outbox o WHERE o.id = ANY (%(ids)s)))
@@ -202,13 +208,9 @@ WITH intents AS MATERIALIZED (
      WHERE o.id = ANY (%(ids)s) AND o.intent_id = ANY (ARRAY(SELECT n.id FROM intents n))
     RETURNING o.id, o.intent_id, o.step, o.attempt, o.status
 )
-INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_state, to_state, from_status,
-                           to_status, details)
-SELECT d.intent_id, d.id, d.step, d.attempt, 'recovery', 'database_doubted', n.state, n.state, d.status, d.status,
-       %(details)s::jsonb -> d.id::text
-  FROM doubted d JOIN intents n ON n.id = d.intent_id
+{_DOUBTED}
 RETURNING outbox_id
-"""
+"""  # noqa: S608
 
 
 # As whom lost commits have sent what this database does not know as sent: as its last payments, as far as it can tell.

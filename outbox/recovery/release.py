@@ -18,6 +18,7 @@ from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide, doubted_rows
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import FIRST_ID, read_locked
+from idem.outbox.settle.record import noted
 
 BATCH = 500
 REDRIVE = "redrive"
@@ -51,6 +52,11 @@ DOUBTED = """o.doubted_since IS NOT NULL AND (o.status = 'held' OR o.denied_sent
                       AND e.kind IN ('database_changed', 'database_doubted'))
                   > coalesce((SELECT i.lost_at FROM idem.installation i), '-infinity')"""
 STILL_DOUBTED = f"SELECT count(*)::integer FROM idem.outbox o WHERE {DOUBTED}"  # noqa: S608
+_BELIEVED = noted(
+    "operator", "recovered_lossless", "believed b",
+    intent_id="b.intent_id", outbox_id="b.id", step="b.step", attempt="b.attempt", from_status="b.status",
+    to_status="b.status", details="%(details)s::jsonb",
+)  # fmt: skip
 BELIEVE = f"""
 WITH believed AS (
     UPDATE idem.outbox u SET doubted_since = NULL
@@ -61,9 +67,7 @@ WITH believed AS (
             ORDER BY o.id FOR UPDATE OF o SKIP LOCKED))
     RETURNING u.id, u.intent_id, u.step, u.attempt, u.status
 )
-INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_status, to_status, details)
-SELECT b.intent_id, b.id, b.step, b.attempt, 'operator', 'recovered_lossless', b.status, b.status, %(details)s::jsonb
-  FROM believed b
+{_BELIEVED}
 """  # noqa: S608
 
 

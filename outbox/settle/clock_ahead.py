@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 from idem.outbox.observe import after_commit
 from idem.outbox.settle.doubted_rows import O_IS_LISTED
 from idem.outbox.settle.pages import Place
+from idem.outbox.settle.record import noted
 
 NEVER = "timestamptz '9999-01-01 00:00+00'"
 """Stands for a moment that is not known, in the columns that the provider's memory counts from."""
@@ -35,6 +36,14 @@ SELECT o.id, {NEWEST}
  LIMIT %(batch)s
 """  # noqa: S608
 
+_AHEAD = noted(
+    "sweeper", "sent_ahead", "marked m JOIN locked l ON l.id = m.id JOIN intents n ON n.id = m.intent_id",
+    intent_id="m.intent_id", outbox_id="m.id", step="m.step", attempt="m.attempt", from_state="n.state",
+    to_state="n.state", from_status="m.status", to_status="m.status",
+    details="""jsonb_strip_nulls(jsonb_build_object(
+           'why', 'the database''s clock was ahead when this was written, or has gone back since',
+           'first_sent_at', l.first_sent_at, 'doubted_since', l.doubted_since, 'denied_sent_at', l.denied_sent_at))""",
+)  # fmt: skip
 # The row alone is changed, and neither its claim nor its attempt: who works with it goes on. What another session holds
 # comes in the next pass.
 MARK = f"""
@@ -54,13 +63,7 @@ WITH locked AS MATERIALIZED (
        AND NOT {O_IS_LISTED}
     RETURNING o.id, o.intent_id, o.step, o.attempt, o.status
 )
-INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, from_state, to_state, from_status,
-                           to_status, details)
-SELECT m.intent_id, m.id, m.step, m.attempt, 'sweeper', 'sent_ahead', n.state, n.state, m.status, m.status,
-       jsonb_strip_nulls(jsonb_build_object(
-           'why', 'the database''s clock was ahead when this was written, or has gone back since',
-           'first_sent_at', l.first_sent_at, 'doubted_since', l.doubted_since, 'denied_sent_at', l.denied_sent_at))
-  FROM marked m JOIN locked l ON l.id = m.id JOIN intents n ON n.id = m.intent_id
+{_AHEAD}
 RETURNING outbox_id
 """  # noqa: S608
 

@@ -5,7 +5,6 @@ They prove no end, but that the object is there: while its call may still be sen
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -14,7 +13,7 @@ from psycopg import AsyncConnection
 from idem.outbox.domain.outcomes import Fields
 from idem.outbox.domain.states import KeyState, OutboxStatus
 from idem.outbox.domain.transition import Evidence
-from idem.outbox.settle.proofs import note
+from idem.outbox.settle.record import emit, note
 from idem.outbox.values import storable
 
 Told: TypeAlias = Literal["told", "early", "open", "locked"]
@@ -32,17 +31,6 @@ SELECT (SELECT c.status FROM ours c WHERE c.id = %(row)s) AS call,
                 WHERE o.intent_id = %(intent)s AND o.id <> ALL (ARRAY(SELECT c.id FROM ours c))) AS locked
 """
 STANDS = "SELECT n.state FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE SKIP LOCKED"
-TELL = """
-INSERT INTO idem.events (aggregateid, number, type, payload)
-SELECT n.id, e.number, 'later_fact',
-       jsonb_build_object('intent', n.id, 'number', e.number, 'tenant', n.tenant_id, 'operation', n.operation,
-                          'label', n.label, 'state', n.state, 'outcome', n.outcome,
-                          'provider_reference', coalesce(%(reference)s::text, n.provider_reference),
-                          'status', %(status)s::text, 'fields', %(fields)s::jsonb, 'details', %(details)s::jsonb)
-  FROM idem.intents n CROSS JOIN LATERAL (
-       SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = n.id) AS e
- WHERE n.id = %(intent)s
-"""
 
 
 async def tell(
@@ -79,12 +67,7 @@ async def tell(
         return "open"
     if stands[0] not in (KeyState.COMPLETED, KeyState.FAILED_RETRYABLE):
         return "early"
-    said = {
-        "intent": intent_id,
-        "reference": None if evidence.reference is None else storable.text(evidence.reference, 500),
-        "status": None if status is None else storable.text(status, 100),
-        "fields": json.dumps(storable.fields(dict(fields))),
-        "details": json.dumps(storable.fields(dict(evidence.details))),
-    }
-    await connection.execute(TELL, said)
+    said = None if status is None else storable.text(status, 100)
+    more = {"status": said, "fields": fields, "details": evidence.details}
+    await emit(connection, intent_id, "later_fact", more, reference=evidence.reference)
     return "told"

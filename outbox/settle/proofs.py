@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -25,6 +24,7 @@ from idem.outbox.settle.decide import proven
 from idem.outbox.settle.endings import disagreement
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import Found, is_gone, lock, lock_soon
+from idem.outbox.settle.record import bury, emit, note
 from idem.outbox.values import storable
 
 Applied: TypeAlias = Literal["applied", "stored", "agrees", "later_fact", "conflict", "lost"]
@@ -148,24 +148,7 @@ SELECT n.id, n.state, n.provider_reference, n.object_end,
   FROM idem.requests r JOIN idem.intents n ON n.id = r.intent_id
  WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1 FOR NO KEY UPDATE OF n
 """
-BURY = """
-INSERT INTO idem.dead_letters AS d (intent_id, reason, details) VALUES (%(intent)s, %(reason)s, %(details)s::jsonb)
-    ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1 RETURNING d.seen
-"""
-LATER = """
-WITH known AS (
-    UPDATE idem.intents n SET object_end = %(end)s WHERE n.id = %(intent)s
-    RETURNING n.id, n.tenant_id, n.operation, n.state, n.provider_reference, n.label
-)
-INSERT INTO idem.events (aggregateid, number, type, payload)
-SELECT k.id, e.number, 'later_fact',
-       jsonb_build_object('intent', k.id, 'number', e.number, 'tenant', k.tenant_id, 'operation', k.operation,
-                          'label', k.label, 'state', k.state, 'outcome', %(end)s::text,
-                          'provider_reference', coalesce(%(reference)s::text, k.provider_reference),
-                          'status', %(status)s::text, 'fields', %(fields)s::jsonb)
-  FROM known k CROSS JOIN LATERAL (
-       SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = k.id) AS e
-"""
+OBJECT_END = "UPDATE idem.intents SET object_end = %(end)s WHERE id = %(intent)s"
 DROP = "DELETE FROM idem.proofs WHERE id = %(id)s"
 
 
@@ -205,68 +188,11 @@ async def compare(connection: AsyncConnection[Any], row_id: UUID, found: StoredP
         if known is None or not is_open(known) or is_open(found.proof):
             return "agrees"
         if name(found.proof) != done.object_end:
-            about = {"intent": done.id, "end": name(found.proof), "fields": _as_json(found.proof.fields)}
-            await connection.execute(LATER, about | _words(found.proof))
+            end, words = name(found.proof), _words(found.proof)
+            await connection.execute(OBJECT_END, {"intent": done.id, "end": end})
+            more = {"status": words["status"], "fields": found.proof.fields}
+            await emit(connection, done.id, "later_fact", more, outcome=end, reference=words["reference"])
         return "later_fact" if isinstance(found.proof, Refused) else "agrees"
-    details = json.dumps(storable.fields(letter.details))
-    buried = await connection.execute(BURY, {"intent": done.id, "reason": letter.reason, "details": details})
-    if await buried.fetchone() == (1,):
-        after_commit.emit(connection, partial(after_commit.dead_letter, done.id, letter.reason))
-    await correct(connection, done.id, letter.details)
+    await bury(connection, done.id, letter.reason, letter.details)
+    await emit(connection, done.id, "corrected", {"details": letter.details})
     return "conflict"
-
-
-CORRECT = """
-INSERT INTO idem.events (aggregateid, number, type, payload)
-SELECT n.id, e.number, 'corrected',
-       jsonb_build_object('intent', n.id, 'number', e.number, 'tenant', n.tenant_id, 'operation', n.operation,
-                          'label', n.label, 'state', n.state, 'outcome', n.outcome,
-                          'provider_reference', n.provider_reference, 'details', %(details)s::jsonb)
-  FROM idem.intents n CROSS JOIN LATERAL (
-       SELECT 1 + coalesce(max(v.number), 0) AS number FROM idem.events v WHERE v.aggregateid = n.id) AS e
- WHERE n.id = %(intent)s
-"""
-
-
-async def correct(connection: AsyncConnection[Any], intent: UUID, details: Mapping[str, Any]) -> None:
-    """Tell whoever was told an end that something contradicts it. The caller holds the intent's lock."""
-    said = json.dumps(storable.fields(details))
-    await connection.execute(CORRECT, {"intent": intent, "details": said})
-
-
-NOTE = """
-INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, token, source, kind, outcome, http_status,
-                           provider_reference, details)
-SELECT r.intent_id, r.outbox_id, r.step, %(attempt)s, %(token)s, %(source)s, %(kind)s, %(outcome)s, %(http_status)s,
-       %(reference)s, %(details)s::jsonb
-  FROM idem.requests r WHERE r.outbox_id = %(row)s ORDER BY r.generation DESC LIMIT 1
-    ON CONFLICT DO NOTHING
-"""
-
-
-async def note(
-    connection: AsyncConnection[Any],
-    row_id: UUID,
-    evidence: Evidence,
-    *,
-    kind: str | None = None,
-    token: UUID | None = None,
-    attempt: int | None = None,
-) -> None:
-    """Evidence that causes no transition."""
-    seen = evidence.seen
-    details = {"error": seen.error, "note": seen.note, "code": seen.code, **evidence.details}
-    await connection.execute(
-        NOTE,
-        {
-            "row": row_id,
-            "attempt": attempt,
-            "token": token,
-            "source": evidence.source,
-            "kind": kind or evidence.kind,
-            "outcome": evidence.outcome,
-            "http_status": seen.http_status,
-            "reference": storable.text(evidence.reference, 500) if evidence.reference is not None else None,
-            "details": json.dumps(storable.fields({k: v for k, v in details.items() if v is not None})),
-        },
-    )

@@ -30,7 +30,8 @@ from idem.outbox.observe import after_commit
 from idem.outbox.settle import decide
 from idem.outbox.settle.gate import write
 from idem.outbox.settle.locked_rows import Found, is_gone, lock, lock_soon
-from idem.outbox.settle.proofs import apply, note
+from idem.outbox.settle.proofs import apply
+from idem.outbox.settle.record import note
 from idem.outbox.values.errors import IdemError
 
 Fate: TypeAlias = Literal["settled", "folded", "already", "late", "late_proof"]

@@ -6,10 +6,8 @@ decided. A later check that finds nothing closes nothing: what was wrong is a pe
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Literal
 from uuid import UUID
 
@@ -18,10 +16,10 @@ from psycopg import AsyncConnection
 from idem.outbox.database.pool import records
 from idem.outbox.domain.outcomes import Seen, name
 from idem.outbox.domain.provider import Item
-from idem.outbox.domain.states import KeyState, Reason
+from idem.outbox.domain.states import KeyState
 from idem.outbox.domain.transition import Evidence
 from idem.outbox.observe import after_commit
-from idem.outbox.settle import proofs
+from idem.outbox.settle import record
 from idem.outbox.values import storable
 from idem.reconciler.ledger.compare import Difference, Ours
 
@@ -182,14 +180,6 @@ async def known(connection: AsyncConnection[Any], found: Discrepancy) -> Opened 
 
 
 STATE = "SELECT n.state, n.outcome FROM idem.intents n WHERE n.id = %(intent)s FOR NO KEY UPDATE"
-# An intent has one open entry of this reason: another object of it gets one of its own, which names the intent.
-OPEN = """
-INSERT INTO idem.dead_letters (intent_id, subject, reason, details)
-SELECT CASE WHEN EXISTS (SELECT FROM idem.dead_letters d
-                          WHERE d.intent_id = %(intent)s AND d.reason = 'discrepancy' AND d.resolved_at IS NULL)
-            THEN NULL ELSE %(intent)s::uuid END, %(subject)s, 'discrepancy', %(details)s::jsonb
-    ON CONFLICT DO NOTHING RETURNING id
-"""
 
 
 async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Opened | None:
@@ -205,18 +195,16 @@ async def open_once(connection: AsyncConnection[Any], found: Discrepancy) -> Ope
                 return None
         if (already := await known(connection, found)) is not None:
             return already
-        details = storable.fields(found.details())
+        details = found.details()
         intent = None if found.ours is None else found.ours.intent_id
-        about = {"intent": intent, "subject": found.subject, "details": json.dumps(details)}
-        opened = await (await connection.execute(OPEN, about)).fetchone()
+        opened = await record.bury_discrepancy(connection, intent, found.subject, details)
         if opened is None:
             return await known(connection, found)
-        after_commit.emit(connection, partial(after_commit.dead_letter, intent, Reason.DISCREPANCY))
         if found.ours is not None and found.ours.row_id is not None:
-            await proofs.note(connection, found.ours.row_id, _evidence(found, opened[0]), kind="ledger_check")
+            await record.note(connection, found.ours.row_id, _evidence(found, opened), kind="ledger_check")
             if found.tells_another_end:
-                await proofs.correct(connection, found.ours.intent_id, details)
-        return Opened(opened[0], new=True)
+                await record.emit(connection, found.ours.intent_id, "corrected", {"details": details})
+        return Opened(opened, new=True)
 
 
 def _evidence(found: Discrepancy, letter: UUID) -> Evidence:

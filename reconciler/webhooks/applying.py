@@ -16,7 +16,8 @@ from idem.outbox.domain.terms import Terms
 from idem.outbox.domain.transition import DeadLetter, Evidence, StoredProof
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.settle import key_rotation, later_facts
-from idem.outbox.settle.proofs import apply, note, store
+from idem.outbox.settle.proofs import apply, store
+from idem.outbox.settle.record import note
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values.errors import ConfigError
 from idem.reconciler.webhooks import hints

@@ -20,7 +20,7 @@ from idem.outbox.domain.transition import DeadLetter, Evidence
 from idem.outbox.domain.webhook import Event
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.providers import tracing
-from idem.outbox.settle.proofs import note
+from idem.outbox.settle.record import note
 from idem.outbox.settle.rendering import Renderer
 from idem.outbox.values import clock
 from idem.reconciler.pump import Slots

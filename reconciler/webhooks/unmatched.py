@@ -7,7 +7,6 @@ foreign, and no person is called for it (hazard 40).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -16,11 +15,11 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from idem.outbox.domain.contract import Contract
-from idem.outbox.domain.states import Reason
 from idem.outbox.domain.webhook import Event
 from idem.outbox.observe import after_commit, telemetry
 from idem.outbox.providers import response
-from idem.outbox.values import json_pointer, storable, threads
+from idem.outbox.settle import record
+from idem.outbox.values import json_pointer, threads
 from idem.reconciler.webhooks.applying import Verdict
 from idem.reconciler.webhooks.ingest import FIRST_TRY, decide
 from idem.reconciler.webhooks.matching import provider_key
@@ -84,14 +83,6 @@ def _foreign_look(waiting: Waiting) -> float | None:
     return None if waiting.age > 2 * YOUNG else min(max(FIRST_TRY, waiting.age * 4), DAILY)
 
 
-BURY_UNMATCHED = """
-INSERT INTO idem.dead_letters (webhook_event_id, reason, details)
-VALUES (%(id)s, %(reason)s, %(details)s::jsonb)
-    ON CONFLICT (webhook_event_id) WHERE reason = 'unmatched_webhook' DO NOTHING
-RETURNING seen
-"""
-
-
 async def _bury(connection: AsyncConnection[Any], waiting: Waiting, event: Event) -> None:
     named = next((key for key in event.keys if is_one_of_ours(key)), None)
     key = provider_key(named or event.key)
@@ -109,10 +100,7 @@ async def _bury(connection: AsyncConnection[Any], waiting: Waiting, event: Event
         else "the account belongs to this deployment",
         "members": await threads.read(waiting.body, partial(_pointers, waiting.body or b"")),
     }
-    said = json.dumps(storable.fields(details))
-    about = {"id": waiting.id, "reason": Reason.UNMATCHED_WEBHOOK, "details": said}
-    if await (await connection.execute(BURY_UNMATCHED, about)).fetchone() is not None:
-        after_commit.emit(connection, partial(after_commit.dead_letter, None, Reason.UNMATCHED_WEBHOOK))
+    await record.bury_unmatched(connection, waiting.id, details)
 
 
 def _pointers(body: bytes) -> list[str]:

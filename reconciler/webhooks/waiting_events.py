@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,8 @@ from idem.outbox.domain.provider import Provider
 from idem.outbox.domain.states import Reason
 from idem.outbox.domain.webhook import Event
 from idem.outbox.observe import after_commit
-from idem.outbox.values import storable, threads
+from idem.outbox.settle import record
+from idem.outbox.values import threads
 
 LEASE: Final = 60.0
 """Seconds for which a taken event is nobody else's; longer than an answer may take to render."""
@@ -78,14 +78,6 @@ async def failed(
         await bury(connection, waiting, error, at_once=at_once)
 
 
-BURY_EVENT = """
-INSERT INTO idem.dead_letters AS d (intent_id, webhook_event_id, reason, details)
-VALUES (%(intent)s, %(id)s, %(reason)s, %(details)s::jsonb)
-    ON CONFLICT (intent_id, reason) WHERE resolved_at IS NULL DO UPDATE SET seen = d.seen + 1
-RETURNING d.seen
-"""
-
-
 async def bury(connection: AsyncConnection[Any], waiting: Waiting, error: str, *, at_once: bool = False) -> None:
     """The dead letter of an event that has failed often enough. It is tried on: what failed may be mended."""
     if waiting.intent_id is None or (waiting.tries < FAILURES_THAT_NEED_A_PERSON and not at_once):
@@ -96,17 +88,7 @@ async def bury(connection: AsyncConnection[Any], waiting: Waiting, error: str, *
         "tries": waiting.tries,
         "error": error,
     }
-    buried = await connection.execute(
-        BURY_EVENT,
-        {
-            "intent": waiting.intent_id,
-            "id": waiting.id,
-            "reason": Reason.HANDLER_FAILED,
-            "details": json.dumps(storable.fields(details)),
-        },
-    )
-    if await buried.fetchone() == (1,):
-        after_commit.emit(connection, partial(after_commit.dead_letter, waiting.intent_id, Reason.HANDLER_FAILED))
+    await record.bury(connection, waiting.intent_id, Reason.HANDLER_FAILED, details, event=waiting.id)
 
 
 CLOSE = """

@@ -98,7 +98,7 @@ def statements() -> dict[str, str]:
 
 def _constants(module: str) -> dict[str, str]:
     loaded = importlib.import_module(module)
-    own = re.findall(r"^([A-Z_]+)(?:: Final)? = ", Path(loaded.__file__ or "").read_text(), re.MULTILINE)
+    own = re.findall(r"^([A-Z][A-Z_]+)(?:: Final)? = ", Path(loaded.__file__ or "").read_text(), re.MULTILINE)
     return {
         f"{module.rpartition('.')[2]}.{name}": value if "%(" in value else accept.pyformat(value)
         for name, value in vars(loaded).items()
@@ -201,9 +201,13 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "gate.WRITE": {"changes": json.dumps(changes(claimed, proof)), "ids": claimed, "folds": [proof]},
         "locked_rows.LOCK": {"id": row}, "locked_rows.LOCK_OR_SKIP": {"id": row}, "locked_rows.IS_GONE": {"id": row},
         "locked_rows.READ": {"ids": claimed}, "locked_rows.STORED": {"ids": claimed},
-        "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.BURY": proven,
-        "proofs.CORRECT": proven, "proofs.DROP": {"id": proof}, "proofs.NOTE": proven,
-        "proofs.LATER": {**proven, "intent": old[0]},
+        "proofs.STORE": proven, "proofs.DONE": {"row": row}, "proofs.DROP": {"id": proof},
+        "proofs.OBJECT_END": {"intent": old[0], "end": "refused"},
+        "record.NOTE": proven, "record.NOTE_OPERATOR": {"intent": intent, "kind": "letter_closed", "details": "{}"},
+        "record.BURY": {**proven, "event": event}, "record.BURY_UNMATCHED": {"event": event,
+            "reason": "unmatched_webhook", "details": "{}"},
+        "record.BURY_DISCREPANCY": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "details": "{}"},
+        "record.EMIT": {"intent": old[0], "type": "later_fact", "outcome": None, "reference": "pay_x", "more": "{}"},
         "results.REMEMBER_ERROR": {"id": row},
         "results.STANDS": {**proven, "row": row},
         "results.WAS_THE_LAST": {**proven, "row": row, "intent": intent},
@@ -241,9 +245,8 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "stored.DUE_REDRIVES": {"limit": BATCH, "operations": ["pay"], "providers": ["p0"]},
         "retries.TAKE": {"providers": ["p0", "p1"], "limit": BATCH, "lease": 60.0},
         "waiting_events.STILL_WAITS": {"id": event, "verdict": "unmatched", "tries": 0},
-        "waiting_events.FAILED": {"id": event, "again": 4.0}, "waiting_events.BURY_EVENT": {**proven, "id": event},
+        "waiting_events.FAILED": {"id": event, "again": 4.0},
         "waiting_events.CLOSE": {"id": event, "how": "applied"},
-        "unmatched.BURY_UNMATCHED": {**proven, "id": event, "reason": "unmatched_webhook"},
         "fetch_claim.TAKE_HINTS": {**LANE, "limit": BATCH, "lease": 60.0},
         "fetch_claim.PUT_OFF": {"id": hint, "tries": 1, "again": 4.0, "counts": True, "absences": 1},
         "fetch_claim.HINT_ENDED": {"id": hint, "verdict": "agrees"}, "fetch_claim.HINT_IS_EARLY": {"id": hint},
@@ -251,8 +254,6 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "hints.WAS_TOLD": {"id": uuid4(), "intent": old[0], "event": "evt_1"},
         "hints.ENDED_WITH": {"intent": old[0]}, "hints.ANSWERED": {"id": event, "intent": old[0]},
         "later_facts.STANDS": {"intent": old[0]}, "later_facts.LOCK_ROWS": {"intent": old[0], "row": uuid4()},
-        "later_facts.TELL": {"intent": old[0], "reference": "pay_x",
-            "status": "refunded", "fields": "{}", "details": "{}"},
         "dead_letters.TRY_EVENT": {"event": event}, "dead_letters.GIVE_UP": {"event": event},
         "dead_letters.LOCK_EVENT": {"event": event},
         "dead_letters.NOTE_TRY": {"letter": letter, "details": "{}"},
@@ -271,7 +272,6 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "window.WINDOW": {"at": LONG_AGO, "ago": 0.0, "horizon": 60.0},
         "discrepancies.KNOWN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "reference": "pay_1"},
         "discrepancies.STATE": {"intent": old[0]},
-        "discrepancies.OPEN": {"subject": "theirs_only p0/a0 pay_1", "intent": old[0], "details": "{}"},
         "clock_ahead.SENT_AHEAD": page, "clock_ahead.MARK": {"ids": claimed},
         "expired_leases.EXPIRED": page, "too_old.TOO_OLD": page, "doubted.DOUBTED": page, "retention.PAST_KEYS": page,
         "pages.LOCK": {"ids": claimed},
@@ -299,8 +299,6 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "key_rotation.REKEY": {**rekeyed, "id": at_rest},
         "dead_letters.DEAD_LETTER": {"letter": letter}, "dead_letters.LOCK_INTENT": {"intent": intent},
         "dead_letters.RESOLVE": {"letter": letter, "how": "discarded", "by": "anna", "note": "seen"},
-        "unmasking.NOTE_UNMASKED": {"intent": intent, "details": "{}"},
-        "dead_letters.EVIDENCE": {"intent": intent, "kind": "letter_closed", "details": "{}"},
         "confirmation.CALL": {"intent": intent}, "confirmation.OTHERS": {"intent": intent, "reference": "pay_1"},
         "locking.FACTS": {"id": row}, "locking.ROW_OF_INTENT": {"intent": intent},
         "locking.STATE": {"intent": intent}, "actions.OPERATION": {"intent": intent},

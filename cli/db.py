@@ -14,6 +14,7 @@ from idem.cli.application import App
 from idem.cli.failures import AFTER_A_RESTORE, FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, fields, say
+from idem.outbox.database.installation import other_environment
 from idem.outbox.values.errors import ConfigError, OperatorRefused
 
 if TYPE_CHECKING:
@@ -52,11 +53,8 @@ def upgrade(
             'environment = "…" at the top of idem.toml'
         )
     say(f"environment {environment}, database {opening.named(address)}")
-    if there["environment"] not in (None, environment):
-        raise OperatorRefused(
-            f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
-            "the wrong database, or the wrong idem.toml"
-        )
+    if there["environment"] and (wrong := other_environment(there["environment"], environment)):
+        raise OperatorRefused(wrong)
     schema = runner.upgrade(
         address.url,
         environment=environment,
@@ -120,11 +118,8 @@ def sync(
     address, (environment, _) = opening.address(config), opening.environment(config)
     there = _up_to_date(address)
     say(f"environment {there['environment']}, database {opening.named(address)}")
-    if there["environment"] != environment:
-        raise OperatorRefused(
-            f"this database is environment {there['environment']}, but the configuration says {environment}: it is "
-            "the wrong database, or the wrong idem.toml"
-        )
+    if wrong := other_environment(there["environment"], environment):
+        raise OperatorRefused(wrong)
     with runner.engine(address.url).begin() as connection:
         done = write(connection, known.operations, known.providers)
     if as_data:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from idem.cli.application import VARIABLE, application
 from idem.cli.output import say
-from idem.outbox.database.installation import NOT_INSTALLED
+from idem.outbox.database.installation import NOT_INSTALLED, other_environment
 from idem.outbox.values.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -274,11 +274,8 @@ async def announce(connection: AsyncConnection[Any], expected: str) -> None:
         raise ConfigError(NOT_INSTALLED)
     name, database, role = found
     say(f"environment {name}, database {database} on {connection.info.host}:{connection.info.port}, as {role}")
-    if name != expected:
-        raise ConfigError(
-            f"environment: the configuration says {expected}, but this database is {name}: it is the wrong database, "
-            "or the wrong idem.toml"
-        )
+    if wrong := other_environment(name, expected):
+        raise ConfigError(wrong)
 
 
 def in_url(address: str) -> str:

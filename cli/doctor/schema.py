@@ -7,6 +7,7 @@ from idem.cli.doctor.findings import Finding, error, ok, several, warning
 from idem.cli.failures import AFTER_A_RESTORE
 from idem.cli.output import age
 from idem.outbox.database.identity import IDENTITY
+from idem.outbox.database.installation import other_environment
 from idem.outbox.settle.doubted_rows import WAITING
 
 THERE = "SELECT to_regclass('idem.alembic_version') IS NOT NULL AS installed"
@@ -55,20 +56,14 @@ async def environment(examination: Examination) -> list[Finding]:
     found = next(iter(await examination.all(INSTALLATION)), None)
     if found is None:
         return [error("environment", "this database has no idem installation", "Run `idem db upgrade`")]
-    findings = []
     wanted = examination.configuration.settings.environment if examination.configuration is not None else None
-    if wanted not in (None, found["environment"]):
-        findings.append(
-            error(
-                "environment",
-                f"this database is environment {found['environment']}, the configuration says {wanted}: no daemon with "
-                "this configuration will work on it",
-                "It is the wrong database (IDEM_DATABASE_URL), or the wrong idem.toml",
-            )
-        )
-    else:
-        findings.append(ok("environment", f"environment {found['environment']}"))
-    return [*findings, *_identity(found, await examination.one(IDENTITY), examination)]
+    wrong = other_environment(found["environment"], wanted)
+    own = (
+        ok("environment", f"environment {found['environment']}")
+        if wrong is None
+        else error("environment", wrong, "No daemon with this configuration works on it: set IDEM_DATABASE_URL right")
+    )
+    return [own, *_identity(found, await examination.one(IDENTITY), examination)]
 
 
 def _identity(known: Record, now: Record, examination: Examination) -> list[Finding]:

@@ -18,6 +18,17 @@ NOT_INSTALLED: Final = "this database has no idem installation: run `idem db upg
 SECRET: Final = "SELECT secret, environment FROM idem.installation"
 
 
+def other_environment(found: str, configured: str | None) -> str | None:
+    """What is said where the database belongs to another environment than is configured; None: to the same, or the
+    configuration does not say."""
+    if configured in (None, found):
+        return None
+    return (
+        f"environment: the configuration says {configured}, but this database is {found}: it is the wrong database, "
+        "or the wrong idem.toml"
+    )
+
+
 def check_marks(environment: str, providers: Iterable[Provider]) -> None:
     """Raises StoreUnavailable if a request from here would carry the mark of another deployment than this database's.
 

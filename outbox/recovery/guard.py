@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 from idem.outbox.database import identity as identities
 from idem.outbox.database.identity import differs, same_but_for_timeline, what
-from idem.outbox.database.installation import NOT_INSTALLED
+from idem.outbox.database.installation import NOT_INSTALLED, other_environment
 from idem.outbox.database.memory import Beat, Memory, newest
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.observe import after_commit, daemon_events
@@ -48,11 +48,8 @@ class Guard:
             known = await identities.known(connection)
             if known is None:
                 raise StoreUnavailable(NOT_INSTALLED)
-            if known.environment != self._catalogue.environment:
-                raise StoreUnavailable(
-                    f"this database belongs to environment {known.environment!r}, this process is configured for "
-                    f"{self._catalogue.environment!r}; check database.url, or `environment` in idem.toml"
-                )
+            if wrong := other_environment(known.environment, self._catalogue.environment):
+                raise StoreUnavailable(wrong)
             if went_back or differs(known, identity):
                 await self._changed(connection, memory, went_back)
             # What is on this server's disk only may be missing on the synchronous standby that takes its place: there

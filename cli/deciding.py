@@ -211,7 +211,7 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
             words |= {"know_it_did_not_happen": wish.sure, "new_provider_key": wish.new_key}
             done = await actions.redrive(connection, catalogue, intent, **words)
         case "closed":
-            await dead_letters.close_letter(connection, letter_id, seen=seen, **words)
+            await dead_letters.close_dead_letter(connection, letter_id, seen=seen, **words)
             return {"action": "closed", "state": case.intent["state"]}
         case "discard":
             await dead_letters.discard(connection, letter_id, seen=seen, by=wish.by, reason=wish.reason)

@@ -153,7 +153,7 @@ class Desk:
             " WHERE l.id = %(l)s", l=letter,
         )  # fmt: skip
         async with self.spine.database.connection() as connection:
-            await dead_letters.close_letter(connection, letter, by="ada", reason="known", **row)
+            await dead_letters.close_dead_letter(connection, letter, by="ada", reason="known", **row)
 
     async def store_proof(self, intent: UUID, proof: Proof) -> None:
         """A proof that nobody could apply yet."""

@@ -50,16 +50,16 @@ class Waiters:
     def __len__(self) -> int:
         return sum(len(waiters) for waiters in self._waiting.values())
 
-    async def wait(self, wish: RequestIdentity, seconds: float) -> Status:
+    async def wait(self, identity: RequestIdentity, seconds: float) -> Status:
         """The end of a request, or how it stands when `seconds` are over. Raises ProblemError if nobody can say."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(0.0 if self._closing else loop.time() + seconds, loop.create_future())
-        self._waiting[wish].append(waiter)
+        self._waiting[identity].append(waiter)
         self._somebody.set()
         try:
             return await waiter.status
         finally:
-            self._leave(wish, waiter)
+            self._leave(identity, waiter)
 
     def close(self) -> None:
         """Nobody waits longer than for the next look."""
@@ -105,12 +105,16 @@ class Waiters:
         connection = await self._dedicated()
         moved = await ended(connection, requests)
         now = asyncio.get_running_loop().time()
-        over = {wish for wish in requests if any(waiter.until <= now for waiter in self._waiting.get(wish, ()))}
-        asked = iter([wish for wish in requests if wish in moved or wish in over])
+        over = {
+            identity for identity in requests if any(waiter.until <= now for waiter in self._waiting.get(identity, ()))
+        }
+        asked = iter([identity for identity in requests if identity in moved or identity in over])
         while chunk := list(islice(asked, KEYS_A_STATEMENT)):
             found = await statuses(connection, chunk)
-            for wish in chunk:
-                self._resolve(wish, found.get(wish, InProgress(None, None, accept.MINIMUM_RETRY_AFTER)), wish in moved)
+            for identity in chunk:
+                self._resolve(
+                    identity, found.get(identity, InProgress(None, None, accept.MINIMUM_RETRY_AFTER)), identity in moved
+                )
 
     async def _dedicated(self) -> AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:
@@ -123,9 +127,9 @@ class Waiters:
         if connection is not None:
             await connection.close()
 
-    def _resolve(self, wish: RequestIdentity, status: Status, final: bool) -> None:
+    def _resolve(self, identity: RequestIdentity, status: Status, final: bool) -> None:
         now = asyncio.get_running_loop().time()
-        for waiter in self._waiting.get(wish, ()):
+        for waiter in self._waiting.get(identity, ()):
             if not waiter.status.done() and (final or waiter.until <= now):
                 waiter.status.set_result(status)
 
@@ -136,11 +140,11 @@ class Waiters:
                 if not waiter.status.done() and waiter.until <= now:
                     waiter.status.set_exception(unavailable())
 
-    def _leave(self, wish: RequestIdentity, waiter: _Waiter) -> None:
-        waiters = self._waiting[wish]
+    def _leave(self, identity: RequestIdentity, waiter: _Waiter) -> None:
+        waiters = self._waiting[identity]
         waiters.remove(waiter)
         if not waiters:
-            del self._waiting[wish]
+            del self._waiting[identity]
 
 
 async def ended(connection: AsyncConnection[Any], requests: Sequence[RequestIdentity]) -> set[RequestIdentity]:

@@ -86,10 +86,10 @@ class Catalogue:
             return terms
         one, known = self.providers.get(provider), self.operations.get(operation)
         contract = Contract(provider, flight_limit=LONGEST_FLIGHT) if one is None else one.contract
-        return Terms(contract, known or _nobody(operation, provider), known=False)
+        return Terms(contract, known or _unconfigured(operation, provider), known=False)
 
 
-def _nobody(operation: str, provider: str) -> OperationSpec:
+def _unconfigured(operation: str, provider: str) -> OperationSpec:
     def refuse(*_: Any) -> NoReturn:
         raise Unrenderable(f"operation {operation} is not configured here")
 

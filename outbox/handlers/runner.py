@@ -19,7 +19,7 @@ from idem.outbox.handlers.queue import Item
 from idem.outbox.handlers.run import Execution, Fate, OwnTransaction
 from idem.outbox.observe import telemetry
 
-SIGN_OF_LIFE: Final = 30.0
+HEARTBEAT: Final = 30.0
 """Seconds between two signs of life of a handler."""
 LEFT_BEHIND: Final = 16
 """Threads of a handler that may hang before no more of its turns are begun in this process."""
@@ -132,9 +132,9 @@ class HandlerRunner:
         loop = asyncio.get_running_loop()
         walked = 0
         async with self._database.connection() as connection:
-            if self.handlers and loop.time() - self._seen >= SIGN_OF_LIFE:
+            if self.handlers and loop.time() - self._seen >= HEARTBEAT:
                 await queue.register(connection, self.handlers.values())
-            if loop.time() - self._seen >= SIGN_OF_LIFE:
+            if loop.time() - self._seen >= HEARTBEAT:
                 while await queue.expand(connection):
                     pass
                 self._seen = loop.time()

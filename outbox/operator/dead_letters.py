@@ -56,7 +56,7 @@ UPDATE idem.webhook_events w SET verdict = 'noted', retry_at = NULL
 """
 
 
-async def close_letter(
+async def close_dead_letter(
     connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, version: int, seen: int
 ) -> Reason:
     """Resolve an entry about an intent, and nothing else; the reason is its note.
@@ -153,7 +153,7 @@ def _not_of_a_handler(found: Any) -> None:
 async def run_again(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
     """Have a handler run again for the event that it could not be told, as if it had never failed; then the later ones.
 
-    `seen` as in `close_letter`.
+    `seen` as in `close_dead_letter`.
     """
     return await _of_handler(connection, letter, by=by, reason=reason, seen=seen, skip=False)
 

@@ -312,7 +312,7 @@ async def test_an_entry_about_a_settled_intent_is_closed_alone(desk: Desk, reaso
     letter = await desk.bury(intent, reason)
     before = (await desk.spine.key(intent), await desk.version(intent))
     async with desk.spine.database.connection() as connection:
-        await dead_letters.close_letter(connection, letter, by="ada", reason="refunded", version=before[1], seen=1)
+        await dead_letters.close_dead_letter(connection, letter, by="ada", reason="refunded", version=before[1], seen=1)
     assert (await desk.spine.key(intent), await desk.version(intent)) == before
     assert await desk.spine.letters(intent) == []
     assert ("operator", "letter_closed", None) in await desk.spine.evidence(intent)
@@ -324,7 +324,7 @@ async def test_an_entry_that_asks_for_a_settlement_is_not_closed_alone(desk: Des
     version = await desk.version(intent)
     async with desk.spine.database.connection() as connection:
         with pytest.raises(OperatorRefused, match="asks for its intent to be settled"):
-            await dead_letters.close_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
+            await dead_letters.close_dead_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
 
 
 async def test_an_entry_that_was_seen_again_is_not_closed(desk: Desk) -> None:
@@ -334,7 +334,7 @@ async def test_an_entry_that_was_seen_again_is_not_closed(desk: Desk) -> None:
     version = await desk.version(intent)
     async with desk.spine.database.connection() as connection:
         with pytest.raises(OperatorRefused, match="changed after"):
-            await dead_letters.close_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
+            await dead_letters.close_dead_letter(connection, letter, by="ada", reason="r", version=version, seen=1)
 
 
 async def test_only_an_entry_without_an_intent_is_discarded(desk: Desk) -> None:

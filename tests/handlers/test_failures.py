@@ -115,7 +115,7 @@ async def test_a_skipped_event_is_on_record_and_lets_the_later_ones_go_on(house:
         await runner.run_once()
         broken.discard(bad)
         with pytest.raises(OperatorRefused, match="say why"):
-            await decide(house, dead_letters.close_letter, reason=" ", version=0, seen=1)
+            await decide(house, dead_letters.close_dead_letter, reason=" ", version=0, seen=1)
         with pytest.raises(OperatorRefused, match="resolve"):
             await decide(house, dead_letters.discard, reason="x", seen=1)
         await decide(house, dead_letters.skip_event, reason="done by hand", seen=1)

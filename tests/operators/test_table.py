@@ -175,7 +175,7 @@ async def done(desk: Desk, what: str, letter: UUID) -> bool:
     async with desk.spine.database.connection() as connection:
         try:
             if what == "close":
-                await dead_letters.close_letter(connection, letter, by="ada", reason="known", **row)
+                await dead_letters.close_dead_letter(connection, letter, by="ada", reason="known", **row)
             else:
                 await dead_letters.discard(connection, letter, by="ada", reason="known", seen=row["seen"])
         except OperatorRefused:

@@ -37,7 +37,7 @@ async def counted(worker: Worker, spine: Spine) -> None:
     """What a sign of life does."""
     async with spine.database.connection() as connection:
         await worker.life.beat(connection)
-        await worker.life.census.take(connection)
+        await worker.life.census.count(connection)
 
 
 def most(times: Sequence[float], seconds: float) -> int:
@@ -80,7 +80,7 @@ async def test_the_rate_is_divided_by_those_who_live(spine: Spine) -> None:
     assert [each.lanes[0].lane.pacer.rate for each in (first, second)] == [RATE / 2, RATE / 2]
     async with spine.database.connection() as connection:
         await third.desk.life.beat(connection)
-        await third.desk.life.census.take(connection)
+        await third.desk.life.census.count(connection)
         assert await fleet.serving(connection) == Serving(2, 1)
     assert third.lanes[0].lane.pacer.rate == pytest.approx(RATE / 4)
     await counted(first, spine)

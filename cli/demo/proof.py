@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from idem.cli.demo import proof_answers, proof_evidence, proof_lost, proof_sends, proof_settled
-from idem.cli.demo.proof_records import Finding, Records
+from idem.cli.demo.proof_records import BrokenPromise, Records
 from idem.cli.demo.proof_settled import SettleTime
 
-Check = Callable[[Records], Iterator[Finding]]
+Check = Callable[[Records], Iterator[BrokenPromise]]
 
 LOST: tuple[Check, ...] = (proof_lost.lost,)
 FORBIDDEN: tuple[Check, ...] = (proof_sends.forbidden_sends, proof_sends.believed_too_early)
@@ -47,7 +47,7 @@ class Proof:
     claims_lost: int
     settled: Mapping[str, SettleTime]
     faults: Mapping[str, int]
-    findings: Sequence[Finding]
+    findings: Sequence[BrokenPromise]
 
     @property
     def holds(self) -> bool:
@@ -57,7 +57,7 @@ class Proof:
 
 def prove(records: Records) -> Proof:
     """Ask all questions of the three records."""
-    found: dict[tuple[Check, ...], list[Finding]] = {
+    found: dict[tuple[Check, ...], list[BrokenPromise]] = {
         group: [finding for check in group for finding in check(records)]
         for group in (LOST, FORBIDDEN, DUPLICATES, STRANGE, ANSWERS, EVIDENCE, UNSETTLED, LETTERS)
     }

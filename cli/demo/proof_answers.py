@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from idem.cli.demo.client_log import Line
-from idem.cli.demo.proof_records import Case, Finding, Records
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records
 
 REFUSALS = frozenset({"mismatch", "error"})
 
 
-def answers(records: Records) -> Iterator[Finding]:
+def answers(records: Records) -> Iterator[BrokenPromise]:
     """Answers that changed, differ from what is stored, or went away."""
     for case in records.cases:
         seen = [line for line in case.lines if line.said == "replay"]
@@ -24,7 +24,7 @@ def answers(records: Records) -> Iterator[Finding]:
         yield from _gone(case)
 
 
-def keys(records: Records) -> Iterator[Finding]:
+def keys(records: Records) -> Iterator[BrokenPromise]:
     """Keys that executed twice, and other content that was taken under a known key."""
     accepted = Counter(line.key for line in records.clients if line.said == "accepted" and line.committed)
     intents = Counter(case.intent.key for case in records.cases)
@@ -38,7 +38,7 @@ def keys(records: Records) -> Iterator[Finding]:
                 yield case.finding("P3", "the same content was refused as another")
 
 
-def _gone(case: Case) -> Iterator[Finding]:
+def _gone(case: Case) -> Iterator[BrokenPromise]:
     final = next((n for n, line in enumerate(case.lines) if line.said == "replay"), None)
     if final is None:
         return

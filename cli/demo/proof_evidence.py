@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import Case, Finding, Records
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records
 
 ENDS_OF_CLAIMS = frozenset({"report", "late_result", "late_not_executed", "swept"})
 """How a worker's claim ends: reported, given back (a report too) or swept."""
@@ -16,13 +16,13 @@ FROM_CLAIM = frozenset({"pending", "claimed"})
 """A claim moves `pending` to `claimed` without a row of evidence: its end has one."""
 
 
-def chain(records: Records) -> Iterator[Finding]:
+def chain(records: Records) -> Iterator[BrokenPromise]:
     """Changes of state that no evidence stands for."""
     for case in records.cases:
         yield from _walk(case)
 
 
-def ends(records: Records) -> Iterator[Finding]:
+def ends(records: Records) -> Iterator[BrokenPromise]:
     """Attempts whose end nobody has put on record."""
     for case in records.cases:
         keyless = case.intent.provider in records.rules.keyless
@@ -41,7 +41,7 @@ def ends_attempt(row: EvidenceRow, kinds: frozenset[str]) -> bool:
     return row.kind in kinds
 
 
-def _walk(case: Case) -> Iterator[Finding]:
+def _walk(case: Case) -> Iterator[BrokenPromise]:
     changes = [row for row in case.evidence if row.is_change]
     if not changes or changes[0].kind != "accepted":
         yield case.finding("P4", "there is no evidence of accept", f"evidence: {_listed(changes)}")

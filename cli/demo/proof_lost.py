@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idem.cli.demo.proof_records import Case, Finding, Records
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records
 
 
-def lost(records: Records) -> Iterator[Finding]:
+def lost(records: Records) -> Iterator[BrokenPromise]:
     """Accepted intents that are gone, that nobody works on, or whose answer stands for nothing."""
     known = {case.intent.id: case for case in records.cases}
     accepted = {line.intent: line for line in records.clients if line.is_acceptance}
     for intent, line in accepted.items():
         if intent not in known:
             seen = "clients: accepted and committed; database: no such intent"
-            yield Finding("P1", "an accepted intent is gone", intent, line.key, seen)
+            yield BrokenPromise("P1", "an accepted intent is gone", intent, line.key, seen)
     for case in records.cases:
         yield from _unfinished(case)
         yield from _empty_answer(case)
 
 
-def never_accepted(records: Records) -> Iterator[Finding]:
+def never_accepted(records: Records) -> Iterator[BrokenPromise]:
     """What was rolled back, or never asked for, and is there all the same."""
     there = {case.intent.id for case in records.cases}
     for line in records.clients:
         if line.committed is False and line.intent in there and line.said == "accepted":
             seen = "clients: rolled back after accept; database: the intent is there"
-            yield Finding("P1", "a rolled back intent is there", line.intent, line.key, seen)
+            yield BrokenPromise("P1", "a rolled back intent is there", line.intent, line.key, seen)
     for payment in records.strangers:
         seen = f"bank: payment {payment.id} under {payment.key or payment.reference}; database: no such request"
-        yield Finding("P2", "an effect without an accepted intent", None, None, seen)
+        yield BrokenPromise("P2", "an effect without an accepted intent", None, None, seen)
 
 
-def _unfinished(case: Case) -> Iterator[Finding]:
+def _unfinished(case: Case) -> Iterator[BrokenPromise]:
     intent = case.intent
     if intent.key_state is None or intent.key_state != intent.state:
         yield case.finding("P1", "the key does not say what its intent says", f"key: {intent.key_state}")
@@ -43,7 +43,7 @@ def _unfinished(case: Case) -> Iterator[Finding]:
     yield case.finding("P1", "an accepted intent is lost: it is not completed, and nobody works on it")
 
 
-def _empty_answer(case: Case) -> Iterator[Finding]:
+def _empty_answer(case: Case) -> Iterator[BrokenPromise]:
     intent = case.intent
     if intent.outcome == "succeeded" and not case.charged:
         yield case.finding("P1", "answered as done, and nothing was done")

@@ -16,7 +16,7 @@ Promise: TypeAlias = Literal["P1", "P2", "P3", "P4", "P5"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BrokenPromise:
     """A broken promise: what happened, to which intent, and what each side saw of it."""
 
     promise: Promise
@@ -79,10 +79,10 @@ class Case:
         """What the bank says, in a few words."""
         return f"bank: {len(self.sends)} requests, {len(self.charged)} charged"
 
-    def finding(self, promise: Promise, what: str, *more: str) -> Finding:
+    def finding(self, promise: Promise, what: str, *more: str) -> BrokenPromise:
         """A finding about this intent."""
         seen = "; ".join((*more, self.told, self.stored, self.made))
-        return Finding(promise, what, self.intent.id, self.intent.key, seen)
+        return BrokenPromise(promise, what, self.intent.id, self.intent.key, seen)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import Case, Finding, Records, Rules
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records, Rules
 from idem.testing.bank import Request
 
 TOLERANCE = 0.01
@@ -14,7 +14,7 @@ TOLERANCE = 0.01
 QUEUES = frozenset({"pending", "waiting"})
 
 
-def duplicates(records: Records) -> Iterator[Finding]:
+def duplicates(records: Records) -> Iterator[BrokenPromise]:
     """Intents that were charged more than once, and refusals that were charged."""
     for case in records.cases:
         if len(case.charged) > 1:
@@ -23,7 +23,7 @@ def duplicates(records: Records) -> Iterator[Finding]:
             yield case.finding("P2", "answered as refused, and charged")
 
 
-def forbidden_sends(records: Records) -> Iterator[Finding]:
+def forbidden_sends(records: Records) -> Iterator[BrokenPromise]:
     """Second sendings that the contract forbids, and sendings that no attempt stands for."""
     for case in records.cases:
         if case.intent.provider in records.rules.keyless:
@@ -36,7 +36,7 @@ def forbidden_sends(records: Records) -> Iterator[Finding]:
             yield case.finding("P2", "more requests than attempts", f"database: {attempts} attempts")
 
 
-def believed_too_early(records: Records) -> Iterator[Finding]:
+def believed_too_early(records: Records) -> Iterator[BrokenPromise]:
     """Absences that were taken for a proof before the rules allow it."""
     for case in records.cases:
         for place, row in enumerate(case.evidence):
@@ -50,7 +50,7 @@ def proven_not_executed(before: Sequence[EvidenceRow]) -> bool:
     return bool(changes) and changes[-1].to_status in QUEUES
 
 
-def _without_keys(case: Case, records: Records) -> Iterator[Finding]:
+def _without_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
     for earlier, later in zip(case.sends, case.sends[1:], strict=False):
         at = records.at_bank(later.at)
         before = [row for row in case.evidence if row.at <= at + TOLERANCE]
@@ -63,7 +63,7 @@ def _without_keys(case: Case, records: Records) -> Iterator[Finding]:
             yield case.finding("P2", "a forbidden second send, after one that acted", how, _how(acted[0], later))
 
 
-def _with_keys(case: Case, records: Records) -> Iterator[Finding]:
+def _with_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
     rules = records.rules
     frozen = {(row.provider_key, row.body_sha256) for row in case.requests}
     for send in case.sends:
@@ -76,7 +76,7 @@ def _with_keys(case: Case, records: Records) -> Iterator[Finding]:
             yield case.finding("P2", "a forbidden second send, when the bank may have forgotten the key", seen)
 
 
-def _verdict(case: Case, before: Sequence[EvidenceRow], verdict: EvidenceRow, rules: Rules) -> Iterator[Finding]:
+def _verdict(case: Case, before: Sequence[EvidenceRow], verdict: EvidenceRow, rules: Rules) -> Iterator[BrokenPromise]:
     quiet = max((_quiet_after(row, rules) for row in before), default=0.0) + rules.horizon
     asked = verdict.claimed_at if verdict.claimed_at is not None else verdict.at
     if asked < quiet - TOLERANCE:

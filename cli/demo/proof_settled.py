@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from idem.cli.demo.database_record import DeadLetterRow, EvidenceRow
-from idem.cli.demo.proof_records import Case, Finding, Records
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records
 
 OPEN = frozenset({"pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
 
@@ -27,7 +27,7 @@ class SettleTime:
     longest: float
 
 
-def unsettled(records: Records) -> Iterator[Finding]:
+def unsettled(records: Records) -> Iterator[BrokenPromise]:
     """What is still open at the end, and proofs that nobody applied."""
     unapplied = set(records.database.unapplied)
     for case in records.cases:
@@ -40,7 +40,7 @@ def unsettled(records: Records) -> Iterator[Finding]:
             yield case.finding("P5", "a proof was stored and applied by nobody")
 
 
-def unexpected_letters(records: Records) -> Iterator[Finding]:
+def unexpected_letters(records: Records) -> Iterator[BrokenPromise]:
     """Dead letters that the demo has not ordered, and ordered ones that are missing."""
     for case in records.cases:
         rejected = case.intent.key in records.rules.rejected
@@ -52,7 +52,7 @@ def unexpected_letters(records: Records) -> Iterator[Finding]:
             yield case.finding("P5", "a dead letter is missing", "the bank does not take this payment")
     for letter in records.database.letters:
         if letter.intent is None:
-            yield Finding("P5", "an unexpected dead letter", None, None, f"database: {letter.reason}")
+            yield BrokenPromise("P5", "an unexpected dead letter", None, None, f"database: {letter.reason}")
 
 
 def expected_letters(records: Records) -> list[DeadLetterRow]:

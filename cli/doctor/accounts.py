@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok
+from idem.cli.doctor.findings import CheckResult, error, ok
 from idem.cli.output import age
 
 RECENT = 86400.0
@@ -18,7 +18,7 @@ SELECT a.provider, a.account, a.origin, a.identity, a.seen_identity, a.seen_by, 
 """
 
 
-async def accounts(examination: Examination) -> list[Finding]:
+async def accounts(examination: Examination) -> list[CheckResult]:
     """Lanes that a process does not serve, because another account than at first has answered it."""
     found = examination.configuration
     findings = []

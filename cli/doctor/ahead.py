@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, several, warning
+from idem.cli.doctor.findings import CheckResult, error, several, warning
 from idem.cli.doctor.queue import MOST
 from idem.cli.output import age
 from idem.outbox.domain.contract import Contract
@@ -33,12 +33,12 @@ def longest_wait(contract: Contract) -> float:
     return 2 * max(*steps, contract.flight_limit + contract.pause_allowance + contract.lookup.horizon)
 
 
-async def times_ahead(examination: Examination) -> list[Finding]:
+async def times_ahead(examination: Examination) -> list[CheckResult]:
     """Whether the database's clock was ahead when open rows were written, or is behind now."""
     contracts = [] if examination.configuration is None else examination.configuration.providers.values()
     longest = max((longest_wait(provider.contract) for provider in contracts), default=30 * DAY)
     found = await examination.one(AHEAD, {"longest": longest, "most": MOST})
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     if found["rows"]:
         leases = f"; {several(found['claimed'], 'of them is', 'of them are')} claimed" if found["claimed"] else ""
         findings.append(

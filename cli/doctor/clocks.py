@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, warning
 
 CLOCK = "SELECT clock_timestamp() AS now"
 # A daemon's sign of life from the future was written before the clock went back.
@@ -18,7 +18,7 @@ TENTH = 10
 SHORTEST = 900.0
 
 
-async def clocks(examination: Examination) -> list[Finding]:
+async def clocks(examination: Examination) -> list[CheckResult]:
     """How far this machine's clock is from the database's, give or take the way there and back."""
     before = datetime.now(UTC)
     there = (await examination.one(CLOCK))["now"]
@@ -46,7 +46,7 @@ SELECT d.id, (d.last_pass -> 'clock' ->> 'jumped')::float8 AS jumped, d.last_pas
 """
 
 
-async def clock_jumped(examination: Examination) -> list[Finding]:
+async def clock_jumped(examination: Examination) -> list[CheckResult]:
     """Whether a daemon has seen the database's clock jump in the last day."""
     return [
         warning(
@@ -60,7 +60,7 @@ async def clock_jumped(examination: Examination) -> list[Finding]:
     ]
 
 
-async def clock_went_back(examination: Examination) -> list[Finding]:
+async def clock_went_back(examination: Examination) -> list[CheckResult]:
     """Whether the database's clock is behind what it has itself written."""
     ahead = (await examination.one(AHEAD))["ahead"]
     if ahead is not None and ahead > SLACK:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from idem.cli.application import App
-from idem.cli.doctor.findings import Finding, Level, several
+from idem.cli.doctor.findings import CheckResult, Level, several
 from idem.cli.failures import FAILED, FINDINGS
 from idem.cli.options import Config, Json, examples
 from idem.cli.output import as_json, labelled, text
@@ -61,7 +61,7 @@ def doctor(
         raise typer.Exit(FINDINGS)
 
 
-def first_of(found: list[Finding]) -> Finding | None:
+def first_of(found: list[CheckResult]) -> CheckResult | None:
     """What to do first: the checks go from what others need to what needs others, and errors come before warnings."""
     for level in ("error", "warning"):
         for each in found:
@@ -70,7 +70,7 @@ def first_of(found: list[Finding]) -> Finding | None:
     return None
 
 
-def summary(found: list[Finding]) -> str:
+def summary(found: list[CheckResult]) -> str:
     """The last line: how many findings of each level, the names of their checks, and what to do first."""
     parts = []
     for level in ("error", "warning"):
@@ -82,10 +82,10 @@ def summary(found: list[Finding]) -> str:
     return line if first is None else f"{line}. First, {first.check}: {text(first.do)}"
 
 
-async def _doctor(config: Path | None, replicas: int, *, show: bool) -> list[Finding]:
+async def _doctor(config: Path | None, replicas: int, *, show: bool) -> list[CheckResult]:
     from idem.cli.doctor.rounds import round_of
 
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     async for finding in round_of(config, replicas):
         found.append(finding)
         if show:
@@ -93,7 +93,7 @@ async def _doctor(config: Path | None, replicas: int, *, show: bool) -> list[Fin
     return found
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: CheckResult) -> None:
     # Line by line, as it is found: a database in trouble takes its time.
     level = f"{finding.level:7}"
     if coloured(sys.stdout):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 
 DAEMON_POOL = 4
 """Connections of a daemon's pool (`idem.outbox.database.pool.Database`)."""
@@ -22,7 +22,7 @@ SELECT current_setting('max_connections')::integer AS most,
 """
 
 
-async def connections(examination: Examination) -> list[Finding]:
+async def connections(examination: Examination) -> list[CheckResult]:
     """The sum of the pools of `replicas` processes of each kind, twice that in a rolling deploy, and what is open."""
     assert examination.configuration is not None
     found = await examination.one(SERVER)

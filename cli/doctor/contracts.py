@@ -5,31 +5,31 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, warning
 from idem.outbox.config import Configuration
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.contract import Contract
-from idem.outbox.providers.contract_checks import Finding as Complaint
+from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.values.durations import text
 
 
-def configuration(complaints: list[Complaint]) -> list[Finding]:
+def configuration(findings: list[Finding]) -> list[CheckResult]:
     """What `idem config check` says, missing secrets among it."""
     findings = [
-        Finding(
+        CheckResult(
             "configuration",
             each.level,
             f"{each.where}{'' if each.line is None else f' (line {each.line})'}: {each.what}",
             each.do,
         )
-        for each in complaints
+        for each in findings
         # How old the facts are is said below, against doctor.verified.
         if each.level == "error" or not each.where.endswith(".verified")
     ]
     return findings or [ok("configuration", "idem.toml and the environment are in order, no secret is missing")]
 
 
-async def contracts(examination: Examination) -> list[Finding]:
+async def contracts(examination: Examination) -> list[CheckResult]:
     """What each contract can settle without a person, and when its facts were last checked."""
     found = examination.configuration
     assert found is not None
@@ -45,7 +45,7 @@ def _count(found: Configuration) -> str:
     return "every contract" if len(found.providers) != 1 else f"the contract of {next(iter(found.providers))}"
 
 
-def about(name: str, contract: Contract, limits: DoctorSettings, *, today: date) -> list[Finding]:
+def about(name: str, contract: Contract, limits: DoctorSettings, *, today: date) -> list[CheckResult]:
     """Doubts about one contract."""
     findings = []
     settles = contract.replays or contract.lookup.possible or contract.events or contract.cancel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.cli.output import age
 from idem.outbox.operator.ages import DAEMONS, SILENT
 from idem.outbox.values.durations import text
@@ -24,11 +24,11 @@ END = (
 OPEN = "SELECT EXISTS (SELECT FROM idem.outbox) AS any"
 
 
-async def daemons(examination: Examination) -> list[Finding]:
+async def daemons(examination: Examination) -> list[CheckResult]:
     """One of each kind must live, and have made a pass; none at all is an error where rows are open."""
     found = await examination.all(DAEMONS, {"silent": SILENT})
     work = (await examination.one(OPEN))["any"]
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     named: list[Record] = []
     for kind, otherwise in KINDS.items():
         same = [each for each in found if each["kind"] == kind]
@@ -80,7 +80,7 @@ def _late(alive: Record, limit: float) -> list[dict[str, Any]]:
     return [each for each in alive["overdue"] if each["overdue"] > limit]
 
 
-def _hangs(alive: Record, limit: float, otherwise: str) -> Finding:
+def _hangs(alive: Record, limit: float, otherwise: str) -> CheckResult:
     worst, *others = _late(alive, limit)
     lane = f" for lane {worst['provider']}/{worst['account']}" if worst["provider"] else ""
     more = f", and {several(len(others), 'other pass', 'other passes')} of it too" if others else ""

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from idem.cli.doctor.findings import Finding, error, granting, monitor
+from idem.cli.doctor.findings import CheckResult, error, granting, monitor
 from idem.cli.patience import within
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.database import session
@@ -88,7 +88,7 @@ class Check:
     """A check: what it is called, what it needs, and the function that makes it."""
 
     name: str
-    make: Callable[[Examination], Awaitable[Sequence[Finding]]]
+    make: Callable[[Examination], Awaitable[Sequence[CheckResult]]]
     needs: Needs = "schema"
     needs_configuration: bool = False
 
@@ -116,7 +116,7 @@ async def _bounded(examination: Examination, check: Check) -> AsyncIterator[None
         yield
 
 
-async def make(examination: Examination, check: Check) -> list[Finding]:
+async def make(examination: Examination, check: Check) -> list[CheckResult]:
     """Make one check. Never raises an Exception: what goes wrong is a finding."""
     try:
         async with _bounded(examination, check):

@@ -12,8 +12,8 @@ Level: TypeAlias = Literal["ok", "warning", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One finding. `check` is a stable name for scripts; `do` is empty only where everything is in order."""
+class CheckResult:
+    """What one check found. `check` is a stable name for scripts; `do` is empty only where everything is in order."""
 
     check: str
     level: Level
@@ -21,19 +21,19 @@ class Finding:
     do: str = ""
 
 
-def ok(check: str, what: str) -> Finding:
+def ok(check: str, what: str) -> CheckResult:
     """Everything is in order."""
-    return Finding(check, "ok", what)
+    return CheckResult(check, "ok", what)
 
 
-def warning(check: str, what: str, do: str) -> Finding:
+def warning(check: str, what: str, do: str) -> CheckResult:
     """Nothing is lost now; somebody should look."""
-    return Finding(check, "warning", what, do)
+    return CheckResult(check, "warning", what, do)
 
 
-def error(check: str, what: str, do: str) -> Finding:
+def error(check: str, what: str, do: str) -> CheckResult:
     """A promise is broken or soon will be, or something is not done."""
-    return Finding(check, "error", what, do)
+    return CheckResult(check, "error", what, do)
 
 
 def monitor(role: str) -> str:

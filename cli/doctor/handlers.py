@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.cli.output import age
 from idem.outbox.operator.ages import HANDLERS
 from idem.outbox.values.durations import text
 
 
-async def handlers(examination: Examination) -> list[Finding]:
+async def handlers(examination: Examination) -> list[CheckResult]:
     """A handler must be run somewhere while it has something to hear, and must not be far behind."""
     found = await examination.all(HANDLERS)
     limit = examination.limits.handler
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     for each in found:
         name, waits = each["handler"], several(each["events"], "event waits", "events wait")
         if each["seen"] > limit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, ok, warning
+from idem.cli.doctor.findings import CheckResult, ok, warning
 from idem.cli.output import age
 
 PATIENCE = 5.0
@@ -24,7 +24,7 @@ SELECT a.pid, a.usename::text AS role, a.application_name::text AS name, a.state
 """
 
 
-async def locks(examination: Examination) -> list[Finding]:
+async def locks(examination: Examination) -> list[CheckResult]:
     """Each session whose transaction has changed or locked something of idem and is still open."""
     findings = [
         warning(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.migrations.ownership import OF_ANOTHER_OWNER
 
 MISSING = """
@@ -51,7 +51,7 @@ SELECT 'foreign key', t.relname, n.conname, true
 """
 
 
-async def objects(examination: Examination) -> list[Finding]:
+async def objects(examination: Examination) -> list[CheckResult]:
     """Whether everything that the upgrade made is there, valid, switched on, and in one role's hands."""
     # First: what another role has put there is not asked anything.
     if (others := (await examination.one(OF_ANOTHER_OWNER))["others"]) is not None:
@@ -70,7 +70,7 @@ async def objects(examination: Examination) -> list[Finding]:
     return findings or [ok("objects", f"all {several(made, 'object')} of the schema are there, valid and on")]
 
 
-def _missing(each: Record) -> Finding:
+def _missing(each: Record) -> CheckResult:
     where = f" of idem.{each['relation']}" if each["relation"] not in ("", each["name"]) else ""
     return error(
         "objects",
@@ -80,7 +80,7 @@ def _missing(each: Record) -> Finding:
     )
 
 
-def _wrong(each: Record) -> Finding:
+def _wrong(each: Record) -> CheckResult:
     kind, table, name = each["kind"], f"idem.{each['relation']}", each["name"]
     match kind:
         case "index" if each["needed"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.cli.output import age
 from idem.outbox.domain.states import Reason
 from idem.outbox.values.durations import text
@@ -15,7 +15,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM idem.proofs LIMIT %(most)s) AS p)::int
 """
 
 
-async def proofs(examination: Examination) -> list[Finding]:
+async def proofs(examination: Examination) -> list[CheckResult]:
     """Proofs that came while a claim was live, or the row was locked, and that nobody has applied since."""
     found, limit = await examination.one(PROOFS, {"most": MOST}), examination.limits.proof
     if found["oldest"] is not None and found["oldest"] > limit:
@@ -40,7 +40,7 @@ SELECT d.reason, count(*)::integer AS rows,
 URGENT = (Reason.POSSIBLE_DUPLICATE, Reason.CONFLICT)
 
 
-async def dead_letters(examination: Examination) -> list[Finding]:
+async def dead_letters(examination: Examination) -> list[CheckResult]:
     """Open dead letters, by reason."""
     limit, findings = examination.limits.dead_letter, []
     for each in await examination.all(LETTERS, {"most": MOST}):
@@ -73,7 +73,7 @@ SELECT n.intent_id, n.state, n.operation FROM newest n
 """
 
 
-async def orphans(examination: Examination) -> list[Finding]:
+async def orphans(examination: Examination) -> list[CheckResult]:
     """Keys that are not final and have no open row, which cannot happen (hazard 67)."""
     found = await examination.all(ORPHANS, {"newest": NEWEST})
     if found:

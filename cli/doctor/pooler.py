@@ -11,7 +11,7 @@ from uuid import uuid4
 from psycopg import AsyncConnection, sql
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, warning
 from idem.cli.patience import within
 from idem.outbox.database import pooler as way
 
@@ -19,7 +19,7 @@ HEARD_WITHIN = 3.0
 """Seconds in which a notification must come back."""
 
 
-async def pooler(examination: Examination) -> list[Finding]:
+async def pooler(examination: Examination) -> list[CheckResult]:
     """Two connections of our own: one listens and the other notifies; then one holds while the other asks again."""
     async with _opened(examination) as ours, _opened(examination) as other:
         behind = await way.behind(ours)

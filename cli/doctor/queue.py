@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.cli.output import age
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.catalogue import Catalogue
@@ -83,7 +83,7 @@ async def _open(examination: Examination) -> list[Record]:
     return await examination.all(OPEN, values)
 
 
-async def ages(examination: Examination) -> list[Finding]:
+async def ages(examination: Examination) -> list[CheckResult]:
     """The oldest open row in each status against its limit; a paused lane is told apart."""
     rows = await _open(examination)
     total = sum(each["rows"] for each in rows)
@@ -104,7 +104,7 @@ async def ages(examination: Examination) -> list[Finding]:
     return findings or [ok("queue", f"{several(total, 'row is', 'rows are')} open, none older than its limit")]
 
 
-def _ages(rows: list[Record], limits: DoctorSettings) -> Iterator[Finding]:
+def _ages(rows: list[Record], limits: DoctorSettings) -> Iterator[CheckResult]:
     moving = [each for each in rows if not each["paused"]]
     for status, do in DO.items():
         limit, same = limit_of(limits, status), [each for each in moving if each["status"] == status]
@@ -121,7 +121,7 @@ def _ages(rows: list[Record], limits: DoctorSettings) -> Iterator[Finding]:
             )
 
 
-async def replay_windows(examination: Examination) -> list[Finding]:
+async def replay_windows(examination: Examination) -> list[CheckResult]:
     """Unknown rows whose time to be replayed runs out: afterwards they can only be looked up."""
     rows = [each for each in await _open(examination) if each["status"] == "unknown"]
     closing = sum(each["closing"] for each in rows)
@@ -141,7 +141,7 @@ async def replay_windows(examination: Examination) -> list[Finding]:
     return [ok("replay_window", f"the shortest replay window has {age(left)} left")]
 
 
-async def paused(examination: Examination) -> list[Finding]:
+async def paused(examination: Examination) -> list[CheckResult]:
     """Lanes that somebody stopped, with what waits behind them."""
     rows = await _open(examination)
     findings = []
@@ -165,7 +165,7 @@ async def paused(examination: Examination) -> list[Finding]:
     return findings or [ok("paused", "no lane is paused")]
 
 
-async def unserved(examination: Examination) -> list[Finding]:
+async def unserved(examination: Examination) -> list[CheckResult]:
     """Rows that no daemon with this configuration may send, look up or replay (hazards 8 and 33), by name."""
     catalogue = examination.catalogue
     found: dict[str, tuple[int, float]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.cli.output import age
 from idem.outbox.calls.breaker import CONFIG_LIMIT
 from idem.outbox.operator.ages import SILENT
@@ -39,7 +39,7 @@ CONFIG = "not_executed:config"
 GIVEN_BACK = "not_executed:given_back"
 
 
-async def refused(examination: Examination) -> list[Finding]:
+async def refused(examination: Examination) -> list[CheckResult]:
     """What the last calls of rows that are queued again came to."""
     findings = []
     for each in await examination.all(REFUSED, {"sample": SAMPLE, "most": MOST, "others": SENT_BY_OTHERS}):
@@ -93,7 +93,7 @@ SELECT b.lane, count(*)::integer AS workers
 """
 
 
-def _broken(each: Record) -> Finding:
+def _broken(each: Record) -> CheckResult:
     return warning(
         "refused",
         f"lane {each['lane']}: the breaker is open in {several(each['workers'], 'worker')}: calls failed one after the "
@@ -120,7 +120,7 @@ SELECT q.provider, q.account, q.rows, q.intent, e.note, e.http_status
 """
 
 
-async def unasked(examination: Examination) -> list[Finding]:
+async def unasked(examination: Examination) -> list[CheckResult]:
     """Unknown rows about which the provider cannot be asked."""
     findings = [
         warning(

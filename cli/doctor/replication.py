@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, monitor, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, monitor, ok, several, warning
 
 # A base backup and a logical subscriber are nobody whom a fail-over would promote.
 STANDBYS = """
@@ -24,7 +24,7 @@ ACCEPT = (
 )
 
 
-async def standbys(examination: Examination) -> list[Finding]:
+async def standbys(examination: Examination) -> list[CheckResult]:
     """What stands behind this server, against what the configuration says about it."""
     assert examination.configuration is not None
     durability = examination.configuration.settings.database.durability
@@ -63,7 +63,7 @@ async def standbys(examination: Examination) -> list[Finding]:
     return [ok("standby", f'database.durability is "{durability}", standbys: {names}')]
 
 
-def _synchronous(found: Record, there: list[Record], names: str) -> list[Finding]:
+def _synchronous(found: Record, there: list[Record], names: str) -> list[CheckResult]:
     if not found["names"].strip():
         return [
             error(

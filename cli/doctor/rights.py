@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, granting, ok, warning
+from idem.cli.doctor.findings import CheckResult, error, granting, ok, warning
 from idem.migrations import grants
 
 GRANT = re.compile(r"([A-Z]+)(?: \(([^()]*)\))?")
@@ -58,7 +58,7 @@ SELECT p.role, string_agg(p.tenant, ', ' ORDER BY p.tenant) AS tenants FROM idem
 """
 
 
-async def _stale(examination: Examination) -> list[Finding]:
+async def _stale(examination: Examination) -> list[CheckResult]:
     found = await examination.all(STALE)
     if not found:
         return []
@@ -74,7 +74,7 @@ async def _stale(examination: Examination) -> list[Finding]:
     ]
 
 
-async def rights(examination: Examination) -> list[Finding]:
+async def rights(examination: Examination) -> list[CheckResult]:
     """What is missing for the daemons' work; a role that could switch off the database's own guards is a warning."""
     role = await examination.one(ROLE, {"functions": list(grants.FUNCTIONS["daemon"])})
     name = role["name"]

@@ -32,7 +32,7 @@ from idem.cli.doctor import (
     webhooks,
 )
 from idem.cli.doctor.examination import CHECK_TIMEOUT, CONNECT_TIMEOUT, Check, Examination, make
-from idem.cli.doctor.findings import Finding, error, warning
+from idem.cli.doctor.findings import CheckResult, error, warning
 from idem.cli.failures import explain
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.values.errors import ConfigError
@@ -81,7 +81,7 @@ CHECKS = (
 )
 
 
-async def round_of(config: Path | None, replicas: int) -> AsyncIterator[Finding]:
+async def round_of(config: Path | None, replicas: int) -> AsyncIterator[CheckResult]:
     """Every finding, as it is made. Raises nothing: what cannot be checked is a finding too."""
     findings, examination = _begin(config, replicas)
     for finding in findings:
@@ -118,7 +118,7 @@ async def round_of(config: Path | None, replicas: int) -> AsyncIterator[Finding]
             await examination.connection.close()
 
 
-async def _reach(examination: Examination) -> Finding | None:
+async def _reach(examination: Examination) -> CheckResult | None:
     if examination.silent > 1:
         return error(
             "database",
@@ -141,7 +141,7 @@ async def _reach(examination: Examination) -> Finding | None:
     return None
 
 
-def _begin(config: Path | None, replicas: int) -> tuple[list[Finding], Examination | None]:
+def _begin(config: Path | None, replicas: int) -> tuple[list[CheckResult], Examination | None]:
     from idem.cli import opening
     from idem.outbox.config import Configuration
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.cli.failures import AFTER_A_RESTORE
 from idem.cli.output import age
 from idem.outbox.database.identity import IDENTITY
@@ -14,7 +14,7 @@ THERE = "SELECT to_regclass('idem.alembic_version') IS NOT NULL AS installed"
 REVISION = "SELECT v.version_num AS revision FROM idem.alembic_version v"
 
 
-async def schema(examination: Examination) -> list[Finding]:
+async def schema(examination: Examination) -> list[CheckResult]:
     """Whether the schema is the one that this program wants."""
     from idem.migrations import runner
 
@@ -51,7 +51,7 @@ SELECT i.environment, i.system_identifier, i.timeline, i.database_name, i.databa
 """
 
 
-async def environment(examination: Examination) -> list[Finding]:
+async def environment(examination: Examination) -> list[CheckResult]:
     """Whether this database is the one that the configuration is for, and that idem last wrote to."""
     found = next(iter(await examination.all(INSTALLATION)), None)
     if found is None:
@@ -66,7 +66,7 @@ async def environment(examination: Examination) -> list[Finding]:
     return [own, *_identity(found, await examination.one(IDENTITY), examination)]
 
 
-def _identity(known: Record, now: Record, examination: Examination) -> list[Finding]:
+def _identity(known: Record, now: Record, examination: Examination) -> list[CheckResult]:
     what = [
         f"{words} {now[name]} instead of {known[name]}"
         for name, words in (
@@ -110,7 +110,7 @@ SOON = 60.0
 """Seconds: a sweeper that runs doubts what is listed within a few."""
 
 
-async def _listed(examination: Examination) -> list[Finding]:
+async def _listed(examination: Examination) -> list[CheckResult]:
     left = await examination.one(WAITING)
     if not left["rows"]:
         return []
@@ -125,7 +125,7 @@ async def _listed(examination: Examination) -> list[Finding]:
     ]
 
 
-async def recovery(examination: Examination) -> list[Finding]:
+async def recovery(examination: Examination) -> list[CheckResult]:
     """Rows that a change of the database made unknown and that still wait for somebody's word, or to be doubted."""
     found = next(iter(await examination.all(INSTALLATION)), None)
     if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, ok, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, warning
 
 MINIMUM = 140000
 
@@ -20,7 +20,7 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
 """
 
 
-async def version(examination: Examination) -> list[Finding]:
+async def version(examination: Examination) -> list[CheckResult]:
     """Whether this server is new enough, and takes writes."""
     found = await examination.one(SERVER)
     where = f"PostgreSQL {found['version'].split()[0]}, database {found['database']}, as {found['role']}"
@@ -59,7 +59,7 @@ SELECT coalesce(r.rolname, '') AS role, s.setdatabase <> 0 AS here, split_part(c
 """
 
 
-async def durability(examination: Examination) -> list[Finding]:
+async def durability(examination: Examination) -> list[CheckResult]:
     """Whether an acknowledged commit survives a crash of this server."""
     found = await examination.one(SERVER)
     overrides = await examination.all(OVERRIDES)
@@ -67,7 +67,7 @@ async def durability(examination: Examination) -> list[Finding]:
     return problems or [ok("durability", "fsync, full_page_writes and synchronous_commit are on for everybody")]
 
 
-def _server_settings(found: Record) -> Iterator[Finding]:
+def _server_settings(found: Record) -> Iterator[CheckResult]:
     for name, what in (
         ("fsync", "after a crash of the machine acknowledged commits are gone, and with them claims: calls repeat"),
         ("full_page_writes", "after a crash of the machine pages may be torn, and the database is corrupt"),
@@ -78,7 +78,7 @@ def _server_settings(found: Record) -> Iterator[Finding]:
             )
 
 
-def _commits(found: Record, overrides: list[Record]) -> Iterator[Finding]:
+def _commits(found: Record, overrides: list[Record]) -> Iterator[CheckResult]:
     weak = [each for each in overrides if each["name"] == "synchronous_commit" and each["value"] in ("off", "local")]
     for each in weak:
         if each["value"] == "local":
@@ -101,9 +101,9 @@ def _commits(found: Record, overrides: list[Record]) -> Iterator[Finding]:
         )
 
 
-async def timeouts(examination: Examination) -> list[Finding]:
+async def timeouts(examination: Examination) -> list[CheckResult]:
     """What roles and databases say about timeouts, which bind applications, not idem's sessions."""
-    wrong: list[Finding] = []
+    wrong: list[CheckResult] = []
     for each in await examination.all(OVERRIDES):
         if each["name"] == "statement_timeout" and each["role"] and _is_short(each["value"]):
             wrong.append(

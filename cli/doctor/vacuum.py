@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idem.cli.doctor.examination import Examination, Record
-from idem.cli.doctor.findings import Finding, error, monitor, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, monitor, ok, several, warning
 from idem.cli.output import age
 
 HOT = {
@@ -28,7 +28,7 @@ SELECT c.relname::text AS name, coalesce(c.reloptions, '{}') AS options,
 """
 
 
-async def vacuum(examination: Examination) -> list[Finding]:
+async def vacuum(examination: Examination) -> list[CheckResult]:
     """Autovacuum, the hot tables' own settings, their dead rows and last vacuum."""
     tables = await examination.all(TABLES, {"names": list(HOT)})
     counts = "; ".join(
@@ -39,7 +39,7 @@ async def vacuum(examination: Examination) -> list[Finding]:
     return list(_vacuum(tables, counts)) or [ok("vacuum", counts)]
 
 
-def _vacuum(tables: list[Record], counts: str) -> Iterator[Finding]:
+def _vacuum(tables: list[Record], counts: str) -> Iterator[CheckResult]:
     for name in ("autovacuum", "track_counts"):
         if tables and tables[0][name] == "off":
             yield error(
@@ -95,7 +95,7 @@ BEHIND = 1_000_000
 """Transactions that an active slot may be behind: a standby's long query, not a fault."""
 
 
-async def snapshots(examination: Examination) -> list[Finding]:
+async def snapshots(examination: Examination) -> list[CheckResult]:
     """The oldest session, prepared transaction and replication slot that keep dead rows from being removed."""
     limit = examination.limits.snapshot
     oldest, findings = 0.0, []

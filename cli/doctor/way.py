@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.outbox.database import encryption, preconditions
 
 # Roles that may do something with a table of idem and have neither BYPASSRLS nor the owner's exemption.
@@ -18,7 +18,7 @@ SELECT r.rolname::text AS role, count(DISTINCT c.oid)::integer AS tables
 """
 
 
-async def hindered(examination: Examination) -> list[Finding]:
+async def hindered(examination: Examination) -> list[CheckResult]:
     """Whether this database and this role show everything and keep everything."""
     assert examination.connection is not None
     found = [error(each.check, each.what, each.do) for each in await preconditions.read(examination.connection)]
@@ -36,7 +36,7 @@ async def hindered(examination: Examination) -> list[Finding]:
     return others or [ok("row_security", "no row is hidden from idem, and the encoding is UTF8")]
 
 
-async def encrypted(examination: Examination) -> list[Finding]:
+async def encrypted(examination: Examination) -> list[CheckResult]:
     """Whether somebody on the way can read along."""
     assert examination.connection is not None
     host = encryption.readable(examination.connection)

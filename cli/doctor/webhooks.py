@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination
-from idem.cli.doctor.findings import Finding, error, ok, several, warning
+from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.cli.output import age
 from idem.outbox.config import Configuration
 from idem.outbox.values.durations import text
@@ -18,7 +18,7 @@ SELECT w.provider, w.account, count(*)::integer AS events,
 """
 
 
-async def webhooks(examination: Examination) -> list[Finding]:
+async def webhooks(examination: Examination) -> list[CheckResult]:
     """The last event of each account; one whose webhook is configured and never came is a warning."""
     found = await examination.all(RECEIVED, {"newest": NEWEST})
     last = {(each["provider"], each["account"]): each["last"] for each in found}
@@ -60,7 +60,7 @@ SELECT w.provider, w.account, count(*)::integer AS rows,
 """
 
 
-async def waiting(examination: Examination) -> list[Finding]:
+async def waiting(examination: Examination) -> list[CheckResult]:
     """Events that could not be applied when they came and that nobody has tried again since they were due, and events
     that the provider should have been asked about by now."""
     found, limit = await examination.one(WAITING), examination.limits.proof

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from idem.application import recursive_types
 from idem.outbox.config import Configuration, declared
-from idem.outbox.config.complaints import Complaints
 from idem.outbox.config.consistency import check_operation, check_together
+from idem.outbox.config.findings import Findings
 from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.domain.contract import LOCAL, ProviderRequest
 from idem.outbox.domain.operation import Answer, OperationSpec
@@ -175,22 +175,22 @@ class Definition:
             )
 
     def _examine(self, found: Configuration) -> tuple[OperationSettings, str]:
-        complaints = Complaints({}, {})
+        findings = Findings({}, {})
         at = ("operations", self.name)
         said = {name: value for name, value in self._settings.items() if name not in LEASES}
         provider = self.provider if self.provider is not None else LOCAL
         try:
             settings = OperationSettings.model_validate({**said, "provider": provider, "path": "/"})
         except ValidationError as error:
-            complaints.invalid(OperationSettings, error, at)
-            raise ConfigError(*map(str, complaints.findings)) from None
+            findings.invalid(OperationSettings, error, at)
+            raise ConfigError(*map(str, findings.found)) from None
         account: str | None = LOCAL
         if self.provider is not None:
             known = found.provider_settings
-            account = check_operation(complaints, self.name, settings, known, known)
-            check_together(complaints, found.settings, known, {self.name: settings}, {self.name: settings})
-        if complaints.failed:
-            raise ConfigError(*(str(each) for each in complaints.findings if each.level == "error"))
+            account = check_operation(findings, self.name, settings, known, known)
+            check_together(findings, found.settings, known, {self.name: settings}, {self.name: settings})
+        if findings.failed:
+            raise ConfigError(*(str(each) for each in findings.found if each.level == "error"))
         return settings, account or ""
 
 

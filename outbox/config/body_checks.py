@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.findings import Findings
 from idem.outbox.config.operation_settings import IN_REQUEST, OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.domain.contract import ProviderRequest
@@ -22,7 +22,7 @@ SAMPLE_KEY: Final = "3d9f0c52-6a0e-5b7e-9d3b-1f4e8a7c2b60"
 
 
 def check_bodies(
-    complaints: Complaints,
+    findings: Findings,
     environment: str,
     providers: Mapping[str, ProviderSettings],
     operations: Mapping[str, OperationSettings],
@@ -30,7 +30,7 @@ def check_bodies(
     """Cancels that could not be sent, and operations whose every call would end unrenderable: by the encoding, the key
     in the body, or the tag."""
     for name, each in providers.items():
-        _check_cancel(complaints, name, each)
+        _check_cancel(findings, name, each)
     for name, operation in operations.items():
         provider = providers.get(operation.provider)
         if provider is None or provider.kind == "send":
@@ -50,7 +50,7 @@ def check_bodies(
             if body is not None:
                 encoded(template.fill(_constant(body, {}), SAMPLE_KEY), provider.encoding)
         except Unrenderable as error:
-            complaints.error(
+            findings.error(
                 ("operations", name, "body"),
                 str(error),
                 f"No call of this operation could be made: correct it, or encoding, key or deployment_tag of provider "
@@ -58,13 +58,13 @@ def check_bodies(
             )
 
 
-def _check_cancel(complaints: Complaints, name: str, provider: ProviderSettings) -> None:
+def _check_cancel(findings: Findings, name: str, provider: ProviderSettings) -> None:
     try:
         body = None if provider.cancel_by_key is None else provider.cancel_by_key.content(SAMPLE_KEY)
         if body is not None:
             encoded(body, provider.encoding)
     except Unrenderable as error:
-        complaints.error(
+        findings.error(
             ("providers", name, "cancel_by_key", "body"), str(error), "No cancel could be sent: correct it, or encoding"
         )
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from idem.outbox.config.account_checks import check_accounts, check_headers, check_tag
-from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.findings import Findings
 from idem.outbox.config.lookup_checks import check_asking, check_segments
 from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
@@ -23,7 +23,7 @@ from idem.outbox.values.suggestions import nearest
 
 
 def check_provider(
-    complaints: Complaints, name: str, settings: ProviderSettings, installation: InstallationSettings
+    findings: Findings, name: str, settings: ProviderSettings, installation: InstallationSettings
 ) -> None:
     """The contract's own checks, and what its accounts, look-ups and rules lack."""
     contract, worker = settings.contract(name), installation.worker
@@ -38,9 +38,9 @@ def check_provider(
         believed=installation.doctor.verified,
     )
     for finding in found:
-        complaints.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
+        findings.add(finding.level, ("providers", name, *finding.where.split(".")), finding.what, finding.do)
     if contract.pause_allowance == 0:
-        complaints.add(
+        findings.add(
             "warning",
             ("providers", name, "pause_allowance"),
             "a process that was frozen between its last check and its first byte may still send after its call was "
@@ -49,7 +49,7 @@ def check_provider(
         )
     needed = 2 * contract.deadline + worker.margin
     if needed >= installation.reconciler.lease and contract.deadline + worker.margin < worker.lease:
-        complaints.add(
+        findings.add(
             "warning",
             ("providers", name, "deadline"),
             f"a replay and a look-up may take {text(needed)} together, longer than reconciler.lease",
@@ -58,14 +58,14 @@ def check_provider(
     if settings.kind == "send":
         # The rest is about HTTP.
         return
-    check_accounts(complaints, name, settings)
-    check_tag(complaints, name, settings)
-    check_asking(complaints, name, settings)
-    check_reading(complaints, name, settings)
+    check_accounts(findings, name, settings)
+    check_tag(findings, name, settings)
+    check_asking(findings, name, settings)
+    check_reading(findings, name, settings)
 
 
 def check_operation(
-    complaints: Complaints,
+    findings: Findings,
     name: str,
     settings: OperationSettings,
     providers: Mapping[str, ProviderSettings],
@@ -73,30 +73,30 @@ def check_operation(
 ) -> str | None:
     """The account that the operation uses. `written` are the providers of the file, the broken ones too."""
     loc = ("operations", name)
-    _check_params(complaints, name, settings)
+    _check_params(findings, name, settings)
     provider = providers.get(settings.provider)
     if provider is None:
         if settings.provider not in written:
-            complaints.error(
+            findings.error(
                 (*loc, "provider"),
                 f"there is no provider {settings.provider!r}",
                 nearest(settings.provider, list(written)),
             )
         return None
-    _check_key_use(complaints, name, settings, provider)
-    _check_completion(complaints, name, settings, provider)
-    check_headers(complaints, name, settings, provider)
-    check_segments(complaints, name, settings, provider)
+    _check_key_use(findings, name, settings, provider)
+    _check_completion(findings, name, settings, provider)
+    check_headers(findings, name, settings, provider)
+    check_segments(findings, name, settings, provider)
     if settings.account is not None:
         if settings.account not in provider.accounts:
-            complaints.error(
+            findings.error(
                 (*loc, "account"),
                 f"provider {settings.provider} has no account {settings.account!r}",
                 nearest(settings.account, list(provider.accounts)),
             )
         return settings.account
     if len(provider.accounts) > 1:
-        complaints.error(
+        findings.error(
             (*loc, "account"),
             f"provider {settings.provider} has several accounts",
             f"Name one of {', '.join(sorted(provider.accounts))}",
@@ -104,11 +104,11 @@ def check_operation(
     return next(iter(provider.accounts), None)
 
 
-def _check_params(complaints: Complaints, name: str, settings: OperationSettings) -> None:
+def _check_params(findings: Findings, name: str, settings: OperationSettings) -> None:
     loc = ("operations", name)
     properties = settings.params.get("properties")
     if not settings.params:
-        complaints.add(
+        findings.add(
             "warning",
             (*loc, "params"),
             "any params are accepted, and what cannot be rendered or is refused there becomes a dead letter",
@@ -124,13 +124,13 @@ def _check_params(complaints: Complaints, name: str, settings: OperationSettings
         at = (*loc, *where.split(".", 1))
         if first not in properties:
             if settings.params.get("additionalProperties") is False:
-                complaints.error(
+                findings.error(
                     at,
                     f"{{{hole.name}}} is no param of the schema",
                     nearest(first, [str(known) for known in properties]),
                 )
         elif first not in required and not hole.optional:
-            complaints.add(
+            findings.add(
                 "warning",
                 at,
                 f"{{{hole.name}}} may be missing, and the request could not be rendered",
@@ -138,13 +138,13 @@ def _check_params(complaints: Complaints, name: str, settings: OperationSettings
             )
 
 
-def _check_key_use(complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
+def _check_key_use(findings: Findings, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
     tagged = provider.deployment_tag is not None and provider.deployment_tag.key_at is not None
     uses_key = tagged or any(hole.path == KEY for _, hole in settings.holes())
     lookup, carried = provider.lookup, provider.key.carrier != "none"
     by = "by_reference" if lookup.by_reference is not None else "by_key" if lookup.by_key and not carried else None
     if by is not None and not uses_key:
-        complaints.error(
+        findings.error(
             ("operations", name, "body"),
             f"provider {settings.provider} is asked {by.replace('_', ' ')}, but the request does not carry the key: "
             "every look-up would find nothing, and the call would be made again",
@@ -152,15 +152,13 @@ def _check_key_use(complaints: Complaints, name: str, settings: OperationSetting
         )
 
 
-def _check_completion(
-    complaints: Complaints, name: str, settings: OperationSettings, provider: ProviderSettings
-) -> None:
+def _check_completion(findings: Findings, name: str, settings: OperationSettings, provider: ProviderSettings) -> None:
     loc, said = ("operations", name), provider.says()
     contract = provider.contract(settings.provider)
     opens = said & {Says.ANSWER, Says.PENDING}
     if not opens:
         if settings.completes_when == "exists" or settings.answer.interim is not None:
-            complaints.add(
+            findings.add(
                 "warning",
                 (*loc, "completes_when") if settings.completes_when == "exists" else (*loc, "answer", "interim"),
                 f"no rule of provider {settings.provider} says answer or pending, so nothing of it is ever open: each "
@@ -171,7 +169,7 @@ def _check_completion(
     words = " or ".join(sorted(opens))
     if completes_when(settings.completes_when, contract) == "exists":
         if settings.answer.interim is not None:
-            complaints.add(
+            findings.add(
                 "warning",
                 (*loc, "answer", "interim"),
                 "it is never told: the key is complete as soon as the provider has the object, and its client gets "
@@ -179,7 +177,7 @@ def _check_completion(
                 'Put what the client needs next into answer.succeeded, or say completes_when = "final"',
             )
         if provider.webhook is None:
-            complaints.add(
+            findings.add(
                 "warning",
                 (*loc, "completes_when"),
                 f"the key is complete when the provider says {words}, and nobody asks after that; what becomes of "
@@ -189,7 +187,7 @@ def _check_completion(
         return
     asked = contract.lookup.possible or contract.lookup.by_id or contract.key.replay == "current"
     if not asked and provider.webhook is None:
-        complaints.add(
+        findings.add(
             "warning",
             (*loc, "completes_when"),
             f"what the provider calls {words} waits for its end, and nothing can tell that: no look-up, no webhook, "
@@ -199,7 +197,7 @@ def _check_completion(
 
 
 def check_together(
-    complaints: Complaints,
+    findings: Findings,
     settings: InstallationSettings,
     providers: Mapping[str, ProviderSettings],
     operations: Mapping[str, OperationSettings],
@@ -210,7 +208,7 @@ def check_together(
     `written` are the operations of the file, the broken ones too.
     """
     if not written:
-        complaints.add("warning", ("operations",), "there is no operation", "Write one, or define it in Python")
+        findings.add("warning", ("operations",), "there is no operation", "Write one, or define it in Python")
     for name, operation in operations.items():
         provider = providers.get(operation.provider)
         if provider is None:
@@ -221,7 +219,7 @@ def check_together(
         if contract.key.carrier != "none" and remembered < memory:
             # Afterwards the same request is new here, under the same derived provider key: the provider would answer
             # with what it did the first time (hazard 59).
-            complaints.add(
+            findings.add(
                 "error",
                 ("operations", name, "key_ttl"),
                 f"key and tombstone live for {text(remembered)}, less than the provider's memory of {text(memory)}",
@@ -229,7 +227,7 @@ def check_together(
             )
         reach = operation.give_up_after if operation.start_within is None else operation.start_within
         if reach > operation.key_ttl:
-            complaints.add(
+            findings.add(
                 "warning",
                 ("operations", name, "key_ttl"),
                 f"a call may begin for {text(reach)}, longer than its key is kept at rest",

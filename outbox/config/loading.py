@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from idem.outbox.config import declared, presets, source
 from idem.outbox.config.body_checks import check_bodies
-from idem.outbox.config.complaints import Complaints
 from idem.outbox.config.consistency import check_operation, check_provider, check_together
 from idem.outbox.config.credentials import Vault, resolve_accounts
+from idem.outbox.config.findings import Findings
 from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_building import build
 from idem.outbox.config.provider_settings import ProviderSettings
@@ -74,9 +74,9 @@ def load(
     found = source.find(path, env)
     missing = optional and path is None and not env.get(source.FILE_VARIABLE) and not found.exists()
     read = ({}, "") if missing else source.read(found)
-    configuration, complaints = _examine(found, env, read, providers, accepting=accepting)
+    configuration, findings = _examine(found, env, read, providers, accepting=accepting)
     if configuration is None:
-        raise ConfigError(*(str(finding) for finding in complaints.findings if finding.level == "error"))
+        raise ConfigError(*(str(finding) for finding in findings.found if finding.level == "error"))
     return configuration
 
 
@@ -84,10 +84,10 @@ def explain(path: Path | str | None = None, env: Mapping[str, str] = os.environ)
     """Every mistake and doubt in a configuration, errors first. Never raises for a user's mistake."""
     found = source.find(path, env)
     try:
-        _, complaints = _examine(found, env, source.read(found))
+        _, findings = _examine(found, env, source.read(found))
     except ConfigError as error:
         return [_about_the_file(found, problem) for problem in error.problems]
-    return sorted(complaints.findings, key=lambda finding: finding.level)
+    return sorted(findings.found, key=lambda finding: finding.level)
 
 
 def database_address(path: Path | str | None = None, env: Mapping[str, str] = os.environ) -> Address:
@@ -101,13 +101,13 @@ def database_address(path: Path | str | None = None, env: Mapping[str, str] = os
     unnamed = path is None and not env.get(source.FILE_VARIABLE)
     raw, text = ({}, "") if unnamed and not found.exists() else source.read(found)
     merged, origins = source.overlay(raw, env)
-    complaints, vault = Complaints(source.lines(text), origins), Vault(env, found.parent)
-    settings = _installation(complaints, {"database": merged.get("database", {})})
-    url = _database_url(complaints, vault, settings)
+    findings, vault = Findings(source.lines(text), origins), Vault(env, found.parent)
+    settings = _installation(findings, {"database": merged.get("database", {})})
+    url = _database_url(findings, vault, settings)
     for level, loc, what, do in vault.findings:
-        complaints.add(level, loc, what, do)
-    if complaints.failed:
-        raise ConfigError(*(str(finding) for finding in complaints.findings if finding.level == "error"))
+        findings.add(level, loc, what, do)
+    if findings.failed:
+        raise ConfigError(*(str(finding) for finding in findings.found if finding.level == "error"))
     secret = None if settings is None else settings.database.url_from
     if secret is None:
         return Address(_named(url), source=f"database.url of {found}")
@@ -146,49 +146,49 @@ def _examine(
     more: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     *,
     accepting: bool = False,
-) -> tuple[Configuration | None, Complaints]:
+) -> tuple[Configuration | None, Findings]:
     raw, text = read
     merged, origins = source.overlay(raw, env)
-    complaints = Complaints(source.lines(text), origins)
+    findings = Findings(source.lines(text), origins)
     vault = Vault(env, path.parent, needed=not accepting)
     if isinstance(merged.get("providers", {}), dict):
         written = {**merged.get("providers", {}), **more}
-        merged["providers"] = {name: presets.expanded(complaints, name, table) for name, table in written.items()}
+        merged["providers"] = {name: presets.expanded(findings, name, table) for name, table in written.items()}
 
     general = {name: value for name, value in merged.items() if name not in TABLES}
-    settings = _installation(complaints, general)
-    provider_settings = _tables(complaints, merged, "providers", ProviderSettings)
-    operation_settings = _tables(complaints, merged, "operations", OperationSettings)
+    settings = _installation(findings, general)
+    provider_settings = _tables(findings, merged, "providers", ProviderSettings)
+    operation_settings = _tables(findings, merged, "operations", OperationSettings)
 
-    url = _database_url(complaints, vault, settings)
+    url = _database_url(findings, vault, settings)
     credentials = {
         name: resolve_accounts(vault, ("providers", name, "accounts"), provider.accounts)
         for name, provider in provider_settings.items()
     }
-    secrets = resolve(complaints, vault, provider_settings)
+    secrets = resolve(findings, vault, provider_settings)
     for level, loc, what, do in vault.findings:
-        complaints.add(level, loc, what, do)
+        findings.add(level, loc, what, do)
 
     # A mistake elsewhere in the installation's tables does not hide those of a contract.
     known = settings if settings is not None else InstallationSettings()
     for name, provider in provider_settings.items():
-        check_provider(complaints, name, provider, known)
-        check_webhook(complaints, name, provider, known.sweeper.webhook_retention)
+        check_provider(findings, name, provider, known)
+        check_webhook(findings, name, provider, known.sweeper.webhook_retention)
     accounts: dict[str, str] = {}
     tables = merged.get("providers")
     for name, operation in operation_settings.items():
         account = check_operation(
-            complaints, name, operation, provider_settings, tables if isinstance(tables, dict) else {}
+            findings, name, operation, provider_settings, tables if isinstance(tables, dict) else {}
         )
         if account is not None:
             accounts[name] = account
     if settings is not None:
-        check_together(complaints, settings, provider_settings, operation_settings, merged.get("operations"))
-        check_bodies(complaints, settings.environment, provider_settings, operation_settings)
-    _unknown_variables(complaints, env, merged)
+        check_together(findings, settings, provider_settings, operation_settings, merged.get("operations"))
+        check_bodies(findings, settings.environment, provider_settings, operation_settings)
+    _unknown_variables(findings, env, merged)
 
-    if settings is None or complaints.failed:
-        return None, complaints
+    if settings is None or findings.failed:
+        return None, findings
     configuration = Configuration(
         path=path,
         settings=settings,
@@ -208,41 +208,39 @@ def _examine(
             }
         ),
         database_url=url,
-        warnings=tuple(complaints.findings),
+        warnings=tuple(findings.found),
     )
-    return configuration, complaints
+    return configuration, findings
 
 
-def _installation(complaints: Complaints, raw: dict[str, Any]) -> InstallationSettings | None:
+def _installation(findings: Findings, raw: dict[str, Any]) -> InstallationSettings | None:
     # The tables that are not looked at here are known names all the same.
     known = list(InstallationSettings.model_fields)
     for name in [name for name in raw if name not in known]:
-        complaints.error((name,), "there is no such setting", nearest(name, [*known, *TABLES]))
+        findings.error((name,), "there is no such setting", nearest(name, [*known, *TABLES]))
         del raw[name]
     try:
         return InstallationSettings.model_validate(raw)
     except ValidationError as error:
-        complaints.invalid(InstallationSettings, error)
+        findings.invalid(InstallationSettings, error)
         return None
 
 
-def _tables(complaints: Complaints, merged: Mapping[str, Any], kind: str, model: type[Table]) -> dict[str, Table]:
+def _tables(findings: Findings, merged: Mapping[str, Any], kind: str, model: type[Table]) -> dict[str, Table]:
     # One by one, so that a mistake in one table does not hide those in the others.
     found: dict[str, Table] = {}
     tables = merged.get(kind, {})
     if not isinstance(tables, dict):
-        complaints.error((kind,), "it must be a table", f"As in [{kind}.name]")
+        findings.error((kind,), "it must be a table", f"As in [{kind}.name]")
         return found
     for name, raw in tables.items():
         if not NAME.fullmatch(name):
-            complaints.error(
-                (kind, name), "it is no usable name", "Use a-z, 0-9, dots, dashes and underscores, up to 63"
-            )
+            findings.error((kind, name), "it is no usable name", "Use a-z, 0-9, dots, dashes and underscores, up to 63")
         own = _model(model, raw)
         try:
             found[name] = own.model_validate(raw)
         except ValidationError as error:
-            complaints.invalid(own, error, (kind, name))
+            findings.invalid(own, error, (kind, name))
     return found
 
 
@@ -252,7 +250,7 @@ def _model(model: type[Table], raw: Any) -> type[Table]:
     return SendSettings if sends else model  # type: ignore[return-value]
 
 
-def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSettings | None) -> str | None:
+def _database_url(findings: Findings, vault: Vault, settings: InstallationSettings | None) -> str | None:
     if settings is None:
         return None
     database = settings.database
@@ -260,7 +258,7 @@ def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSe
         return database.url
     loc = ("database", "url_from")
     if database.url is not None:
-        complaints.error(("database", "url"), "there is url_from too", "Keep one of them")
+        findings.error(("database", "url"), "there is url_from too", "Keep one of them")
     url = vault.text(database.url_from, loc)
     if url is not None:
         try:
@@ -268,16 +266,16 @@ def _database_url(complaints: Complaints, vault: Vault, settings: InstallationSe
         except ValueError as error:
             named = database.url_from.env or f"the file {database.url_from.file}"
             where = "" if named == source.URL_VARIABLE else f"{named}: "
-            complaints.error(loc, f"{where}{error}", "Correct the value")
+            findings.error(loc, f"{where}{error}", "Correct the value")
             return None
     return url
 
 
-def _unknown_variables(complaints: Complaints, env: Mapping[str, str], merged: Mapping[str, Any]) -> None:
+def _unknown_variables(findings: Findings, env: Mapping[str, str], merged: Mapping[str, Any]) -> None:
     named = frozenset(_secret_variables(merged))
     for variable, close in source.unknown(env, named):
         # A warning, not an error: the environment is shared with programs that idem does not know.
-        complaints.findings.append(
+        findings.found.append(
             Finding(
                 "warning",
                 variable,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.findings import Findings
 from idem.outbox.config.operation_settings import OperationSettings
 from idem.outbox.config.provider_settings import ProviderSettings
 
 SEGMENT: Final = re.compile(r"\{idem\.segment\.([0-9]+)\}")
 
 
-def check_segments(complaints: Complaints, name: str, operation: OperationSettings, provider: ProviderSettings) -> None:
+def check_segments(findings: Findings, name: str, operation: OperationSettings, provider: ProviderSettings) -> None:
     """Look-ups for parts of a path that the operation's path does not have: none could ever be made."""
     lookup = provider.lookup
     ways = [(f"by_{look.by}", look.path) for look in lookup.ways() if look.by != "id"]
@@ -21,7 +21,7 @@ def check_segments(complaints: Complaints, name: str, operation: OperationSettin
     lacking = {by: [n for n in SEGMENT.findall(str(path)) if int(n) not in parts] for by, path in ways}
     if lacking and all(lacking.values()):
         by, numbers = next(iter(lacking.items()))
-        complaints.add(
+        findings.add(
             "warning",
             ("operations", name, "path"),
             f"provider {operation.provider} is never asked about these calls: lookup.{by} wants "
@@ -30,11 +30,11 @@ def check_segments(complaints: Complaints, name: str, operation: OperationSettin
         )
 
 
-def check_asking(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
+def check_asking(findings: Findings, name: str, settings: ProviderSettings) -> None:
     """Events that speak of objects beside the one that was made, and lists in which nothing tells ours."""
     loc, events = ("providers", name), settings.lookup.by_events
     if events is not None and not events.types:
-        complaints.add(
+        findings.add(
             "warning",
             (*loc, "lookup", "by_events", "types"),
             "one call makes events of other objects too (its charge, a balance), which would be taken for copies of "
@@ -44,7 +44,7 @@ def check_asking(complaints: Complaints, name: str, settings: ProviderSettings) 
     if settings.list is None:
         return
     if settings.deployment_tag is None and not settings.dedicated_account:
-        complaints.add(
+        findings.add(
             "warning",
             (*loc, "list"),
             "an object in this list does not say which program made it. `idem reconcile` counts an object without an "
@@ -53,7 +53,7 @@ def check_asking(complaints: Complaints, name: str, settings: ProviderSettings) 
             f"otherwise write [providers.{name}.deployment_tag]",
         )
     if settings.list.reference is None and settings.object.reference is None:
-        complaints.error(
+        findings.error(
             (*loc, "list", "reference"),
             "nothing says where the provider's reference is, and no object could be matched",
             'As in object = {reference = "/id"}, or list.reference',

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.findings import Findings
 
 ORIGINS: Final = {"stripe": "https://api.stripe.com"}
 """The kinds, and where their accounts are if nothing else is written."""
@@ -17,7 +17,7 @@ MAIN: Final = "main"
 """The account that `secret_key` of a provider makes."""
 
 
-def expanded(complaints: Complaints, name: str, table: Any) -> Any:
+def expanded(findings: Findings, name: str, table: Any) -> Any:
     """The table of a provider with the facts of its kind under it; as it is where it names none.
 
     Tables are laid over each other member by member; everything else that the user writes takes the place of the fact,
@@ -33,16 +33,16 @@ def expanded(complaints: Complaints, name: str, table: Any) -> Any:
     own = accounts.values() if isinstance(accounts, Mapping) else ()
     if "webhook" not in table and not any(isinstance(each, Mapping) and "webhook" in each for each in own):
         facts.pop("webhook", None)
-    return _laid_over(facts, _with_accounts(complaints, name, table, ORIGINS[kind]))
+    return _laid_over(facts, _with_accounts(findings, name, table, ORIGINS[kind]))
 
 
-def _with_accounts(complaints: Complaints, name: str, table: Mapping[str, Any], origin: str) -> dict[str, Any]:
+def _with_accounts(findings: Findings, name: str, table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """With the origin that an account leaves out, and `secret_key` as the authorization that it stands for."""
     changed = dict(table)
     key, accounts = changed.pop("secret_key", None), changed.get("accounts")
     if key is not None:
         if accounts:
-            complaints.error(
+            findings.error(
                 ("providers", name, "secret_key"),
                 "there are accounts too, and nothing says whose it is",
                 f"Write it into [providers.{name}.accounts.<account>]",
@@ -51,19 +51,19 @@ def _with_accounts(complaints: Complaints, name: str, table: Mapping[str, Any], 
             accounts = {MAIN: {"secret_key": key}}
     if isinstance(accounts, Mapping):
         changed["accounts"] = {
-            account: _account(complaints, (name, account), each, origin) if isinstance(each, Mapping) else each
+            account: _account(findings, (name, account), each, origin) if isinstance(each, Mapping) else each
             for account, each in accounts.items()
         }
     return changed
 
 
-def _account(complaints: Complaints, names: tuple[str, str], table: Mapping[str, Any], origin: str) -> dict[str, Any]:
+def _account(findings: Findings, names: tuple[str, str], table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     changed = {"origin": origin, **table}
     key = changed.pop("secret_key", None)
     if key is None:
         return changed
     if "authorization" in changed:
-        complaints.error(
+        findings.error(
             ("providers", names[0], "accounts", names[1], "secret_key"),
             "there is authorization too",
             "Keep one of them",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from idem.outbox.config.complaints import Complaints
+from idem.outbox.config.findings import Findings
 from idem.outbox.config.provider_settings import ProviderSettings
 from idem.outbox.providers import outcome_rules
 from idem.outbox.providers.outcome_rules import Says
@@ -30,19 +30,19 @@ OF_GATEWAYS: Final = frozenset(
 """Headers that proxies, ingresses and content delivery networks add, or make anew, also on answers of their own."""
 
 
-def check_reading(complaints: Complaints, name: str, settings: ProviderSettings) -> None:
+def check_reading(findings: Findings, name: str, settings: ProviderSettings) -> None:
     """What tells the provider's own answers from others, and what the rules conclude without it."""
     loc = ("providers", name)
     carried = (settings.answers_carry or "").lower()
     if carried in OF_EVERY_SERVER:
-        complaints.error(
+        findings.error(
             (*loc, "answers_carry"),
             f"any HTTP server sends the header {settings.answers_carry}, a proxy too: it does not tell the "
             "provider's own answers from others",
             "Name a header that the provider alone sets on every answer, as Request-Id at Stripe, or leave it out",
         )
     elif carried in OF_GATEWAYS:
-        complaints.add(
+        findings.add(
             "warning",
             (*loc, "answers_carry"),
             f"many gateways set {settings.answers_carry} themselves, and their own answers would count as the "
@@ -51,7 +51,7 @@ def check_reading(complaints: Complaints, name: str, settings: ProviderSettings)
             "one",
         )
     if not settings.errors.shape:
-        complaints.add(
+        findings.add(
             "warning",
             (*loc, "errors", "shape"),
             "nothing tells the provider's own errors from a proxy's, so every unlisted 4xx is taken for a mistake in "
@@ -60,7 +60,7 @@ def check_reading(complaints: Complaints, name: str, settings: ProviderSettings)
         )
     for look in settings.lookup.ways():
         if look.by != "id" and look.match is None:
-            complaints.add(
+            findings.add(
                 "warning",
                 (*loc, "lookup", f"by_{look.by}", "match"),
                 "nothing in the answer must prove whose the object is: a provider that ignores the query would settle "
@@ -69,7 +69,7 @@ def check_reading(complaints: Complaints, name: str, settings: ProviderSettings)
             )
     for index, rule in enumerate(settings.outcome):
         if rule.says is Says.AMBIGUOUS_CACHED and not (rule.when or rule.headers or settings.errors.shape):
-            complaints.add(
+            findings.add(
                 "warning",
                 (*loc, "outcome", index),
                 "nothing tells the provider's failure from a proxy's, which is stored nowhere: this rule never holds",
@@ -78,7 +78,7 @@ def check_reading(complaints: Complaints, name: str, settings: ProviderSettings)
         if rule.says in (Says.NOT_EXECUTED_REQUEST, Says.NOT_EXECUTED_CONFIG, Says.NOT_EXECUTED_THROTTLED):
             doubtful = sorted(outcome_rules.statuses(rule.status) & UNSAFE_TO_EXCUSE) if rule.status is not None else []
             if doubtful and not rule.when:
-                complaints.add(
+                findings.add(
                     "warning",
                     (*loc, "outcome", index, "status"),
                     f"a {doubtful[0]} may come from a proxy after the provider has acted, and this rule would have "

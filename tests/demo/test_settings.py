@@ -9,7 +9,7 @@ from fix_desk import run
 
 from idem.cli.demo import DemoSettings, Sabotage, performance
 from idem.cli.demo.proof import Proof
-from idem.cli.demo.proof_records import Finding
+from idem.cli.demo.proof_records import BrokenPromise
 from idem.cli.demo.report import Result, closing
 from idem.cli.demo.sabotage import Victim
 
@@ -35,7 +35,7 @@ def test_settings_that_cannot_work(
     assert "hunter" not in result.err + result.out and "Traceback" not in result.err
 
 
-def proven(*findings: Finding, claims_lost: int = 1) -> Proof:
+def proven(*findings: BrokenPromise, claims_lost: int = 1) -> Proof:
     numbers = dict.fromkeys(
         ("accepted", "effects_wanted", "effects_made", "refused", "requests_made", "second_sends", "forbidden_sends",
          "duplicates", "lost", "answers_changed", "answers_compared", "evidence_missing", "unsettled",
@@ -59,7 +59,7 @@ def test_exit_codes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sabotage: Sabotage | None, victim: Victim | None,
     named: str | None, code: int,
 ) -> None:  # fmt: skip
-    findings = [Finding("P1", "lost", named, "k", "seen")] if named else []
+    findings = [BrokenPromise("P1", "lost", named, "k", "seen")] if named else []
     settings = DemoSettings(sabotage=sabotage, home=tmp_path)
     result = Result(settings, proven(*findings), 1.0, 1, 0, True, str(tmp_path / "work"), victim)
     monkeypatch.setattr("idem.cli.demo.stage.play", lambda *_: result)

@@ -17,22 +17,22 @@ from idem.outbox.values.suggestions import nearest
 VARIANT: Final = re.compile(r"int|str|bool|list\[.*\]|\[key\]")
 
 
-class Complaints:
-    """Gathers findings; knows the lines of the file and which settings came from the environment."""
+class Findings:
+    """Gathers what is wrong; knows the lines of the file and which settings came from the environment."""
 
     def __init__(self, lines: Mapping[Loc, int], variables: Mapping[Loc, str]) -> None:
         self._lines = lines
         self._variables = variables
-        self.findings: list[Finding] = []
+        self.found: list[Finding] = []
 
     @property
     def failed(self) -> bool:
-        return any(finding.level == "error" for finding in self.findings)
+        return any(finding.level == "error" for finding in self.found)
 
     def add(self, level: Level, loc: Loc, what: str, do: str) -> None:
         variable = self._variables.get(loc)
         where, line = (spelled(loc), line_of(loc, self._lines)) if variable is None else (variable, None)
-        self.findings.append(Finding(level, where, what, do, line))
+        self.found.append(Finding(level, where, what, do, line))
 
     def error(self, loc: Loc, what: str, do: str) -> None:
         self.add("error", loc, what, do)

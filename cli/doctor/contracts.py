@@ -13,20 +13,20 @@ from idem.outbox.providers.contract_checks import Finding
 from idem.outbox.values.durations import text
 
 
-def configuration(findings: list[Finding]) -> list[CheckResult]:
+def configuration(mistakes: list[Finding]) -> list[CheckResult]:
     """What `idem config check` says, missing secrets among it."""
-    findings = [
+    results = [
         CheckResult(
             "configuration",
             each.level,
             f"{each.where}{'' if each.line is None else f' (line {each.line})'}: {each.what}",
             each.do,
         )
-        for each in findings
-        # How old the facts are is said below, against doctor.verified.
+        for each in mistakes
+        # How old the facts are is said below, against DoctorSettings.verified.
         if each.level == "error" or not each.where.endswith(".verified")
     ]
-    return findings or [ok("configuration", "idem.toml and the environment are in order, no secret is missing")]
+    return results or [ok("configuration", "idem.toml and the environment are in order, no secret is missing")]
 
 
 async def contracts(examination: Examination) -> list[CheckResult]:

@@ -54,7 +54,7 @@ SELECT w.number::integer - 1 AS number, {accept.DECIDED}
   JOIN idem.idempotency_keys k USING (tenant_id, operation, idempotency_key)
  CROSS JOIN LATERAL idem.decide(k, w.fingerprint) AS d
 """  # noqa: S608
-"""How these requests stand; one that is not here has not been committed yet."""
+"""The status of each request; a request that is not here is not committed yet."""
 
 
 def columns(requests: Sequence[RequestIdentity]) -> dict[str, list[str]]:

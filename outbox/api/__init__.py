@@ -1,1 +1,1 @@
-"""The HTTP API: ask for an effect, wait for its answer, look at it, cancel it."""
+"""The HTTP API: clients request an effect, wait for its answer, read it and cancel it."""

@@ -1,4 +1,4 @@
-"""What a client is told: each decision of accept as an answer of HTTP."""
+"""Turns each decision of accept into an HTTP answer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Asked:
 
 
 def answer(asked: Asked, decision: Status | Limited, *, repeated: bool) -> Answer:
-    """The answer to a decision. `repeated`: somebody has sent this request before. Raises ProblemError."""
+    """The answer to a decision. `repeated`: this request was sent before. Raises ProblemError."""
     match decision:
         case Accepted(intent) | Retrying(intent):
             return accepted(asked, intent, "queued", SOON)
@@ -115,7 +115,7 @@ def answer(asked: Asked, decision: Status | Limited, *, repeated: bool) -> Answe
 
 
 def accepted(asked: Asked, intent: UUID, step: str, wait: float, interim: Any = None) -> Answer:
-    """202: it is in the database, and will be done; with the interim answer of what the provider has accepted."""
+    """202: the request is stored and will run; with the interim answer once the provider has accepted it."""
     body: dict[str, Any] = {
         "intent": str(intent),
         "operation": asked.operation.name,
@@ -140,7 +140,7 @@ def final(intent: UUID, stored: Answer, completed: datetime, expires: datetime, 
 
 
 def unserved(intent: UUID) -> ProblemError:
-    """What a client is told whose key is at rest, and whose call nobody would make now."""
+    """The problem for a key at rest whose call no worker would make now."""
     return ProblemError(
         "not_executed", "Nothing happened at the provider; this is proven. No worker makes this call now, because its "
                         "operation is not configured as it was. Once it is, the same request with the same key runs "

@@ -1,4 +1,4 @@
-"""The HTTP API as one ASGI application, and what must run beside it."""
+"""The HTTP API as one ASGI application, and the tasks that run beside it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Api:
-    """One process of the HTTP API over a pool of connections; `more` are routes of others, as the webhooks'.
+    """One process of the HTTP API over a pool of connections; `more` are routes of other rooms, e.g. of the webhooks.
 
     `reserved` descriptors belong to others of this process.
 
@@ -93,7 +93,7 @@ class Api:
         self._waiters.close()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """What runs beside the requests, until `stop` is set and everybody has been answered."""
+        """Runs beside the requests until `stop` is set and every request is answered."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._waiters.run(stop))

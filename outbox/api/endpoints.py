@@ -99,7 +99,7 @@ class Service:
         return response(answers.answer(asked, status, repeated=not isinstance(decided, Accepted | Retrying)))
 
     async def _decided(self, request: Request, caller: Caller, name: str, said: Said) -> tuple[Status, str]:
-        """What is decided about a request, and the fingerprint of its key."""
+        """The decision about a request, and the fingerprint of its key."""
         if said.refused is not None:
             return await self._recalled(request, caller, name, said, said.refused)
         if kind := suspicious.kind(said.key):
@@ -221,7 +221,7 @@ class Service:
         return found.status, found.fingerprint
 
     async def _sweep(self, tenant: str, decided: Status | Limited) -> None:
-        """A request that meets a claim whose lease is over ends it, so that the reconciler asks about it."""
+        """End a claim whose lease has expired when a request meets it, so that the reconciler looks it up."""
         if isinstance(decided, Unknown) and decided.lease_over:
             intent = decided.intent_id
             await self._store.run(lambda line: sweep_of(line, self._catalogue, intent, daemon="api"), tenant)
@@ -237,8 +237,8 @@ class Service:
             self._nudge.wake()
 
     async def _wait(self, request: Request, asked: RequestIdentity, seconds: float) -> Status:
-        """Until the end, or the end of the client's patience. A client that goes away waits for nothing; one that has
-        ended its side may be gone, or may read: it hears at once how things stand."""
+        """Wait for the final answer, at most as long as the client asked. The wait ends when the client disconnects; a
+        client that has closed its sending side may still read, so it gets the present status at once."""
         waiting = asyncio.create_task(self._waiters.wait(asked, seconds))
         gone = asyncio.create_task(_gone(request))
         ended = asyncio.create_task(_ended(request))
@@ -272,7 +272,7 @@ class Service:
 
 
 class ClientGone(Exception):
-    """Nobody is there any more to be answered; what was accepted goes on."""
+    """The client disconnected; accepted work continues."""
 
 
 MISUSES = {

@@ -1,4 +1,4 @@
-"""What a tenant may see of its intents: state, answer, timeline. Another tenant's intent is none."""
+"""What a tenant may read of its intents: state, answer, timeline. Intents of other tenants do not exist for it."""
 
 from __future__ import annotations
 

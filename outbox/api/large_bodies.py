@@ -28,7 +28,7 @@ class Heavy:
         self._turns = KeyedLock()
 
     async def run(self, tenant: str, size: int, work: Callable[[], Made]) -> Made:
-        """What `work` makes of a body of `size` bytes; raises what it raises."""
+        """The result of `work` on a body of `size` bytes. Raises what `work` raises."""
         if size <= LIGHT:
             try:
                 with schema_cost.at_once():

@@ -1,4 +1,4 @@
-"""The API's own description (OpenAPI 3.1), made from the operations that are configured: it says what is done.
+"""The API's own description (OpenAPI 3.1), made from the configured operations.
 
 A path for each operation, so that its body is described by its own JSON Schema.
 """

@@ -60,7 +60,7 @@ def intent(name: str, value: str | None) -> UUID | None:
 
 
 def search(query: dict[str, str]) -> dict[str, Any]:
-    """What is searched for: all of `SEARCHED`, or nothing. Raises ProblemError."""
+    """The search terms: all of `SEARCHED`, or none. Raises ProblemError."""
     if not {*SEARCHED} & {*query}:
         return {}
     if "key" in query:

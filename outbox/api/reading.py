@@ -1,4 +1,4 @@
-"""What a request says: its key, its body, how long its client wants to wait. Everything hostile ends here, as a 4xx."""
+"""Reads a request: its key, its body, how long the client wants to wait. Hostile input gets a 4xx here."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def key(request: Request) -> str:
 
 
 def check_key(request: Request, parsed: str, *, strict: bool, least: int) -> None:
-    """What is asked of a key that is new. Raises ProblemError (`key_invalid`)."""
+    """The rules for a new key. Raises ProblemError (`key_invalid`)."""
     _parsed(request.headers["idempotency-key"], strict)
     if len(parsed) < least:
         raise ProblemError(
@@ -65,7 +65,7 @@ def _parsed(text: str, strict: bool) -> str:
 
 
 def missing_key() -> ProblemError:
-    """What a client is told that sends no key."""
+    """The problem for a request without a key."""
     return ProblemError(
         "key_missing",
         "Send an Idempotency-Key of 1 to 255 visible ASCII characters: a new key for each request, the same key for "
@@ -74,7 +74,7 @@ def missing_key() -> ProblemError:
 
 
 def check_media_type(request: Request) -> None:
-    """JSON in UTF-8, as it is. Raises ProblemError (`unsupported_media_type`)."""
+    """Require JSON in UTF-8. Raises ProblemError (`unsupported_media_type`)."""
     types = request.headers.getlist("content-type")
     media_type, _, parameters = (types[0] if len(types) == 1 else "").partition(";")
     if not JSON_TYPE.fullmatch(media_type.strip()):
@@ -87,7 +87,7 @@ def check_media_type(request: Request) -> None:
 
 
 def check_coding(request: Request) -> None:
-    """The body is as it is. Raises ProblemError (`unsupported_media_type`)."""
+    """Require a body without a content coding. Raises ProblemError (`unsupported_media_type`)."""
     if any(coding.strip().lower() not in ("", "identity") for coding in request.headers.getlist("content-encoding")):
         raise ProblemError("unsupported_media_type", "Send the body without a content coding.")
 
@@ -146,7 +146,7 @@ async def body(
 
 
 def too_large(allowed: int, *, close: bool = False) -> ProblemError:
-    """What a client is told whose body has more bytes than are taken."""
+    """The problem for a body that is larger than the limit."""
     headers = {"Connection": "close"} if close else None
     return ProblemError("body_too_large", f"At most {allowed} bytes are allowed.", headers=headers)
 
@@ -160,7 +160,7 @@ def params(raw: bytes, values: int) -> Any:
 
 
 def body_problem(error: BodyInvalid) -> ProblemError:
-    """What a client is told about a body that cannot be held exactly."""
+    """The problem for a body that idem cannot store exactly."""
     return ProblemError("body_invalid", sentence(error), errors=[(error.pointer, error.message)])
 
 

@@ -1,4 +1,4 @@
-"""What a client's request says, read and checked against its operation: everything that needs no decision."""
+"""Reads a client's request and checks it against its operation, before any decision."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from idem.outbox.values.errors import BodyInvalid, ParamsInvalid, Unrenderable
 
 @dataclass(slots=True)
 class Said:
-    """What a request says: its key, and the bytes of its body. What they parse to may be a thousand times as much, and
-    lives in a turn of `HEAVY` alone.
+    """The content of a request: its key and the bytes of its body. What they parse to may be a thousand times as much,
+    and lives in a turn of `HEAVY` alone.
 
     `refused`: what is told if the key is new. The key is known then, and decides.
     """

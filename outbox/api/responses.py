@@ -1,4 +1,5 @@
-"""Answers as responses of Starlette. What is answered is decided without it: applications have other frameworks."""
+"""Answers as Starlette responses. The decision does not depend on Starlette, because applications use other
+frameworks."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ BODILESS = frozenset({204, 304})
 
 
 def response(answer: Answer) -> Response:
-    """The answer as it is, byte for byte."""
+    """The answer, byte for byte."""
     made = Response(answer.body, answer.status)
     if answer.status in BODILESS:
         del made.headers["content-length"]

@@ -1,4 +1,4 @@
-"""JSON Schemas of what the API answers with, for its own description."""
+"""JSON Schemas of the API's answers, for its own description."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ Found = TypeVar("Found")
 
 
 class Store:
-    """The API's way to the database: every piece of work ends within a bound, or the client hears 503.
+    """The API's access to the database: every call ends within a time limit, or the client gets 503.
 
     `timeout` in seconds; a place in its tenant's share, a connection and a statement may each take as long, which the
     session and the pool hold themselves: the bound here is for a line that says nothing, which is given up then. Work
@@ -86,7 +86,7 @@ class Store:
         return await self.run(lambda connection: decide(connection, prepared, may_create=may_create), prepared.tenant)
 
     async def knows(self, tenant: str, operation: str, key: str) -> bool:
-        """Whether a key is known, whatever it was used for. Raises ProblemError (`store_unavailable`)."""
+        """Whether a key is known, for any content. Raises ProblemError (`store_unavailable`)."""
         wanted = columns([(tenant, operation, key, NO_FINGERPRINT)])
 
         async def work(connection: AsyncConnection[Any]) -> bool:
@@ -97,7 +97,7 @@ class Store:
     async def recall(
         self, retry: Retry, operation: OperationSpec | None, composed: Callable[[str], Awaitable[str]]
     ) -> Recalled | None:
-        """How the key of a request stands that is refused now; `composed` as in `recall_async`, and no connection is
+        """The status of the key of a request that is refused now; `composed` as in `recall_async`, and no connection is
         held while it runs. Raises ProblemError (`store_unavailable`)."""
 
         async def row(statement: str, values: Mapping[str, Any]) -> Any:
@@ -151,7 +151,7 @@ class Store:
             raise unavailable() from None
 
     async def close(self) -> None:
-        """Wait for what is still under way."""
+        """Wait for running work."""
         if self._running:
             await asyncio.wait(self._running, timeout=self._bound)
 
@@ -178,7 +178,7 @@ def _refused(error: InsufficientPrivilege) -> ProblemError:
 
 
 def unavailable() -> ProblemError:
-    """What a client hears while the database cannot answer."""
+    """The problem while the database cannot answer."""
     return ProblemError(
         "store_unavailable",
         "The database cannot answer now. Send the same request again with the same key: it happens at most once.",

@@ -1,4 +1,4 @@
-"""`Prefer: wait`: all waiters of a process are served by one small statement that is repeated, whatever their number.
+"""`Prefer: wait`: one small repeated statement serves all waiters of a process.
 
 Waiting reads only: it never takes up a key, so a client that goes away changes nothing.
 """
@@ -33,7 +33,7 @@ class _Waiter:
 
 
 class Waiters:
-    """Everybody in this process who waits for the end of a request.
+    """All requests of this process that wait for a final answer.
 
     It has a connection of its own: those who wait must not wait for those who ask too. `poll` in seconds is the time
     between two looks. `run` must be running, and must have ended before the pool does.
@@ -51,7 +51,7 @@ class Waiters:
         return sum(len(waiters) for waiters in self._waiting.values())
 
     async def wait(self, identity: RequestIdentity, seconds: float) -> Status:
-        """The end of a request, or how it stands when `seconds` are over. Raises ProblemError if nobody can say."""
+        """The final status of a request, or its status after `seconds`. Raises ProblemError if it cannot be read."""
         loop = asyncio.get_running_loop()
         waiter = _Waiter(0.0 if self._closing else loop.time() + seconds, loop.create_future())
         self._waiting[identity].append(waiter)
@@ -62,7 +62,7 @@ class Waiters:
             self._leave(identity, waiter)
 
     def close(self) -> None:
-        """Nobody waits longer than for the next look."""
+        """Let every waiter return at the next look-up."""
         self._closing = True
         for waiters in self._waiting.values():
             for waiter in waiters:
@@ -70,7 +70,7 @@ class Waiters:
         self._somebody.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until `stop` is set and everybody has been answered."""
+        """Look until `stop` is set and every waiter is answered."""
         trouble = Trouble("api waiting")
         while not (stop.is_set() and not self._waiting):
             if not self._waiting:
@@ -148,7 +148,7 @@ class Waiters:
 
 
 async def ended(connection: AsyncConnection[Any], requests: Sequence[RequestIdentity]) -> set[RequestIdentity]:
-    """Those of which the end, or the need of a person, can be told now."""
+    """The requests that are settled, or that need an operator."""
     cursor = await connection.execute(accept.pyformat(ENDED), columns(requests))
     return {requests[number] for (number,) in await cursor.fetchall()}
 
@@ -156,6 +156,6 @@ async def ended(connection: AsyncConnection[Any], requests: Sequence[RequestIden
 async def statuses(
     connection: AsyncConnection[Any], requests: Sequence[RequestIdentity]
 ) -> dict[RequestIdentity, Status]:
-    """How these requests stand; one that is not here has not been committed yet."""
+    """The status of each request; a request that is not here is not committed yet."""
     rows = await (await records(connection).execute(accept.pyformat(STATUS), columns(requests))).fetchall()
     return {requests[row.number]: status_of(row) for row in rows}

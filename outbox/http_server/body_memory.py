@@ -1,4 +1,4 @@
-"""The bytes of bodies that are in memory at once before it is known whose they are, of all connections together.
+"""Limits the bytes of unauthenticated bodies in memory, over all connections.
 
 Where they are too many, the body that has been on its way the longest gives way: an honest one is here in a moment.
 """
@@ -59,7 +59,7 @@ class Reservation:
         self.gave_way = False
 
     def watch(self, clock: asyncio.Timeout) -> None:
-        """The clock of whoever waits for the rest: it ends at once where this body gives way."""
+        """The timer of the reader that waits for the rest: it fires at once when this body gives way."""
         self._clock = clock
 
     def add(self, size: int) -> None:
@@ -80,7 +80,7 @@ class Reservation:
         self.size = 0
 
     def give_way(self) -> None:
-        """Free its bytes, and wake whoever waits for more of them."""
+        """Free its bytes, and wake the bodies that wait for room."""
         self.gave_way = True
         self.drop()
         if self._clock is not None:
@@ -89,7 +89,7 @@ class Reservation:
 
 
 def full() -> ProblemError:
-    """What a sender is told whose body finds no room."""
+    """The problem for a body that finds no room."""
     return ProblemError(
         "too_many_bodies",
         "The bodies of other deliveries use all the memory that is set aside for them.",

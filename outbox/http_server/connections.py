@@ -41,7 +41,8 @@ EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 
 
 class Connections:
-    """The connections of one listening socket, at most `most` of them. `report` is told once that none can be taken."""
+    """The connections of one listening socket, at most `most` of them. `report` is called once when none can be
+    accepted."""
 
     def __init__(self, most: int, report: Callable[[OSError], None]) -> None:
         self.most = most
@@ -122,7 +123,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """One connection. A client that has ended its own side still gets the answer to what it has asked whole."""
+    """One connection. A client that has closed its sending side still gets the answer to a complete request."""
 
     transport: LingeringTransport  # type: ignore[assignment]
     conn: Wire
@@ -171,7 +172,7 @@ class Connection(H11Protocol):
             self._all.slices.add(self)
 
     def parse_slice(self) -> bool:
-        """Parse some of what waits; whether there is more."""
+        """Parse one slice of the waiting bytes; whether there is more."""
         size = len(self._waiting) if self.conn.plain else SLICE
         piece = bytes(self._waiting[:size])
         del self._waiting[:size]
@@ -193,7 +194,7 @@ class Connection(H11Protocol):
         return (self._refused or self.conn.unread) and not self.ended.is_set()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read; without a word where an answer has begun."""
+        """Refuse unreadable input; without an answer if one has already begun."""
         telemetry.refused_request("framing_invalid")
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()

@@ -1,4 +1,4 @@
-"""The framing of HTTP/1.1 with bounds on what it may cost: lines of a head, bytes around a body in chunks.
+"""HTTP/1.1 framing with limits on its cost: lines of a head, bytes around a chunked body.
 
 h11 reads the rest. What costs much there is refused before: it reads a head in one step, and each chunk for itself.
 """
@@ -27,7 +27,8 @@ REST: Final = 64 * 1024
 
 
 class Wire(h11.Connection):
-    """The server's side of one connection. `next_event` raises RemoteProtocolError also for what costs too much."""
+    """The server's side of one connection. `next_event` also raises RemoteProtocolError for input that costs too
+    much."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, LARGEST_HEAD)

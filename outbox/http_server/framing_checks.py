@@ -1,4 +1,4 @@
-"""What is right or wrong with the framing of a request, whatever it asks for: before the application sees it."""
+"""Checks the framing of a request before the application sees it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def retry_after(seconds: float) -> str:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON as the API sends it: UTF-8, what is not ASCII as itself."""
+    """JSON as the API sends it: UTF-8, without escapes of non-ASCII characters."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
 
 

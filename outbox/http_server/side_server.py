@@ -1,4 +1,4 @@
-"""A small server in a thread and a loop of its own: probes and metrics, whatever the process is busy with."""
+"""A small server in its own thread and loop, so that probes and metrics answer while the process is busy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HUNG: Final = 30.0
 
 
 class Health:
-    """How the process is, as its own loop says: `beat` is called by it again and again."""
+    """The health of the process, as its own loop reports it by calling `beat` repeatedly."""
 
     def __init__(self) -> None:
         self.draining = False

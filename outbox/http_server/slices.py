@@ -1,4 +1,4 @@
-"""What comes in many small pieces is parsed a slice at a time, one slice of one connection in a turn of the loop.
+"""Parses input of many small pieces in slices: one slice of one connection per iteration of the loop.
 
 A chunk of one byte costs the parser as much as one of 64 kB, and a head of many lines as much as many heads. Without
 slices a client that is not let in could hold the loop with them.

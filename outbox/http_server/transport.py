@@ -42,7 +42,7 @@ class LingeringTransport:
         return self.lingers or bool(self._transport.is_closing())
 
     def close(self) -> None:
-        """End this side; at once, or when the client has written what it had begun."""
+        """Close this side; at once, or when the client has finished writing."""
         if self.is_closing():
             return
         if not self._unread():

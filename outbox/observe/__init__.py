@@ -1,1 +1,1 @@
-"""What idem shows of itself: events, log lines and metrics. Nothing here decides anything."""
+"""Shows what idem does: events, log lines and metrics. It makes no decisions."""

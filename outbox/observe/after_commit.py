@@ -1,4 +1,4 @@
-"""Changes of state, told once each when they have committed: the log line `transition` and what is counted of them.
+"""Emits each change of state once after its commit: the log line `transition` and its metrics.
 
 The statement that writes a change returns what is told of it, so nothing is asked for twice. The evidence row is the
 record: where the answer to a COMMIT is lost, it has what no line says.
@@ -59,7 +59,7 @@ _open: WeakKeyDictionary[AsyncConnection[Any], list[Emit]] = WeakKeyDictionary()
 
 @asynccontextmanager
 async def transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
-    """A transaction, or a savepoint of one, whose changes are told when the outermost has committed, or not at all."""
+    """A transaction or savepoint whose changes are emitted when the outermost transaction has committed, or never."""
     outer, own = _open.get(connection), list[Emit]()
     _open[connection] = own
     try:
@@ -78,7 +78,7 @@ async def transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None]:
 
 
 def emit(connection: AsyncConnection[Any], what: Emit) -> None:
-    """Tell of what a statement has written: now, or at the end of the connection's `transaction`."""
+    """Emit a written change: now, or at the end of the connection's `transaction`."""
     waiting = _open.get(connection)
     if waiting is None:
         what()

@@ -12,13 +12,13 @@ from idem.outbox.values.errors import one_line
 
 
 def account_known(provider: str, account: str, identity: str, *, first: bool) -> None:
-    """Whose account the credentials are; `first`: it is stored from now on."""
+    """The account of the credentials is known; `first`: it is stored from now on."""
     metrics.ANOTHER_ACCOUNT.labels(provider, account).set(0)
     log.info("account_stored" if first else "account_known", provider=provider, account=account, identity=identity)
 
 
 def account_unchecked(provider: str, account: str, why: str, *, served: bool) -> None:
-    """Nobody could tell whose account the credentials are; it is asked again. Not `served`: nothing is asked meanwhile
+    """The account of the credentials is not known yet; idem asks again. Not `served`: meanwhile idem makes no look-up
     about calls that may have been made."""
     log.warning(
         "account_unchecked", provider=provider, account=account, why=why, served=served, setting=_check(provider)
@@ -90,7 +90,7 @@ def heartbeat_back(daemon: str, name: str) -> None:
 
 
 def listening() -> None:
-    """This process hears at once of what is accepted."""
+    """This process gets a notification for each accepted request."""
     metrics.LISTENING.set(1)
     log.info("listening")
 
@@ -149,7 +149,8 @@ def database_changed(what: str, rows: int) -> None:
 
 
 def rows_doubted(unknown: int, left: int, left_for: float | None, open: int, waiting: int) -> None:
-    """What became of listed rows. `left_for`: seconds. `waiting`: rows that other sessions hold; they stay listed."""
+    """What recovery did with the listed rows. `left_for`: seconds. `waiting`: rows that other sessions hold; they stay
+    listed."""
     more: dict[str, str | int] = {} if left_for is None else {"left_for": round(left_for)}
     if waiting:
         more["do"] = WHO_HOLDS_IT
@@ -180,13 +181,13 @@ def sent_ahead(rows: int) -> None:
 
 
 def metrics_unreadable(files: list[str]) -> None:
-    """What a process that has ended had counted is lost: it was killed in the middle of a write, or the disk is bad."""
+    """The counts of a terminated process are lost: it was killed during a write, or the disk is bad."""
     if files:
         log.warning("metrics_unreadable", files=files)
 
 
 def lines_lost(lines: int) -> None:
-    """Log lines that were given up, because whoever reads them does not read."""
+    """Log lines were dropped, because the reader of the log does not read."""
     metrics.LINES_LOST.inc(lines)
 
 
@@ -199,7 +200,7 @@ _known_bad: set[str] = set()
 
 
 def metric_files(bad: list[str]) -> None:
-    """The files that could not be read when metrics were asked for: each is told of once, and counted."""
+    """The files that could not be read at a scrape: each is logged once, and counted."""
     metrics.FILES_BAD.set(len(bad))
     metrics_unreadable([each for each in bad if each not in _known_bad])
     _known_bad.update(bad)
@@ -233,12 +234,12 @@ def daemon_failed(name: str, why: BaseException | str) -> None:
 
 
 def stop_requested(by: str) -> None:
-    """A daemon was told to stop, by this signal: it takes nothing new and finishes what runs."""
+    """A daemon got this signal to stop: it accepts no new work and finishes running work."""
     log.info("stop_requested", signal=by)
 
 
 def stopping(seconds: float) -> None:
-    """A supervisor was told to stop: running calls have this long."""
+    """A supervisor got a signal to stop: running calls have this long."""
     log.info("stopping", longest_seconds=round(seconds))
 
 

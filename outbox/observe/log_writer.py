@@ -1,4 +1,4 @@
-"""Lines for a reader that may be slow, stuck or gone: who writes one never waits, and what nobody reads is lost.
+"""Writes log lines for a reader that may be slow, stuck or gone: a writer never waits, and unread lines are lost.
 
 A pipe whose reader has stopped takes no more than it holds; a write to it waits, and with it would wait whatever the
 process is there for. So a thread of its own writes, from a queue with a bound, and lost lines are counted.
@@ -64,7 +64,7 @@ class Lines(io.TextIOBase):
         return self._encoding
 
     def write(self, text: str) -> int:
-        """Have this written as soon as the reader takes it. Raises TypeError for what is no text."""
+        """Write this as soon as the reader accepts it. Raises TypeError for anything but text."""
         if not isinstance(text, str):
             raise TypeError(f"a text stream takes no {type(text).__name__}")
         text = safe(text)
@@ -80,7 +80,7 @@ class Lines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: whoever flushes does not want to wait for a reader."""
+        """Do nothing: the caller of flush must not wait for a reader."""
 
     def writable(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Log lines: how they are written, and what may stand in them: no bodies, no credentials, no idempotency keys."""
+"""Writes log lines, and limits their content: no bodies, no credentials, no idempotency keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("idem")
 
 
 def set_up(*, json: bool, level: str = "info") -> None:
-    """Configure structlog for a daemon: one line an event on standard error, as JSON or for a console."""
+    """Configure structlog for a daemon: one line per event on standard error, JSON or console format."""
     # One line a call, with URL and address: the daemons have their own.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     lines = _Lines(sys.stderr)
@@ -45,12 +45,12 @@ def set_up(*, json: bool, level: str = "info") -> None:
 
 
 def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Before colours are added: what a client has sent must not act on the terminal of who reads the log."""
+    """Runs before colours are added: a client's bytes must not act on the terminal of a reader of the log."""
     return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def quietly() -> None:
-    """For a process that is somebody else's: lines go to the logger `idem` of the standard library.
+    """For an application's process: lines go to the logger `idem` of the standard library.
 
     Where the application has configured structlog itself, its own configuration holds. A handler of the application's
     that waits for its reader never holds up an event loop: see `Handed`.
@@ -100,12 +100,12 @@ class _Lines:
 
 
 def key_hash(key: str) -> str:
-    """How a key is told in logs: enough to find its lines, not enough to use or to read it."""
+    """A key as logs show it: enough to find its lines, not enough to use or to read it."""
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def error_text(error: BaseException) -> str:
-    """What may be told of an exception.
+    """The loggable text of an exception.
 
     Never the text of a foreign one: it may quote what a provider or a client sent, keys and cards included.
     """

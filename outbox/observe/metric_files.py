@@ -33,11 +33,11 @@ Entry: TypeAlias = tuple[str, float, float]
 
 
 class Spoiled(Exception):
-    """A file that is no file of metrics, or not a whole one."""
+    """A file that is not a metric file, or not a complete one."""
 
 
 def entries(content: bytes) -> Iterator[tuple[int, Entry]]:
-    """What a file says, and at which byte each value stands; nothing where it is still empty. Raises Spoiled."""
+    """The values of a file with the byte offset of each; nothing if it is still empty. Raises Spoiled."""
     try:
         used = _USED.unpack_from(content)[0] if content else 0
         if used == 0:
@@ -58,7 +58,7 @@ def entries(content: bytes) -> Iterator[tuple[int, Entry]]:
 
 
 def read(file: Path) -> list[Entry]:
-    """What a file says. Raises OSError, Spoiled."""
+    """The values of a file. Raises OSError, Spoiled."""
     with file.open("rb") as opened:
         content = opened.read(LARGEST + 1)
     if len(content) > LARGEST:

@@ -246,7 +246,7 @@ class _Group(Collector):
 
 
 def registry() -> CollectorRegistry:
-    """What is to be served: this process, or the group where `PROMETHEUS_MULTIPROC_DIR` is set."""
+    """The registry to serve: of this process, or of the group where `PROMETHEUS_MULTIPROC_DIR` is set."""
     if not os.environ.get(DIRECTORY):
         return REGISTRY
     group = CollectorRegistry()

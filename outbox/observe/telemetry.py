@@ -35,14 +35,14 @@ METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"}
 
 
 def decisions_counted(operation: str, decision: str, number: int) -> None:
-    """What accept decided through the library, inline or by SQL, since it was counted last."""
+    """Count what accept decided through the library, inline or by SQL, since the last count."""
     metrics.ACCEPTS.labels(operation, decision).inc(number)
     if decision == "expired":
         metrics.KEYS_REUSED.labels(operation).inc(number)
 
 
 def accepted(tenant: str, operation: str, key: str, decision: Decision | Limited, *, counts: bool = True) -> None:
-    """What accept decided, after its commit. Without `counts` the database has counted it for the sweeper."""
+    """Count what accept decided, after its commit. Without `counts` the database has counted it for the sweeper."""
     if counts:
         metrics.ACCEPTS.labels(operation, _decided(decision)).inc()
     match decision:
@@ -86,7 +86,7 @@ def refused_request(code: str) -> None:
 
 
 def http_answer(route: str, method: str, status: int, seconds: float) -> None:
-    """An answer. `route` is the template, never the path: a path that no route knows has none and is not told."""
+    """An answer. `route` is the template, never the path: a path without a route has no template and is not shown."""
     method = method if method in METHODS else "other"
     metrics.HTTP_ANSWERS.labels(route, method, str(status)).inc()
     metrics.HTTP_SECONDS.labels(route, method).observe(seconds)
@@ -103,14 +103,14 @@ def waiting(requests: int) -> None:
 
 
 def webhook(provider: str, account: str, verdict: str) -> None:
-    """A verified webhook; `verdict` is a word of ours for what became of it."""
+    """A verified webhook; `verdict` says what idem did with it."""
     metrics.WEBHOOKS.labels(provider, account, verdict).inc()
     metrics.WEBHOOK_LAST.labels(provider).set_to_current_time()
     log.info("webhook", provider=provider, account=account, verdict=verdict)
 
 
 def webhook_foreign(provider: str, account: str) -> None:
-    """A verified webhook that is about nothing of ours, as far as anybody can tell: somebody else uses the account."""
+    """A verified webhook that concerns no known call: another program uses the account."""
     metrics.WEBHOOKS_FOREIGN.labels(provider, account).inc()
 
 
@@ -143,7 +143,7 @@ def claimed(provider: str, account: str, rows: int) -> None:
 
 
 def row_claimed(operation: str, intent: UUID, attempt: int) -> None:
-    """The claim of one row: a transition, and the beginning of a `call`; told when everything is."""
+    """A worker has claimed a row: a transition, logged at level debug."""
     metrics.TRANSITIONS.labels("worker", OutboxStatus.PENDING, OutboxStatus.CLAIMED).inc()
     log.debug(
         "transition", operation=operation, intent=str(intent), attempt=attempt, source="worker", kind="claimed",
@@ -178,7 +178,7 @@ def reported(intent: UUID, attempt: int, outcome: str, fate: str) -> None:
 
 
 def overran(provider: str, account: str) -> None:
-    """A function of the user's has not ended by its deadline: nobody can end it, and it keeps its slot."""
+    """A user's function is still running after its deadline: it cannot be stopped, and it keeps its slot."""
     metrics.OVERRUNNING.labels(provider, account).inc()
     log.warning("overran", provider=provider, account=account, do="pass call.deadline to all that it waits for")
 
@@ -222,7 +222,7 @@ def lookup_failed(provider: str, account: str) -> None:
 
 
 def settled(intent: UUID, how: str, to: str) -> None:
-    """What the reconciler found out. The row's own change is counted by `moved`, whoever made it."""
+    """The reconciler has settled a row. `moved` counts the change of the row."""
     log.info("settled", intent=str(intent), how=how, to=to)
 
 
@@ -232,7 +232,7 @@ def proof_applied(intent: UUID | None, source: str, applied: str) -> None:
 
 
 def handler_succeeded(handler: str, intent: UUID, number: int) -> None:
-    """A handler has heard of an event, and what it wrote has committed."""
+    """A handler has handled an event, and its transaction has committed."""
     metrics.HANDLERS.labels(handler, "succeeded").inc()
     log.info("handler_succeeded", handler=handler, intent=str(intent), number=number)
 
@@ -251,7 +251,7 @@ def handler_not_started(handler: str, intent: UUID, number: int, error: BaseExce
 
 
 def handlers_wait(waiting: Mapping[str, tuple[int, float]]) -> None:
-    """How many events each handler has yet to hear, and the age of the oldest in seconds."""
+    """How many events each handler has not handled yet, and the age of the oldest in seconds."""
     for handler, (events, oldest) in waiting.items():
         metrics.HANDLER_WAITING.labels(handler).set(events)
         metrics.HANDLER_OLDEST.labels(handler).set(oldest)

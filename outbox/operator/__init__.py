@@ -1,1 +1,1 @@
-"""What operators do and look at: guards, previews, decisions under the row's lock, dead letters, pauses, lists."""
+"""Carries out operators' commands: guards, previews, decisions under the row's lock, dead letters, pauses, lists."""

@@ -1,4 +1,4 @@
-"""What an operator does: under the row's lock, through the one gate, with who and why in the evidence.
+"""Carries out an operator's decision: under the row's lock, through the one gate, with who and why in the evidence.
 
 Each function is one transaction on a connection that is idle. What is not possible now raises `OperatorRefused`, which
 says why and what to do, and changes nothing. `version` is the intent's as the operator saw it; a version that has moved
@@ -52,7 +52,7 @@ CANCELLED = Answer(
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was written: the intent's new state and the row's new status (None: the row has left)."""
+    """The result: the intent's new state and the row's new status (None: the row is removed)."""
 
     intent_id: UUID
     action: str
@@ -207,7 +207,7 @@ async def resolve_completed(
 
 
 async def snapshot(connection: AsyncConnection[Any], intent: UUID) -> Snapshot | None:
-    """How an intent stands, without a lock: for a preview. None: no open row. Raises OperatorRefused: no intent."""
+    """An intent's snapshot without a lock, for a preview. None: no open row. Raises OperatorRefused: no intent."""
     return await locking.unlocked(connection, intent)
 
 

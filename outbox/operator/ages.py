@@ -165,7 +165,7 @@ async def ages(connection: AsyncConnection[Any], stated: Mapping[str, float] | N
 async def report(
     connection: AsyncConnection[Any], lanes: Collection[Lane] = (), stated: Mapping[str, float] | None = None
 ) -> None:
-    """Set the gauges of what is unsettled. A paused lane is told apart.
+    """Set the gauges of what is unsettled. A paused lane has its own gauges.
 
     `lanes` are those of the configuration: each has its series, what belongs to none of them is `other`, so that no
     name from elsewhere makes one. `stated` is as for `ages`.

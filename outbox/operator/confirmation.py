@@ -1,4 +1,4 @@
-"""What a provider itself says about the end that an operator wants to record: asked before anything is written.
+"""Asks the provider about the outcome that an operator wants to record, before anything is written.
 
 A wrong reference would be the stored answer for ever. So the provider is asked under the reference, and its own object
 is what the answer is rendered from. Only an operator who says so records an end that nobody could confirm.
@@ -41,7 +41,7 @@ UNCHECKED: Final = "--unchecked"
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """What the provider said. `look` None: it could not be asked, and `why_not` says why."""
+    """The provider's answer. `look` None: it could not be asked, and `why_not` says why."""
 
     look: Look | None
     seen: Seen
@@ -156,7 +156,7 @@ UNDER_KEY: Final = "`idem intents show ID` prints its provider key"
 def against(
     confirmed: Confirmed, wanted: Succeeded | Refused, operation: OperationSpec, other: UUID | None
 ) -> str | None:
-    """What stands against an operator's word, in words; None: the provider says the same."""
+    """What contradicts an operator's statement, as text; None: the provider says the same."""
     return _against(confirmed, _means(confirmed, operation), wanted, other)
 
 
@@ -190,7 +190,7 @@ def _against(confirmed: Confirmed, means: Proof | None, wanted: Succeeded | Refu
 
 
 def said(confirmed: Confirmed | None) -> str:
-    """What the provider said, for the evidence."""
+    """The provider's answer, for the evidence."""
     if confirmed is None or confirmed.look is None:
         return f"nothing: {'it was not asked' if confirmed is None else confirmed.why_not}"
     return name(confirmed.look)

@@ -26,7 +26,7 @@ RESOLVED_MEANWHILE: Final = "another operator resolved this dead letter while yo
 
 
 def check_named(by: str, reason: str) -> None:
-    """Raises OperatorRefused unless somebody answers for the act, with a reason."""
+    """Raises OperatorRefused unless the act has a name and a reason."""
     if not by.strip():
         raise OperatorRefused("say who you are: idem records who did it")
     if not reason.strip():
@@ -151,7 +151,7 @@ def _not_of_a_handler(found: Any) -> None:
 
 
 async def run_again(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
-    """Have a handler run again for the event that it could not be told, as if it had never failed; then the later ones.
+    """Run a handler again for the event that it could not handle, as if it had never failed; then for the later events.
 
     `seen` as in `close_dead_letter`.
     """
@@ -159,7 +159,7 @@ async def run_again(connection: AsyncConnection[Any], letter: UUID, *, by: str, 
 
 
 async def skip_event(connection: AsyncConnection[Any], letter: UUID, *, by: str, reason: str, seen: int) -> Reason:
-    """Let an event pass that a handler could not be told: it is never told of it, and the later ones go on."""
+    """Skip an event that a handler could not handle: the handler never gets it, and the later events continue."""
     return await _of_handler(connection, letter, by=by, reason=reason, seen=seen, skip=True)
 
 

@@ -1,4 +1,4 @@
-"""How an intent stands, and what an operator may do about it: pure guards, each with the reason and what to do.
+"""Decides from an intent's snapshot what an operator may do: pure guards, each with the reason and what to do.
 
 The same guards are asked for the preview and again under the row's lock, so that a preview never promises more.
 """
@@ -132,7 +132,7 @@ UNCONFIRMED = "an unconfirmed event says that the provider has it, and the recon
 
 
 def instead(snapshot: Snapshot, terms: Terms) -> str:
-    """What would settle an unknown row without a risk: what an operator should do first."""
+    """The risk-free way to settle an unknown row, which an operator should try first."""
     ways = []
     if (left := window_left(snapshot, terms)) > 0:
         ways.append(

@@ -1,4 +1,4 @@
-"""Ids by their beginning: what a person reads off a narrow table and types. A beginning of two ids is an error."""
+"""Finds ids by their first digits, as a person copies them from a narrow table. Digits of two ids are an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The beginning of an id, as the range of ids that begin so."""
+    """The first digits of an id, as the range of ids that start with them."""
 
     text: str
     low: UUID
@@ -27,7 +27,7 @@ class Prefix:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Dashes may stand where an id has them, or be left out. Raises ValueError."""
+        """Dashes are optional. Raises ValueError."""
         digits = text.strip().lower()
         if not re.fullmatch(r"[0-9a-f]{4}[0-9a-f-]{0,32}", digits):
             raise ValueError(f"{text!r} is not an id: write the id, or its first {SHORTEST} digits (0-9, a-f) or more")
@@ -51,7 +51,7 @@ DEAD_LETTER_IDS = (
 
 
 async def dead_letter(connection: AsyncConnection[Any], prefix: Prefix | UUID) -> UUID:
-    """The dead letter whose id begins so. Raises OperatorRefused: there is none, or several."""
+    """The dead letter whose id starts with these digits. Raises OperatorRefused if there is none, or several."""
     return await _one(connection, DEAD_LETTER_IDS, prefix, "dead letter", "idem dlq list")
 
 
@@ -59,7 +59,7 @@ INTENT_IDS = "SELECT n.id FROM idem.intents n WHERE n.id BETWEEN %(low)s AND %(h
 
 
 async def intent(connection: AsyncConnection[Any], prefix: Prefix | UUID) -> UUID:
-    """The intent whose id begins so. Raises OperatorRefused: there is none, or several."""
+    """The intent whose id starts with these digits. Raises OperatorRefused if there is none, or several."""
     return await _one(connection, INTENT_IDS, prefix, "intent", "idem intents list")
 
 
@@ -67,7 +67,7 @@ TOKEN_IDS = "SELECT t.id FROM idem.api_tokens t WHERE t.id BETWEEN %(low)s AND %
 
 
 async def token(connection: AsyncConnection[Any], prefix: Prefix | UUID) -> UUID:
-    """The API token whose id begins so. Raises OperatorRefused: there is none, or several."""
+    """The API token whose id starts with these digits. Raises OperatorRefused if there is none, or several."""
     return await _one(connection, TOKEN_IDS, prefix, "token", "idem token list")
 
 

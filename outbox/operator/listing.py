@@ -1,4 +1,4 @@
-"""What operators and clients look at: read-only queries. A record's keys are the names of its columns, and stay.
+"""Read-only queries for operators and clients. A record's keys are the names of its columns, and do not change.
 
 Ages and times left are seconds by the database's clock, negative if past; times are with time zone. Nothing here
 reads credentials (they are never stored). Params only where they are asked for; the bytes of a request and a provider's
@@ -260,8 +260,8 @@ async def unknowns(
     awaiting: bool = False,
     limit: int = 100,
 ) -> list[Record]:
-    """Rows of which nobody knows the end, oldest first; `awaiting` shows those that the provider is working on too.
-    `since` and `until` are about when a row became so."""
+    """Rows whose outcome is unknown, oldest first; `awaiting` shows those that the provider is working on too. `since`
+    and `until` limit the time at which a row became unknown."""
     return await _all(
         connection, UNKNOWNS,
         provider=provider, account=account, label=label, reference=reference, since=since, until=until,

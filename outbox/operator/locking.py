@@ -131,5 +131,5 @@ def why_ended(state: KeyState) -> str:
 
 
 def no_such(intent: UUID) -> OperatorRefused:
-    """What is said about an intent that does not exist."""
+    """The message for an intent that does not exist."""
     return OperatorRefused(f"intent {intent} does not exist in this database: `idem intents list` shows the intents")

@@ -1,4 +1,5 @@
-"""Pausing a provider or one account of it: calls, look-ups, accept. It stands in the database, so it outlives restarts.
+"""Pausing a provider or one account of it: calls, look-ups, accept. The pause is in the database, so it survives
+restarts.
 
 Every claim and take reads it once, before any row (`claim.CLAIM`, `due.TAKE`); a trigger refuses new intents. Calls
 that are under way end as they end. An empty account means all accounts of the provider.
@@ -25,7 +26,7 @@ EVERY_ACCOUNT = ""
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """What is paused of one account, by itself or with its whole provider."""
+    """The pauses of one account, its own or of its whole provider."""
 
     calls: bool
     looks: bool
@@ -40,7 +41,7 @@ SELECT coalesce(bool_or(l.paused), false), coalesce(bool_or(l.looks_paused), fal
 
 
 async def read(connection: AsyncConnection[Any], provider: str, account: str) -> Paused:
-    """What is paused now."""
+    """The present pauses."""
     row = await (await connection.execute(PAUSES, {"provider": provider, "account": account})).fetchone()
     assert row is not None
     return Paused(*row)
@@ -67,7 +68,8 @@ SELECT %(provider)s, %(account)s, w.what, %(paused)s, %(by)s, %(reason)s FROM un
 async def pause(
     connection: AsyncConnection[Any], provider: str, account: str, what: Collection[What], *, by: str, reason: str
 ) -> list[What]:
-    """Pause these of one account, or of all; what was not paused yet. One transaction. Raises OperatorRefused."""
+    """Pause these for one account, or for all; returns what was not paused yet. One transaction. Raises
+    OperatorRefused."""
     check_named(by, reason)
     who: dict[str, Any] = {"provider": provider, "by": by, "reason": reason}
     async with connection.transaction():
@@ -98,7 +100,7 @@ WAKE = "SELECT pg_notify(%(channel)s, '')"
 async def resume(
     connection: AsyncConnection[Any], provider: str, account: str, what: Collection[What], *, by: str, reason: str
 ) -> dict[str, list[What]]:
-    """Take back a pause of one account, or of the provider and all its accounts; what was resumed, by account.
+    """End a pause of one account, or of the provider and all its accounts; returns what was resumed, by account.
 
     One transaction. Workers wake at its commit, and what could not be asked about meanwhile is due at once. Raises
     OperatorRefused where nothing of it is paused, or only the whole provider is.
@@ -153,7 +155,7 @@ SELECT l.account, l.paused, l.looks_paused, l.accept_paused, l.paused_by, l.reas
 
 
 async def lanes(connection: AsyncConnection[Any], provider: str) -> list[dict[str, Any]]:
-    """What is paused of a provider now, by account; None stands for all."""
+    """The present pauses of a provider, by account; None means all accounts."""
     rows = await (await connection.execute(LANES_OF, {"provider": provider})).fetchall()
     return [
         {
@@ -174,7 +176,7 @@ SELECT o.provider, o.account FROM idem.operations o WHERE o.provider <> ''
 
 
 async def providers(connection: AsyncConnection[Any]) -> dict[str, set[str]]:
-    """The providers that this database has been told of, with their accounts."""
+    """The providers that this database knows, with their accounts."""
     known: dict[str, set[str]] = {}
     for provider, account in await (await connection.execute(PROVIDERS)).fetchall():
         known.setdefault(provider, set()).update({account} - {EVERY_ACCOUNT})

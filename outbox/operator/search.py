@@ -1,4 +1,4 @@
-"""Intents by whatever a person has in hand: an id, a key, a reference, a label, a time. Each look-up reads an index.
+"""Finds intents by an id, a key, a reference, a label or a time. Each look-up reads an index.
 
 Ids are UUIDv7, so a time is a range of them. `created_at` is when the transaction began that made the id: earlier, and
 by `SLACK` at the most.
@@ -86,7 +86,7 @@ SELECT n.id FROM idem.intents n WHERE n.id >= %(low)s AND n.id < %(high)s ORDER 
 
 
 def ways(text: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """What this text can be: a word for it, the statement that looks, and its parameters."""
+    """What this text can be: its kind, the statement that looks it up, and the parameters."""
     text = text.strip()
     try:
         prefix = Prefix.parse(text)

@@ -1,4 +1,4 @@
-"""Who calls: a bearer token, looked up and believed for a while.
+"""Authenticates a caller by its bearer token, which is looked up and cached.
 
 However many requests wait for an answer about their tokens, one statement at a time asks about all of them: a flood
 of wrong tokens holds one connection, and neither fills memory nor pushes out what is known of good ones.
@@ -29,7 +29,7 @@ MOST: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request: the tenant, and which of its tokens it used."""
+    """The sender of a request: the tenant, and which of its tokens it used."""
 
     tenant: str
     token_id: UUID
@@ -37,7 +37,7 @@ class Caller:
 
 
 class Callers:
-    """Callers by their tokens; what was looked up is believed for `cache` seconds, so a revoked token works as long."""
+    """Callers by their tokens; a look-up is cached for `cache` seconds, so a revoked token works that long."""
 
     def __init__(self, database: Database, cache: float) -> None:
         self._database = database
@@ -48,7 +48,7 @@ class Callers:
         self._asking: asyncio.Task[None] | None = None
 
     async def caller(self, authorization: list[str]) -> Caller | None:
-        """Whose request this is, by its `Authorization` headers; None: nobody's who may send one.
+        """The caller of a request, by its `Authorization` headers; None: no valid caller.
 
         Raises what an unreachable database raises (`outbox.database.AWAY`), and only if it had to be asked.
         """

@@ -1,4 +1,4 @@
-"""A lock for each name, which is there as long as somebody wants it."""
+"""A lock for each name, which exists as long as it is in use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Waiting:
 
 
 class KeyedLock:
-    """Lets one at a time of each name go on. Names that nobody wants take no memory. For the loops of one thread."""
+    """Lets one holder of each name run at a time. Unused names take no memory. For the loops of one thread."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, Hashable], _Waiting] = {}
@@ -25,7 +25,7 @@ class KeyedLock:
 
     @asynccontextmanager
     async def holding(self, name: Hashable) -> AsyncIterator[None]:
-        """Wait until nobody else of this name is inside."""
+        """Wait until no other holder has this name."""
         slot = id(asyncio.get_running_loop()), name
         waiting = self._waiting.setdefault(slot, _Waiting())
         waiting.wanted += 1

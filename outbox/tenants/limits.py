@@ -1,4 +1,4 @@
-"""What one tenant may use of one process, and what it used: in memory, written down and refreshed beside the requests.
+"""Limits and counts what one tenant uses of one process: in memory, written and refreshed beside the requests.
 
 A limit never refuses a known key: accept is told whether a key may be made, and decides where the key is.
 """
@@ -35,7 +35,7 @@ KEYS_TEXT: Final = "Your account creates new keys faster than its limit allows."
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A new key is not allowed now: for how many seconds, by which limit, and what to tell the client."""
+    """A new key is not allowed now: for how many seconds, by which limit, and the text for the client."""
 
     seconds: float
     limit: Literal["new_keys", "active_keys"]
@@ -114,7 +114,8 @@ class Limits:
         return None
 
     def may_create(self, tenant: str) -> Wait | None:
-        """Take a new key of a tenant's, or say what hinders it. What was taken ends with `created` or `not_created`.
+        """Reserve a new key for a tenant, or say which limit forbids it. A reservation ends with `created` or
+        `not_created`.
 
         It is taken before the key is known to be new: requests at once must not all see the same one left.
         """
@@ -181,7 +182,7 @@ class Limits:
             telemetry.broken("api limits", error, "writing the last counts")
 
     async def flush(self) -> None:
-        """Write down what was counted, in one statement for all tenants. Raises what an unreachable database raises.
+        """Write the counts in one statement for all tenants. Raises what an unreachable database raises.
 
         If the answer to it is lost, the same is written again: counts for people may be some too many.
         """

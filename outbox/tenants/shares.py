@@ -1,4 +1,4 @@
-"""What one tenant may hold of a process at once: requests, and connections of the pool. The rest is for the others."""
+"""Limits what one tenant uses of a process at once: requests, and connections of the pool. The rest is for others."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Shares:
         return len(self._shares)
 
     async def acquire(self, tenant: str, seconds: float) -> Callable[[], None]:
-        """Wait for a place; what gives it back, to be called once. Raises TimeoutError after `seconds`."""
+        """Wait for a slot; returns the function that releases it, to be called once. Raises TimeoutError after
+        `seconds`."""
         share = self._shares.setdefault(tenant, _Share(asyncio.Semaphore(self.most)))
         share.wanted += 1
         try:

@@ -29,7 +29,7 @@ LABEL: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known about a token. `last_used_at` is exact to a day."""
+    """A token's record. `last_used_at` is exact to a day."""
 
     id: UUID
     tenant_id: str
@@ -44,7 +44,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose token it is."""
+    """The owner of a token."""
 
     id: UUID
     tenant_id: str
@@ -52,7 +52,7 @@ class Owner:
 
 
 def digest(token: str) -> bytes:
-    """What is stored of a token."""
+    """The stored hash of a token."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -79,7 +79,8 @@ VALUES (%(digest)s, %(tenant)s, %(label)s, %(by)s) RETURNING id
 async def create(
     connection: AsyncConnection[Any], tenant: str, label: str, *, by: str | None = None
 ) -> tuple[UUID, str]:
-    """A new token of a tenant's: its id, and the token itself, which nobody can read again. Raises ValueError."""
+    """Create a token for a tenant: returns its id, and the token itself, which cannot be read again. Raises
+    ValueError."""
     check_tenant(tenant)
     check_label(label)
     token = f"idem_{secrets.token_urlsafe(32)}"
@@ -142,7 +143,7 @@ SELECT t.token_sha256, t.id, t.tenant_id, t.label,
 
 
 async def look_up(connection: AsyncConnection[Any], digests: Sequence[bytes]) -> dict[bytes, Owner]:
-    """Whose tokens these are; what is unknown or revoked is left out."""
+    """The owners of these tokens, without unknown or revoked ones."""
     found = await (await records(connection).execute(LOOK_UP, {"digests": list(digests)})).fetchall()
     stored = {bytes(row.token_sha256): row for row in found}
     owners: dict[bytes, Owner] = {}

@@ -1,4 +1,5 @@
-"""What each tenant does with its keys, by the hour: a table, because metrics with tenants as labels grow for ever."""
+"""Counts what each tenant does with its keys, per hour: in a table, because metrics with tenant labels would grow
+without limit."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from psycopg.rows import dict_row
 
 
 class Misuse(StrEnum):
-    """What is counted of a tenant. The first three are use; the others are what a person should talk to it about."""
+    """The counts of a tenant. The first three are usage; the others are misuse to discuss with the tenant."""
 
     REQUESTS = "requests"
     CREATED = "created"
@@ -73,7 +74,7 @@ RETURNING u.tenant_id
 
 
 async def add(connection: AsyncConnection[Any], counts: Mapping[str, Mapping[Misuse, int]]) -> set[str]:
-    """Add counts of some tenants to those of this hour, in one statement; the tenants whose counts were added.
+    """Add counts of some tenants to those of this hour in one statement; returns the tenants whose counts were added.
 
     Those of the others are held by another session: add them again later.
     """
@@ -109,6 +110,6 @@ SELECT m.* FROM summed m
 async def top(
     connection: AsyncConnection[Any], *, since: datetime, by: Order = "misuse", limit: int = 20
 ) -> list[dict[str, Any]]:
-    """The tenants with the most of something since the beginning of an hour; who has none of it is left out."""
+    """The tenants with the highest counts since the start of an hour, without those at zero."""
     cursor = connection.cursor(row_factory=dict_row)
     return await (await cursor.execute(TOP, {"since": since, "by": str(by), "limit": limit})).fetchall()

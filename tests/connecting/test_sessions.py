@@ -120,8 +120,8 @@ def test_no_connection_is_opened_elsewhere() -> None:
                 if isinstance(node, ast.Call) and OPENS.search(called := ast.unparse(node.func)):
                     opened.add((path.relative_to(ROOT).as_posix(), called))
     assert opened == {
-        ("outbox/database/session.py", "Line.connect"),
-        ("outbox/database/session.py", "BlockingLine.connect"),
+        ("outbox/database/session.py", "BoundedConnection.connect"),
+        ("outbox/database/session.py", "BlockingConnection.connect"),
         # The two classes whose every wait is bounded.
         ("outbox/database/bounded.py", "super().connect"),
         # The pool of `Database`, which has its own class of connections.
@@ -183,7 +183,7 @@ def test_every_setting_of_a_session_is_asked_for_or_left_on_purpose(db_url: str)
     assert known - planner - set(SETTINGS) - {each.lower() for each in LEFT} == set()
 
 
-OPENS = re.compile(r"(\bpsycopg|Connection|Session|Line|\basyncpg|\bsuper\(\))\.connect$|create_(async_)?engine$")
+OPENS = re.compile(r"(\bpsycopg|Connection|Session|\basyncpg|\bsuper\(\))\.connect$|create_(async_)?engine$")
 
 
 def test_the_page_names_every_setting_with_its_value() -> None:

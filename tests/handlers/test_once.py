@@ -164,7 +164,7 @@ def test_a_function_that_cannot_be_a_handler_is_refused_with_the_reason() -> Non
     async def takes_sync(db: Session, settled: Any) -> None: ...
 
     for function, words_of_it in (
-        (takes_one, "two parameters"), (takes_a_dict, "not one of"), (takes_async, "give it a Session"),
+        (takes_one, "two parameters"), (takes_a_dict, "not one of"), (takes_async, "it needs a Session"),
         (takes_sync, "give it a AsyncSession"), (lambda db, settled: None, "a lambda"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=words_of_it):

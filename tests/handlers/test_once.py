@@ -165,7 +165,7 @@ def test_a_function_that_cannot_be_a_handler_is_refused_with_the_reason() -> Non
 
     for function, words_of_it in (
         (takes_one, "two parameters"), (takes_a_dict, "not one of"), (takes_async, "it needs a Session"),
-        (takes_sync, "give it a AsyncSession"), (lambda db, settled: None, "a lambda"),
+        (takes_sync, "it needs a AsyncSession"), (lambda db, settled: None, "a lambda"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=words_of_it):
             handler("pay", function)

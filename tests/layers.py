@@ -10,15 +10,19 @@ from __future__ import annotations
 import gc
 import hashlib
 import importlib
+import json
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 TESTS = Path(__file__).parent
+KNOWN = TESTS.parent / "build" / "layers.json"
+"""Which layers each file had when it was last collected, so that `-m unit` does not import the others."""
 LAYERS = {
     "unit": "pure: no database, no socket, no process",
     "wire": "sockets between a client and a server of the test, no database",
@@ -120,14 +124,42 @@ def place(path: Path) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make test` does not even import a file in which all is long."""
-    if (
-        config.getoption("--suite") != "quick"
-        or collection_path.suffix != ".py"
-        or TESTS not in collection_path.parents
-    ):
+    """A file is not even imported where it has nothing for this run: all in it is long, or of another layer."""
+    if not collection_path.match("test_*.py"):
+        return None
+    wanted = config.getoption("markexpr")
+    if wanted in LAYERS and wanted not in known().get(_state(collection_path), LAYERS):
+        return True
+    if config.getoption("--suite") != "quick":
         return None
     return True if place(collection_path) in LONG and "mark.quick" not in collection_path.read_text() else None
+
+
+@cache
+def known() -> dict[str, list[str]]:
+    """What `KNOWN` says; nothing where there is no such file yet."""
+    try:
+        return dict(json.loads(KNOWN.read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+@cache
+def _state(path: Path) -> str:
+    """The file as it is now: its path and its content."""
+    return f"{path.relative_to(TESTS)} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+
+
+def remember(found: dict[Path, set[str]]) -> None:
+    """Keep what was found for the next run."""
+    fresh = known() | {_state(path): sorted(names) for path, names in found.items()}
+    if fresh == known():
+        return
+    held = {_state(path) for path in TESTS.rglob("test_*.py")}
+    KNOWN.parent.mkdir(exist_ok=True)
+    written = KNOWN.with_suffix(f".{os.getpid()}")
+    written.write_text(json.dumps({state: names for state, names in fresh.items() if state in held}))
+    written.replace(KNOWN)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
@@ -170,16 +202,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     suite, part, seed = (config.getoption(name) for name in ("--suite", "--slice", "--seed"))
     order = list(LAYERS)
     latest: dict[Path, int] = {}
+    found: dict[Path, set[str]] = {}
     for item in items:
         name = layer(item)
         if item.get_closest_marker(name) is None:
             item.add_marker(name)
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker("fuzz")
+        found.setdefault(item.path, set()).add(name)
         latest[item.path] = max(latest.get(item.path, 0), order.index(name))
+    if not any("::" in each for each in config.args):
+        remember(found)
     chosen = [item for item in items if _wanted(item, suite) and _drawn(item, part, seed)]
-    if left := [item for item in items if item not in set(chosen)]:
-        config.hook.pytest_deselected(items=left)
+    if len(chosen) < len(items):
+        kept = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = sorted(chosen, key=lambda item: -latest[item.path])
 
 

@@ -26,7 +26,8 @@ demo: $(STAMP) ## the main job, on an embedded PostgreSQL, with a proof at its e
 	@exec $(VENV)/bin/idem demo $(ARGS)
 
 # Files go to the workers whole, the longest layers first, so that no worker idles at the end (tests/layers.py).
-PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Compiled modules are kept between runs, whatever the environment says: without them each start takes twice as long.
+PYTEST := env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## all but what is long: every promise in a few minutes; ARGS="-k accept" or ARGS="-m unit" for a part
 	@exec $(PYTEST) --suite quick $(ARGS)

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import layers
+from cases.listed import cases
 
 ROOT = layers.TESTS.parent
 HAZARDS = runpy.run_path(str(ROOT / "tests" / "hazards" / "register.py"))["HAZARDS"]
-CASES = runpy.run_path(str(ROOT / ".ci" / "cases.py"))["read"]()
 # docs/design.md, "Promises": the tests of the quick suite that hold each.
 PROMISES = {
     "P1": (
@@ -80,5 +80,5 @@ def test_every_hazard_has_a_quick_test() -> None:
 
 
 def test_every_public_case_has_a_quick_test() -> None:
-    tests = {case.number: [*case.named, *case.holding] for case in CASES}
+    tests = {case.number: [*case.named, *case.holding] for case in cases()}
     assert {number: named for number, named in tests.items() if not held(named)} == {}

@@ -28,7 +28,7 @@ CREATE TABLE idem.operations (
     updated_at    timestamptz NOT NULL DEFAULT now()
 );
 
--- A daemon's id is fresh per start. `tokens` are the claims that it holds at its last sign of life.
+-- A daemon's id is fresh per start. `tokens` are the claims that it held at its last heartbeat.
 CREATE TABLE idem.daemons (
     id            text        COLLATE "C" PRIMARY KEY,
     kind          text        NOT NULL,
@@ -37,8 +37,8 @@ CREATE TABLE idem.daemons (
     started_at    timestamptz NOT NULL DEFAULT statement_timestamp(),
     seen_at       timestamptz NOT NULL DEFAULT statement_timestamp(),
     last_pass_at  timestamptz,
-    -- Grows by one with each sign of life: what a daemon remembers of it tells a restore.
-    beats         bigint      NOT NULL DEFAULT 1,
+    -- Grows by one with each heartbeat. A number below the one that the daemon remembers shows a restore.
+    heartbeats    bigint      NOT NULL DEFAULT 1,
     ended_at      timestamptz,
     ended_how     text        COLLATE "C" CHECK (ended_how IN ('clean', 'reaped')),
     tokens        uuid[]      NOT NULL DEFAULT '{}',

@@ -45,11 +45,12 @@ INSERT INTO idem.daemons AS d (id, kind, host, pid, tokens, last_pass)
 VALUES (%(id)s, %(kind)s, %(host)s, %(pid)s, %(tokens)s,
         jsonb_build_object('breakers', %(breakers)s::text[], 'overdue', %(late)s::jsonb,
                            'clock', %(clock)s::jsonb))
-    ON CONFLICT (id) DO UPDATE SET beats = d.beats + 1, seen_at = statement_timestamp(), tokens = excluded.tokens,
+    ON CONFLICT (id) DO UPDATE SET heartbeats = d.heartbeats + 1, seen_at = statement_timestamp(),
+       tokens = excluded.tokens,
        last_pass = excluded.last_pass,
        last_pass_at = CASE WHEN %(passed)s THEN statement_timestamp() - make_interval(secs => %(overdue)s)
                         ELSE d.last_pass_at END
-RETURNING d.id AS daemon, d.beats AS number, d.seen_at AS at,
+RETURNING d.id AS daemon, d.heartbeats AS number, d.seen_at AS at,
           (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint AS moved,
           (SELECT greatest(i.recovered_at, i.doubted_at) FROM idem.installation i) AS word,
           to_regclass('idem.outbox')::oid::bigint AS table

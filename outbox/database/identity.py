@@ -68,7 +68,7 @@ UPDATE idem.installation SET system_identifier = %(system)s, timeline = %(timeli
        doubted_at = CASE WHEN %(doubted)s THEN statement_timestamp() ELSE doubted_at END
 """
 BEATS = """
-SELECT statement_timestamp(), d.id, d.beats
+SELECT statement_timestamp(), d.id, d.heartbeats
   FROM (SELECT 1) AS always (one) LEFT JOIN idem.daemons d ON d.id = ANY (%(daemons)s)
 """
 SPOKEN = """

@@ -17,7 +17,7 @@ from typing import Final
 # is another table than at the last one.
 WENT_BACK = """%(beats)s > 0 AND (to_regclass('idem.outbox')::oid::bigint <> %(table)s
                                   OR NOT EXISTS (SELECT FROM idem.daemons d
-                                                  WHERE d.id = %(holder)s AND d.beats >= %(beats)s))"""
+                                                  WHERE d.id = %(holder)s AND d.heartbeats >= %(beats)s))"""
 
 SHORTEST: Final = timedelta(hours=1)
 """A daemon's row is kept for at least so long after its last sign of life: an absence says nothing later."""

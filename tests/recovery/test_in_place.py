@@ -55,7 +55,7 @@ async def test_nothing_is_taken_where_a_sign_of_life_is_missing(spine: Spine, ki
         if went_back == "no row":
             await connection.execute("DELETE FROM idem.daemons WHERE id = %s", [life.id])
         else:
-            await connection.execute("UPDATE idem.daemons SET beats = 2 WHERE id = %s", [life.id])
+            await connection.execute("UPDATE idem.daemons SET heartbeats = 2 WHERE id = %s", [life.id])
     assert beat.number == 3
     assert await held(spine, kind, 3, life.id, beat.table) == []
     if went_back == "fewer signs of life":

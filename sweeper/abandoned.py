@@ -1,4 +1,4 @@
-"""Rows at rest that nobody can take up any more: their key has expired, so they leave, with evidence.
+"""Removes rows at rest whose key has expired, with evidence: no retry can reach them.
 
 A client's retry of an expired key is answered 410, and a redrive is refused. A key at rest lives at least as long as a
 late proof can come, and its tombstone as long again, so nothing is expected for such a row. If a proof comes all the

@@ -1,4 +1,4 @@
-"""What people and programs left behind: resolved dead letters, changes of lanes, handlers that no program has any more.
+"""Removes old records: resolved dead letters, changes of lanes, handlers that no program has any more.
 
 Each is kept as long as evidence, by `installation.evidence_retention`; the triggers of the first two refuse any other
 DELETE.

@@ -1,4 +1,4 @@
-"""Counts of tenants: how many keys they have that have not expired, and what is past its time of what they did.
+"""Keeps the counts of tenants: their unexpired keys, and old usage counts.
 
 Rows of `idem.tenant_keys` are locked by tenant and never waited for: the keys of a tenant whose count another session
 holds are left to the next pass. Counting anew locks one of them and nothing else.
@@ -127,7 +127,7 @@ DELETE FROM idem.tenant_keys k
 
 
 async def forget_counts(connection: AsyncConnection[Any], *, batch: int) -> int:
-    """Delete up to `batch` counts that nobody asks about any more; how many."""
+    """Delete up to `batch` counts that are past their retention; returns how many."""
     return (await connection.execute(FORGET_COUNTS, {"age": UNWANTED, "batch": batch})).rowcount
 
 

@@ -1,4 +1,4 @@
-"""Queued rows whose time to start has passed: never sent, so at rest, with whoever must hear of it told."""
+"""Rests queued rows whose time to start has passed: they were never sent, so an operator or the client decides."""
 
 from __future__ import annotations
 

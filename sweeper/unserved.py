@@ -1,4 +1,4 @@
-"""Rows that no daemon serves any more: each gets a dead letter, so that an operator hears of it and can decide it.
+"""Finds rows that no daemon serves any more: each gets a dead letter, so that an operator sees it and can decide.
 
 Their operation, provider or account has left the configuration, or no reconciler runs. The rows themselves say since
 when nobody came, so this needs no configuration. A dead letter here changes no state: a daemon that knows the row

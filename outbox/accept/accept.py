@@ -114,7 +114,7 @@ class Acceptor:
     def _known(
         self, connection: Connection, tenant: str, operation: str, key: str, params: Any, refused: IdemError
     ) -> Decision:
-        """How the key stands of a request that the operation refuses now. Raises `refused` where it is new."""
+        """The status of the key of a request that the operation refuses now. Raises `refused` where it is new."""
         from idem.outbox.accept import known_keys
 
         def row(statement: str, values: Mapping[str, Any]) -> Any:
@@ -207,7 +207,7 @@ def check_kind(operation: OperationSpec | None) -> None:
 
 
 def wanted(prepared: Prepared) -> dict[str, Any]:
-    """The parameters of every statement that begins an intent, whoever makes its call."""
+    """The parameters of every statement that begins an intent, for workers and inline callers."""
     operation = prepared.operation
     return {
         "tenant": prepared.tenant,

@@ -1,4 +1,4 @@
-"""A key that is known already is answered by what it was accepted under, whatever the configuration says now (P3).
+"""Answers a known key by what it was accepted under, even if the configuration has changed (P3).
 
 A request that the operation of today refuses (its params schema, a rule about its content, its request that cannot be
 made, or no such operation any more) may be the retry of one that was accepted before. So who is about to refuse a
@@ -24,7 +24,7 @@ NO_FINGERPRINT: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A request as far as it is known without its operation."""
+    """The parts of a request that are known without its operation."""
 
     tenant: str
     operation: str
@@ -38,7 +38,7 @@ class Retry:
     """The label of the token that it came with."""
 
     def identity(self, fingerprint: str) -> RequestIdentity:
-        """Where it stands in the tables."""
+        """Its tenant, operation, key and fingerprint."""
         return self.tenant, self.operation, self.key, fingerprint
 
     def composed_as(self, stored: str) -> str:
@@ -50,7 +50,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """How the key of a retry stands, and the retry's fingerprint, composed as that of the key."""
+    """The status of the key of a retry, and the retry's fingerprint, composed like that of the key."""
 
     status: Status
     fingerprint: str
@@ -59,7 +59,7 @@ class Recalled:
 def recall(
     row: Callable[[str, Mapping[str, Any]], Any], retry: Retry, operation: OperationSpec | None = None
 ) -> Recalled | None:
-    """How the key of this request stands, None: it is not known. The database counts it.
+    """The status of the key of this request; None: the key is new. The database counts it.
 
     `row` gives one row of a statement, with its columns as attributes. `operation` as it is configured now: where a
     worker makes its call, a key at rest goes back to work with its frozen request.
@@ -131,7 +131,7 @@ def _steps(retry: Retry, operation: OperationSpec | None, *, count: bool) -> Gen
 
 
 def decision(found: Recalled | None, refused: IdemError, *, inline: bool = False) -> Decision:
-    """What accept decides about a request that is refused now. Raises `refused` for a new key.
+    """The decision about a request that is refused now. Raises `refused` for a new key.
 
     For one at rest it raises Unserved; at the door of `inline` calls, whose caller would make the call, the params that
     are `refused`. Nothing happened, and nothing will.

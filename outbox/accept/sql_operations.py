@@ -1,4 +1,4 @@
-"""What `idem.accept` in SQL must know of the operations: written to `idem.operations` by `idem db sync`.
+"""The data about operations that `idem.accept` in SQL reads: `idem db sync` writes it to `idem.operations`.
 
 Only producers without Python need it. A worker knows its operations itself, and never reads them here.
 """
@@ -19,7 +19,7 @@ from idem.outbox.values.canonical import MAX_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What became of one operation; `changes` says what was otherwise before, a line each."""
+    """The result of the sync for one operation; `changes` has one line for each difference."""
 
     name: str
     version: int

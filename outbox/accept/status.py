@@ -1,4 +1,4 @@
-"""How requests stand that somebody waits for: for many of them at once, in one statement. Reads only."""
+"""Reads the status of waiting requests, many of them in one statement."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ async def call(
     resolver: Addresses,
     body_limit: int = BODY_LIMIT,
 ) -> Response | NotSent | Lost:
-    """Make the call once and say what is known about it afterwards.
+    """Make the call once, and return the outcome and what was observed.
 
     `lease_ends` is on the boot clock and `margin` in seconds; the call is not started unless `contract.deadline +
     margin` fits before it. Total time at most `contract.deadline`, names and connection included.
@@ -303,7 +303,7 @@ def _share(contract: Contract, ends: float) -> float:
 
 
 def _detail(error: BaseException) -> str | None:
-    """What may be told of an exception: never its own text, which can quote a header or a body."""
+    """The loggable text of an exception: never its own text, which can quote a header or a body."""
     if isinstance(error, LeaseTooShort):
         return str(error)
     link: BaseException | None = error

@@ -1,4 +1,4 @@
-"""One lane: everything that calls one account of one provider, so that a slow or broken one holds up nobody else."""
+"""One lane: all calls to one account of one provider, so that a slow or broken lane delays no other."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Lane:
         mark_start: MarkStart | None = None,
         send_by: float = math.inf,
     ) -> tuple[Outcome, Seen]:
-        """Make a write, first send or replay alike, and say what it came to.
+        """Make a write, first send or replay, and return its outcome.
 
         `send_by`, on the boot clock like `lease_ends`: the provider is sure to remember an earlier send until then, so
         no byte leaves later, however long this process was stopped since the statement that allowed it.
@@ -160,7 +160,7 @@ class Lane:
         return result.look, result.seen
 
     async def cancel(self, question: Question, *, lease_ends: float) -> tuple[Look, Seen]:
-        """Have the provider void whatever was sent under the key of this call. Like `send` it does not raise.
+        """Ask the provider to void everything that was sent under the key of this call. Like `send` it does not raise.
 
         `Absent`: nothing stands under it; whether nothing will, the contract says (`CancelRule.tombstones`).
         """

@@ -1,4 +1,4 @@
-"""Questions to a provider, page after page, and what they came to. The calls themselves are made by the lane."""
+"""Asks a provider, page after page, and reads the answers. The lane makes the calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ListFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LookupResult:
-    """What a question came to. `reached`: whether the provider answers; None: nothing was learned about that."""
+    """The result of a look-up. `reached`: whether the provider answers; None: nothing was learned about that."""
 
     look: Look
     seen: Seen
@@ -50,7 +50,7 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """What a cancel came to. `outcome` and `trouble` are for the breaker: it was a write."""
+    """The result of a cancel. `outcome` and `trouble` are for the breaker: it was a write."""
 
     look: Look
     seen: Seen
@@ -60,7 +60,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the question for the account came to. `account`: what names it; None: nobody could tell."""
+    """The result of the question for the account. `account`: its identity; None: the provider did not name it."""
 
     account: str | None
     seen: Seen
@@ -68,7 +68,7 @@ class Named:
 
 
 def cancelled() -> bool:
-    """Whether somebody wants this task to end."""
+    """Whether this task was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -184,7 +184,7 @@ def _read_cancel(provider: Provider, response: Response, question: Question) -> 
 
 
 async def whose(provider: Provider, call: Ask) -> Named:
-    """Ask once whose account the credentials are."""
+    """Ask once for the account of the credentials."""
     request = provider.account_check()
     if request is None:
         return Named(None, Seen(note="this provider has no account_check"), None)

@@ -1,4 +1,4 @@
-"""Names resolved by a lane's own threads, and pinned: hung look-ups of one provider hold up nobody else (hazard 64).
+"""Resolves names in a lane's own threads, and pins them: hung look-ups of one provider delay no other lane (hazard 64).
 
 asyncio resolves in the loop's default executor, which every lane of a process shares and which no cancellation frees.
 Here each lane has its own few threads, and all its calls wait for one look-up together.

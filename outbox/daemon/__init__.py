@@ -1,1 +1,1 @@
-"""What all daemons share: identity, heartbeat, schedule, stop, size of the fleet."""
+"""Gives every daemon its identity, heartbeat, schedule, stop and the size of the fleet."""

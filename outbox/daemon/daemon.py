@@ -1,4 +1,4 @@
-"""What all daemons share: an identity fresh per start, a sign of life, a stop on SIGTERM, waits after errors."""
+"""Gives every daemon a fresh identity per start, a heartbeat, a stop on SIGTERM, and waits after errors."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ async def serving(connection: AsyncConnection[Any]) -> Serving:
 
 
 class Census:
-    """Counts the fleet for those who divide a rate by it; where nobody does, nothing is read."""
+    """Counts the fleet for the lanes that divide a rate by it; without such a lane nothing is read."""
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[Serving], None]] = []

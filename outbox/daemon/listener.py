@@ -1,4 +1,4 @@
-"""Hearing what wakes idle workers (see `wakeup`): one session that listens, and the events that it sets."""
+"""Listens for the notifications that wake idle workers (see `notify`): one session, and the events that it sets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Listener:
         self._reported_away = False
 
     def subscribe(self) -> asyncio.Event:
-        """An event that is set at each nudge; whoever waits for it clears it."""
+        """An event that is set at each notification; the waiter clears it."""
         event = asyncio.Event()
         self._events.append(event)
         return event

@@ -1,4 +1,4 @@
-"""The address of the database: one URL in the words of libpq, whoever's words it came in.
+"""The address of the database: one libpq URL, from any of the accepted spellings.
 
 Platforms, SQLAlchemy and asyncpg write the same database in different ways. A URL in a file is read anew for each
 connection, because it holds a password that may have been changed.

@@ -100,7 +100,7 @@ class BoundedConnection(AsyncConnection[Any]):
 
 
 class BlockingConnection(Connection[Any]):
-    """The same for synchronous code, whose thread would else wait for ever."""
+    """The same for synchronous code, whose thread would otherwise wait without a limit."""
 
     silence: float = SILENCE
 
@@ -177,11 +177,11 @@ _watch = _Watch()
 
 
 def silent(seconds: float) -> str:
-    """What is said of a line that was cut for its silence."""
+    """The message for a connection that was closed because it was silent."""
     return f"the database has not answered for {seconds:g} s: the connection is closed"
 
 
 def cut(connection: psycopg.BaseConnection[Any]) -> None:
-    """End a line from this side: whoever waits on it hears of it at once."""
+    """Close a connection from this side: a waiting statement fails at once."""
     with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What an error of the caller's own database connection means, whatever library it comes from."""
+"""Translates errors of the caller's own database connection, from any library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAUSED: Final = "ID503"
 
 
 def said(code: str | None, error: BaseException, *, away: bool) -> Exception | None:
-    """What an error of the database means to the caller; None where it means nothing of ours.
+    """The error of idem that a database error means; None if it does not concern idem.
 
     `code` is its SQLSTATE, `away` whether the connection is lost.
     """
@@ -54,7 +54,7 @@ def said(code: str | None, error: BaseException, *, away: bool) -> Exception | N
 
 
 def paused(error: BaseException) -> AcceptPaused | None:
-    """What a refused accept over psycopg means; None for any other error."""
+    """The error of idem that a refused accept over psycopg means; None for any other error."""
     found = said(PAUSED, error, away=False) if sqlstate(error) == PAUSED else None
     return found if isinstance(found, AcceptPaused) else None
 

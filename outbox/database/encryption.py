@@ -1,4 +1,4 @@
-"""Whether somebody on the way to the database can read along."""
+"""Finds out whether the connection to the database is encrypted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The installation of idem in a database: its secret, and what is said where there is none."""
+"""Reads the installation of idem in a database: its secret, and the error if there is none."""
 
 from __future__ import annotations
 

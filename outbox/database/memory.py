@@ -1,4 +1,4 @@
-"""What a process remembers of the database, so that it notices one that went back to an earlier moment.
+"""Remembers what a process has seen of the database, so that it notices one that went back to an earlier point.
 
 Three things stand for a moment: how far the write-ahead log had come, how many signs of life of this process the
 database had kept, and the newest word about lost commits. The log tells a server that was put back, as long as it has

@@ -1,4 +1,5 @@
-"""Waking idle workers: a hint after the commit, never the truth. Polling finds whatever a lost hint would have said.
+"""Wakes idle workers: a notification after the commit, without guarantee. Polling finds the work of a lost
+notification.
 
 The accepting transaction never notifies: a NOTIFY inside it takes one lock for the whole database cluster at commit
 and breaks two-phase commit. The library sends one, without payload, on a connection of its own, by the driver that is

@@ -1,4 +1,4 @@
-"""Connections of the daemons: a small pool whose sessions carry idem's own settings, whatever the role's are.
+"""Connections of the daemons: a small pool whose sessions have idem's own settings, not those of the role.
 
 READ COMMITTED; durable commits; statement, lock and idle timeouts; values in one form; no row hidden in silence;
 generic plans that go by an index and in its order (`connecting.session`, docs/decisions/0005, 0024): what was empty or
@@ -37,7 +37,7 @@ AWAY: Final[tuple[type[Exception], ...]] = (DatabaseAway, PoolTimeout, PoolClose
 
 
 def met_away(error: BaseException | None) -> bool | None:
-    """Whether a piece of work met a database that is away; None: it cannot be told."""
+    """Whether a piece of work met an unreachable database; None: unknown."""
     if isinstance(error, StoreUnavailable):
         return None if error.__cause__ is None else met_away(error.__cause__)
     if isinstance(error, ConfigError):

@@ -1,4 +1,4 @@
-"""What a database or a role may be set to, so that nothing of idem works there: found before anything is done.
+"""Finds settings of a database or a role with which idem cannot work, before it does anything.
 
 Row-level security hides rows, and a queue whose rows are hidden looks empty. A session in the role of a replica runs
 no trigger, and the triggers are idem's guards. In another encoding than UTF8 a provider's answer may not be stored.
@@ -96,7 +96,7 @@ def _hidden(role: str, tables: list[str]) -> Hindrance:
 
 
 async def read(connection: AsyncConnection[Any]) -> list[Hindrance]:
-    """What stands in the way of this session; [] in a database that has no schema of idem yet and is in order."""
+    """The problems of this session; [] in a database that has no schema of idem yet and is in order."""
     from psycopg.rows import tuple_row
 
     found = await (await connection.cursor(row_factory=tuple_row).execute(HINDRANCES)).fetchone()

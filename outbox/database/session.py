@@ -1,4 +1,4 @@
-"""Sessions of idem's own: every one of them asks for these settings, whatever the server, database or role says.
+"""Opens idem's own sessions: each has these settings, whatever the server, database or role has set.
 
 `ALTER DATABASE … SET` and `ALTER ROLE … SET` change how values are written, read and compared, and which rows a
 statement finds. idem's programs open each connection here, so that no such setting reaches their statements.

@@ -15,7 +15,7 @@ from idem.outbox.domain.operation import Answer
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The key is new: intent, key and outbox row stand or fall with the caller's transaction."""
+    """The key is new: intent, key and outbox row commit or roll back with the caller's transaction."""
 
     intent_id: UUID
     expires_at: datetime
@@ -40,7 +40,8 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class InProgress:
-    """Somebody is at it. `step` is the outbox status where it is known (`awaiting`: the provider is working).
+    """Another request with this key is in progress. `step` is the outbox status where it is known (`awaiting`: the
+    provider is working).
 
     `intent_id` is None while the other accept has not committed. `retry_after` in seconds. `interim`: JSON for the
     client of what is `awaiting`.
@@ -55,7 +56,7 @@ class InProgress:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Bytes may have left and nobody knows the end yet; `retry_after`, in seconds, is the next look.
+    """Bytes may have left and the outcome is not known yet; `retry_after`, in seconds, is the time to the next look-up.
 
     `lease_over`: the row is still claimed, by a lease that has passed, and is to be swept before anybody asks.
     """
@@ -83,7 +84,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The key's answer is gone, its tombstone still stands."""
+    """The key's answer is gone, and its tombstone remains."""
 
     intent_id: UUID
 

@@ -11,7 +11,8 @@ from enum import StrEnum
 
 
 class KeyState(StrEnum):
-    """What the client of a key is told. The intent carries the same state (never `expired`: it outlives its key)."""
+    """The state that the client of a key gets. The intent carries the same state (never `expired`: it outlives its
+    key)."""
 
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -21,7 +22,7 @@ class KeyState(StrEnum):
 
 
 class OutboxStatus(StrEnum):
-    """Who holds the work of an outbox row."""
+    """The status of an outbox row: who has its work."""
 
     UNFROZEN = "unfrozen"
     """Accepted by SQL and not rendered yet, or to be rendered anew under a new provider key."""
@@ -133,7 +134,7 @@ OUTBOX_TRANSITIONS: tuple[Transition, ...] = (
 
 
 def pairs(transitions: tuple[Transition, ...]) -> frozenset[tuple[str | None, str | None]]:
-    """The (from, to) pairs of a table of transitions, whoever makes them."""
+    """The (from, to) pairs of a table of transitions."""
     return frozenset((t.source, t.target) for t in transitions)
 
 

@@ -32,6 +32,6 @@ class Terms:
 
     @property
     def standing_order(self) -> Literal["assume_done", "assume_not_done"] | None:
-        """What somebody has ordered to assume of a row that nothing can settle; None: a person decides."""
+        """The outcome that a standing order assumes for a row that idem cannot settle; None: an operator decides."""
         order = self.contract.on_unsettleable
         return None if order == "operator" or not self.known else order

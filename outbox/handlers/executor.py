@@ -55,7 +55,7 @@ class Executor:
         self._executions.put(None)
 
     def cancel(self) -> None:
-        """Cancel the asynchronous handler that runs, at its next await; a synchronous one hears nothing."""
+        """Cancel the running asynchronous handler at its next await; a synchronous one does not notice."""
         if self._running is not None:
             loop, task = self._running
             with suppress(RuntimeError):  # it has ended meanwhile
@@ -110,7 +110,7 @@ class Executor:
 
 
 def sync_engine(address: Address, *, silence: float = SILENCE) -> Engine:
-    """An engine of one connection, READ COMMITTED whatever the role's default is; errors never show parameters."""
+    """An engine of one connection, READ COMMITTED instead of the role's default; errors never show parameters."""
 
     def connect() -> psycopg.Connection[Any]:
         connection = session.bare_sync(address, name=NAME, **OPTIONS)

@@ -1,4 +1,4 @@
-"""A handler that could not be told: tried again with back-off, then a dead letter that holds up its intent alone."""
+"""Handles a failed handler: retries with back-off, then a dead letter that blocks only its intent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CAP = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a handler could not be told, without what it was told. `final`: trying again would do harm."""
+    """Why a handler failed, without the event's content. `final`: a retry would do harm."""
 
     kind: str
     message: str

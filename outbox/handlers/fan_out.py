@@ -1,4 +1,4 @@
-"""What a worker without handlers does for those that others run: it gives events to them."""
+"""Assigns events to the handlers of other processes, in a worker that has none of its own."""
 
 from __future__ import annotations
 

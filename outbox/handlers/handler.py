@@ -1,4 +1,4 @@
-"""What a handler is, and what it is told."""
+"""Defines a handler, and the event that it gets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASYNC: frozenset[Way] = frozenset({"AsyncSession", "AsyncConnection"})
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[P]):
-    """An event of an intent, as a handler is told it. An intent's events come in the order of their numbers."""
+    """An event of an intent, as a handler gets it. An intent's events come in the order of their numbers."""
 
     event: Event
     """completed: it has ended. rested: nothing happened and nothing of ours follows, the client may send it again.

@@ -1,4 +1,4 @@
-"""What handlers have yet to hear: who they are, and whose turn it is. How it hangs together: 0001_handlers.sql."""
+"""The queue of events for handlers: which handler runs next for which event. The design is in 0001_handlers.sql."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from idem.outbox.handlers.handler import Handler
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An event that a handler has yet to hear."""
+    """An event that a handler has not handled yet."""
 
     handler: str
     intent: UUID
@@ -23,7 +23,7 @@ class Item:
 
     @property
     def sequence(self) -> tuple[str, UUID]:
-        """What is told one at a time, in its order."""
+        """The events of one handler and intent, which run one at a time in order."""
         return self.handler, self.intent
 
 
@@ -151,7 +151,7 @@ SELECT w.handler, w.intent_id, w.number
 
 
 async def find(connection: AsyncConnection[Any], limits: Mapping[str, int]) -> list[Item]:
-    """Whose turn it is: for each handler at most so many, none that is being told now. Leaves nothing locked."""
+    """The next events: for each handler at most so many, none that runs now. Leaves nothing locked."""
     if not limits:
         return []
     cursor = records(connection)

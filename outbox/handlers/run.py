@@ -1,4 +1,4 @@
-"""One event for one handler: taken, told and marked in one transaction, which is the handler's own too.
+"""Runs one handler for one event: locks, runs and marks it in one transaction, which is the handler's own too.
 
 Written once, synchronous; asynchronous handlers go through `run_sync` for all but their own code.
 """
@@ -94,7 +94,7 @@ SELECT e.type, e.number, e.created_at, e.payload, n.id, n.tenant_id, n.operation
 
 
 def lock_work(connection: Connection, execution: Execution) -> Settled[Any] | Fate:
-    """Lock the work of this turn and read what is to be told, or say why there is nothing to tell."""
+    """Lock the work of this execution and read its event, or say why there is nothing to run."""
     limit = f"{int(execution.limit * 1000)}ms"
     settings = {
         **session.VALUES,
@@ -137,7 +137,7 @@ def _key(item: Item) -> dict[str, Any]:
 
 
 def settled(found: Mapping[str, Any], handler: Handler) -> Settled[Any]:
-    """What a handler is told. Raises what its model raises."""
+    """The event for a handler. Raises what its model raises."""
     said = found["payload"]
     status = found["response_status"]
     answer = None if status is None else Answer(status, bytes(found["response_body"]), found["response_headers"])
@@ -173,7 +173,7 @@ def _params(found: Mapping[str, Any], handler: Handler) -> Any:
 
 
 def run_handler(connection: Connection, execution: Execution, way: Way, kind: type | None) -> Fate:
-    """A whole turn of a synchronous handler, committed here. Raises what the handler raises."""
+    """Run a synchronous handler to its commit. Raises what the handler raises."""
     with connection.begin() as transaction:
         what = lock_work(connection, execution)
         if isinstance(what, str):

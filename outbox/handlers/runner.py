@@ -1,4 +1,4 @@
-"""The runner of handlers: finds whose turn it is, gives it a seat, and ends what takes too long."""
+"""Runs handlers: finds the next event, gives it to an executor, and stops executions that take too long."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class HandlerRunner:
     async def run(
         self, stop: asyncio.Event, passes: PassTimes | None = None, settled: asyncio.Event | None = None
     ) -> None:
-        """Tell handlers what has settled until `stop`; then let what runs come to its end, and close.
+        """Run handlers for settled intents until `stop`; then wait for running handlers, and close.
 
         Each look for work is a pass of the daemon that `passes` belongs to. `settled` wakes it, and it clears it.
         """
@@ -94,7 +94,7 @@ class HandlerRunner:
         await self.close()
 
     async def run_once(self) -> int:
-        """Tell every handler everything that is due now, and what becomes due by that; how many events were told.
+        """Run every handler for all due events, and for those that become due by that; returns how many succeeded.
 
         A failure is kept and not tried again before it is due.
         """
@@ -208,7 +208,8 @@ class HandlerRunner:
     async def _end(
         self, executor: Executor, execution: Execution, ended: asyncio.Future[Fate | BaseException], pool: _Pool
     ) -> Fate | BaseException:
-        """End a turn whose time is up: by a word, then by its connection; a thread that goes on is left behind."""
+        """Stop an execution whose time is up: first by a cancel, then by its connection; a thread that continues is
+        abandoned."""
         executor.close()
         executor.cancel()
         done, _ = await asyncio.wait([ended], timeout=min(GRACE, self._limit) if executor.is_async else 0)

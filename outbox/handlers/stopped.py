@@ -1,4 +1,4 @@
-"""Events that a handler could not be told, as an operator decides about them: told again, or skipped."""
+"""Events of a stopped handler: an operator runs it again, or skips the event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from idem.outbox.domain.states import Reason
 
 
 def is_of_handler(reason: str, details: Mapping[str, Any] | None) -> bool:
-    """Whether a dead letter is an event that a handler of settled intents could not be told."""
+    """Whether a dead letter is an event that a handler of settled intents could not handle."""
     return reason == Reason.HANDLER_FAILED and details is not None and {"handler", "intent", "number"} <= set(details)
 
 

@@ -1,4 +1,4 @@
-"""One line of JSON about one wish of the system before: its shape, and what idem makes of it."""
+"""Reads one line of JSON about one request of the previous system, and turns it into an intent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file of lines came to, and whether new lines may have been sent before by what the database has lost."""
+"""The result of a file of lines, and whether lost commits may have sent new lines before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of another outbox against the database: what is new, what was taken over before, what stands in the way.
+"""Compares lines of another outbox with the database, and imports the new ones.
 
 Each new line goes through accept, so that the same client's retry meets its key, and through the one gate, with
 evidence of source `import`. Nothing is told to handlers: the system before has told its own.

@@ -1,4 +1,4 @@
-"""One run: what the caller's code knows of its lease while it makes the call, and the one report of how it ended."""
+"""One run: the caller's view of its lease while it makes the call, and the one report of the outcome."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Run:
 
     @property
     def lost(self) -> bool:
-        """Whether the lease ran out before the report: the row is `unknown` or somebody else's by now. For good."""
+        """Whether the lease expired before the report: the row is `unknown` or has another holder. It stays so."""
         if not self._over and clock.boottime() >= self._lease_ends:
             self._lost = True
         return self._lost
@@ -115,7 +115,7 @@ class Run:
         return True
 
     async def complete(self, outcome: Succeeded | Refused | Pending, seen: Seen | None = None) -> Fate:
-        """Report what the provider said. The key is complete, or awaits the end that a `Pending` promises.
+        """Report the provider's answer. The key is complete, or awaits the outcome that a `Pending` promises.
 
         Returns what became of the report: `settled`; `folded` with a proof that had come before; `already` written;
         `late_proof`, because the lease was lost, so that it was held against what is known by now. Raises

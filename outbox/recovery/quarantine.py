@@ -1,4 +1,4 @@
-"""Every open row of a database that lost commits is doubted: what may still be sent, for how long, and what must not.
+"""Doubts every open row of a database that lost commits: decides which rows may still be sent, and for how long.
 
 A queued or resting row becomes `unknown`, unless a second send is harmless: then it stays as it is, with the moment
 from which the provider's memory counts (`window`). What is claimed or unknown already keeps its place, and what was

@@ -1,4 +1,4 @@
-"""An operator's word that a change of the database lost nothing: what was doubted since is again what it was."""
+"""Takes an operator's statement that a change of the database lost nothing: doubted rows return to their status."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def lossless(connection: AsyncConnection[Any], catalogue: Catalogue, *, by
 
 
 async def release(connection: AsyncConnection[Any], catalogue: Catalogue, *, by: str, reason: str) -> int:
-    """Rows that nobody touched since are again what they were; how many of them were unknown.
+    """Restore the rows that nothing has changed since; returns how many of them were unknown.
 
     What was queued goes back to work, and what was to be redriven by itself is redriven. What was at rest for good
     rests: its client was told that nothing happened, and may have paid otherwise. Rows about which proofs disagree

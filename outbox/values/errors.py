@@ -105,6 +105,6 @@ class LeaseTooShort(IdemError):
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """What an error says, in one line: a database with several hosts says something of each."""
+    """The text of an error in one line: a database with several hosts reports each of them."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= most else said[: most - 1] + "…"

@@ -1,4 +1,4 @@
-"""What comes from outside, made storable in PostgreSQL `text` and `jsonb` (docs/design.md, Settle).
+"""Makes values from outside storable in PostgreSQL `text` and `jsonb` (docs/design.md, Settle).
 
 One NUL or half a surrogate pair in one provider's answer would fail the statement that settles fifty others. The
 functions here never raise: they replace, cut and note.

@@ -1,4 +1,4 @@
-"""What to say about a name that is not known: the nearest known one, or all of them."""
+"""Suggests the nearest known name for an unknown one, or lists all known names."""
 
 from __future__ import annotations
 

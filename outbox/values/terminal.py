@@ -1,4 +1,4 @@
-"""Text that reaches a terminal: what a stranger has put into it must not act there."""
+"""Makes text safe for a terminal: control characters from outside must not act there."""
 
 from __future__ import annotations
 

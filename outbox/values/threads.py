@@ -1,4 +1,4 @@
-"""Threads of a process for what would hold up its event loop: bodies that clients and providers have sent.
+"""Parses large bodies of clients and providers in threads, so that they do not block the event loop.
 
 A pass of Python's garbage collector goes through every list and object that is alive, in one step. So what is parsed
 lives in such a thread alone, during one turn. An error must not keep it either, in the variables of the frames that it

@@ -49,7 +49,7 @@ def states() -> str:
 
 def commands() -> str:
     """The help of every command: what it does, its options, examples; and the exit codes, once."""
-    from idem.cli.failures import EXIT_CODES
+    from idem.cli.base.failures import EXIT_CODES
     from idem.cli.main import app
 
     root = typer.main.get_command(app)

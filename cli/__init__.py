@@ -1,0 +1,1 @@
+"""The command `idem`: one module or folder per command, and `base` with what they share."""

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idem.cli import daemons, opening
-from idem.cli.application import App
+from idem.cli import daemons
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.options import Config, examples
+from idem.cli.base.output import say
 from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
-from idem.cli.options import Config, examples
-from idem.cli.output import say
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
     from idem.outbox.database.pool import Database
     from idem.outbox.domain.catalogue import Catalogue
 
-app = typer.Typer(no_args_is_help=True, help="Where clients meet idem.", epilog=examples("idem api run --port 8080"))
+app = typer.Typer(no_args_is_help=True, help="Serve the HTTP API.", epilog=examples("idem api run --port 8080"))
 
 
 @app.command("run", epilog=examples("idem api run", "idem api run --host 0.0.0.0 --port 8080 --log json"))
@@ -41,16 +42,16 @@ def run_api(
         typer.Option(
             min=1,
             max=65535,
-            help="Serve /metrics, /healthz and /readyz on this port too, in a thread of their own.",
+            help="Also serve /metrics, /healthz and /readyz on this port, in a separate thread.",
             show_default="none",
         ),
     ] = None,
     metrics_host: MetricsHost = "127.0.0.1",
     wait: Wait = WAIT,
 ) -> None:
-    """Take requests over HTTP, webhooks too, until SIGTERM: running requests are answered, then the exit code is 0.
+    """Serve the HTTP API and the webhooks until SIGTERM; then answer the running requests and exit with code 0.
 
-    A probe at the metrics port is answered whatever the clients' port is busy with.
+    The metrics port answers probes even while the clients' port is busy.
     """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
@@ -77,9 +78,9 @@ def run_api(
 
 @contextlib.asynccontextmanager
 async def probes(beside: tuple[str, int] | None, stop: asyncio.Event, name: str) -> AsyncIterator[None]:
-    """Metrics and probes of this process at this host and port, if it is given; not ready once `stop` is set.
+    """Serve metrics and probes of this process at this host and port, if given. It is not ready once `stop` is set.
 
-    Raises ConfigError where the address cannot be taken.
+    Raises ConfigError if it cannot listen on the address.
     """
     if beside is None:
         yield
@@ -112,9 +113,9 @@ async def serve_until(
     *,
     reserved: int = 0,
 ) -> None:
-    """Serve the API on a socket that listens, until `stop`; the socket is closed at the end.
+    """Serve the API on a listening socket until `stop`, then close the socket.
 
-    `reserved`: descriptors that others of this process are still to open; the API's own are added.
+    `reserved`: file descriptors that the rest of this process will still open; the API adds its own.
     """
     from idem.outbox.api.app import Api
     from idem.outbox.daemon.daemon import Life
@@ -123,8 +124,8 @@ async def serve_until(
     from idem.reconciler.webhooks import endpoint
 
     settings = found.settings.api
-    # What reads a large body in a thread lets the loop go on five times as often, and the collector of garbage, which
-    # stops all threads, no longer looks at what was loaded at the start.
+    # A thread that reads a large body yields to the loop five times as often. The garbage collector, which stops all
+    # threads, no longer scans what was loaded at the start.
     sys.setswitchinterval(0.001)
     gc.freeze()
     nudge = Nudge(database.address)

@@ -1,4 +1,4 @@
-"""`idem bank run`: the provider that misbehaves on order."""
+"""`idem bank run`: a fake payment provider that fails on request."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from idem.cli import streams
-from idem.cli.options import examples
+from idem.cli.base import streams
+from idem.cli.base.options import examples
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="A payment provider that misbehaves on order, to try things out against.",
+    help="A fake payment provider that fails on request, for experiments.",
     epilog=examples("idem bank run --port 8600"),
 )
 
@@ -26,32 +26,30 @@ app = typer.Typer(
 )
 def run(
     settings: Annotated[
-        Path | None, typer.Option(help="A JSON file with the bank's settings; the options below win over it.")
+        Path | None, typer.Option(help="A JSON file with the bank's settings; the options below override it.")
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on; default 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; default 0: any free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; default 0: any free port.")] = None,
     log: Annotated[
-        Path | None, typer.Option(help="The file with every request and effect; default: in memory only.")
+        Path | None, typer.Option(help="The file to log every request and effect to; default: in memory only.")
     ] = None,
     account: Annotated[
         list[str] | None,
-        typer.Option(
-            help="An account, name:token[:replay[:retention[:lag[:api]]]], api being own or stripe; may be given again."
-        ),
+        typer.Option(help="An account: name:token[:replay[:retention[:lag[:api]]]]; api is own or stripe. Repeatable."),
     ] = None,
-    fault_rate: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Share of payments that go wrong, 0 to 1.")
+    fault_rate: Annotated[float | None, typer.Option(min=0, max=1, help="Share of payments that fail, 0 to 1.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the random faults: the same seed gives the same faults.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Which ones go wrong: the same seed, the same faults.")] = None,
 ) -> None:
-    """Run the bank until SIGTERM; its URL is the first line of the output.
+    """Run the bank until SIGTERM. The first line of the output is its URL.
 
-    `POST /_bank/script` with {"faults": ["act_then_drop"]} says what goes wrong with the next payments. Faults:
+    `POST /_bank/script` with {"faults": ["act_then_drop"]} sets the faults of the next payments. Faults:
     act_then_drop, act_then_reset, act_then_stall, act_then_500, drop_before_acting, reset_before_acting,
     stall_before_acting, 429, 503, 500_before_acting, 500_cached, 500_rolled_forward, 409_in_flight, 429_lock_timeout,
     drip, broken_body, cut_body, decline, pending, pending_then_declined, html_403, 401, 422_before_acting,
-    requires_action, requires_action_then_declined. `name:seconds` gives a fault its time. The bank keeps what it did
-    in memory alone: started again, it knows nothing.
+    requires_action, requires_action_then_declined. `name:seconds` sets the duration of a fault. The bank keeps its
+    state in memory only and forgets it at a restart.
     """
     from dataclasses import replace
 

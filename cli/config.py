@@ -1,4 +1,4 @@
-"""`idem config`: what idem.toml and the environment say."""
+"""`idem config`: check and show idem.toml and the environment variables."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import typer
 
-from idem.cli import opening
-from idem.cli.application import App
-from idem.cli.failures import USAGE
-from idem.cli.options import Config, Json, examples
-from idem.cli.output import as_json, table
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.failures import USAGE
+from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.output import as_json, table
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,7 +21,7 @@ app = typer.Typer(
 
 @app.command(epilog=examples("idem config check", "idem config check -c production.toml --json"))
 def check(config: Config = None, app: App = None, as_data: Json = False) -> None:
-    """Check everything that can be checked without connecting to anything; exit code 2 if there is a mistake."""
+    """Check everything that needs no connection; exit code 2 if there is a mistake."""
     findings = opening.findings(config)
     wrong = any(finding.level == "error" for finding in findings)
     if as_data:
@@ -45,7 +45,7 @@ def check(config: Config = None, app: App = None, as_data: Json = False) -> None
 
 @app.command(epilog=examples("idem config show", "idem config show --json"))
 def show(config: Config = None, app: App = None, as_data: Json = False) -> None:
-    """Print every setting as it will be used, defaults included. Secrets are only named, never shown."""
+    """Print every setting that idem will use, with defaults. Secrets are named but never shown."""
     found = opening.configuration(config)
     data: dict[str, Any] = {
         "file": str(found.path),

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
-from idem.cli import db, opening, starting, streams
-from idem.cli.application import App, application
-from idem.cli.options import Config, Json, examples
-from idem.cli.output import as_json, say, table
+from idem.cli import db
+from idem.cli.base import opening, start_checks, streams
+from idem.cli.base.application import App, application
+from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.output import as_json, say, table
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -25,27 +26,27 @@ if TYPE_CHECKING:
     from idem.reconciler.daemon import Reconciler
 
 worker = typer.Typer(
-    no_args_is_help=True, help="Who claims rows and calls providers.", epilog=examples("idem worker run")
+    no_args_is_help=True, help="Claim due rows and call providers.", epilog=examples("idem worker run")
 )
 sweeper = typer.Typer(
-    no_args_is_help=True, help="Who ends claims whose lease ran out.", epilog=examples("idem sweeper run")
+    no_args_is_help=True, help="End claims whose lease has expired.", epilog=examples("idem sweeper run")
 )
 reconciler = typer.Typer(
-    no_args_is_help=True, help="Who settles what is unknown.", epilog=examples("idem reconciler run")
+    no_args_is_help=True, help="Settle calls whose outcome is unknown.", epilog=examples("idem reconciler run")
 )
 
-Log: TypeAlias = Annotated[Literal["console", "json"], typer.Option("--log", help="How log lines are written.")]
+Log: TypeAlias = Annotated[Literal["console", "json"], typer.Option("--log", help="Format of log lines.")]
 Level: TypeAlias = Annotated[
-    Literal["debug", "info", "warning", "error"], typer.Option("--log-level", help="What is logged.")
+    Literal["debug", "info", "warning", "error"], typer.Option("--log-level", help="Lowest level to log.")
 ]
 MetricsPort: TypeAlias = Annotated[
     int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port; default: none.")
 ]
-MetricsHost: TypeAlias = Annotated[str, typer.Option(help="The address that metrics are served on.")]
+MetricsHost: TypeAlias = Annotated[str, typer.Option(help="Address to serve metrics on.")]
 
 Wait: TypeAlias = Annotated[
     float,
-    typer.Option(min=0, help="Seconds to wait at the start for a database that cannot be reached; then it ends."),
+    typer.Option(min=0, help="How long to retry the database at start-up before giving up, in seconds."),
 ]
 WAIT = 30.0
 
@@ -53,7 +54,7 @@ Run: TypeAlias = Callable[["Database", "Catalogue", "Configuration"], Awaitable[
 Pool: TypeAlias = Callable[["Configuration"], tuple[int, "Timeouts"]]
 
 SIZE: Final = 4
-"""Connections of a daemon at the most, beside those that listen."""
+"""Most connections of a daemon, without those that listen."""
 
 
 @worker.command("run", epilog=examples("idem worker run", "idem worker run --log json --metrics-port 9101"))
@@ -66,9 +67,9 @@ def run_worker(
     metrics_host: MetricsHost = "127.0.0.1",
     wait: Wait = WAIT,
 ) -> None:
-    """Claim due rows and make the calls, until SIGTERM: running calls are finished, then the exit code is 0.
+    """Claim due rows and call providers until SIGTERM; then finish the running calls and exit with code 0.
 
-    With an application it runs its handlers of settled intents too.
+    With an application, also run its handlers of settled intents.
     """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
@@ -84,7 +85,7 @@ def run_worker(
 def run_sweeper(
     config: Config = None,
     app: App = None,
-    once: Annotated[bool, typer.Option("--once", help="One pass, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one pass and exit.")] = False,
     log: Log = "console",
     log_level: Level = "info",
     metrics_port: MetricsPort = None,
@@ -92,7 +93,7 @@ def run_sweeper(
     wait: Wait = WAIT,
     as_data: Json = False,
 ) -> None:
-    """End claims whose lease ran out, hold what is too old, expire keys, until SIGTERM."""
+    """End claims whose lease has expired, hold rows that are too old, expire keys, until SIGTERM."""
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> Any:
         from idem.outbox.daemon.daemon import stop_on_signals
@@ -128,7 +129,7 @@ def run_reconciler(
     metrics_host: MetricsHost = "127.0.0.1",
     wait: Wait = WAIT,
 ) -> None:
-    """Ask providers about what is unknown, apply proofs, redrive what may be, until SIGTERM."""
+    """Ask providers about unknown calls, apply proofs, redrive where that is safe, until SIGTERM."""
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
         from idem.outbox.daemon.daemon import stop_on_signals
@@ -152,11 +153,11 @@ def run_daemon(
     host: str = "",
     pool: Pool | None = None,
 ) -> Any:
-    """Run a daemon on this configuration; everything that is wrong at the start ends it with a message.
+    """Run a daemon with this configuration. Any error at the start ends it with a message.
 
-    `port` and `host` are where metrics are served; `pool` gives the number of connections and their timeouts, where
-    they are not those of every daemon. It waits up to `wait` seconds for a database that is down: a restart in the
-    middle of an outage is no mistake.
+    It serves metrics on `port` and `host`. `pool` gives the number of connections and their timeouts, if they differ
+    from a daemon's defaults. It waits up to `wait` seconds for a database that is down, because a restart during an
+    outage is normal.
     """
     from idem.outbox.http_server import descriptors
     from idem.outbox.observe import telemetry
@@ -170,7 +171,7 @@ def run_daemon(
         await check_database(config, name)
         await check_environment(config, found)
 
-    asyncio.run(starting.ready(address, name, wait, checks))
+    asyncio.run(start_checks.ready(address, name, wait, checks))
     beside = None
     if port is not None:
         from idem.outbox.http_server.side_server import Beside
@@ -193,7 +194,9 @@ def run_daemon(
 async def connected(
     found: Configuration, address: Address, name: str, pool: Pool | None = None
 ) -> AsyncIterator[Database]:
-    """The connections of the daemon of this name; `pool` gives their number and timeouts, if they are its own."""
+    """The connection pool of the daemon of this name; `pool` gives its size and timeouts, if they are not the
+    defaults.
+    """
     from idem.outbox.database.pool import Database
 
     size, timeouts = pool(found) if pool is not None else (SIZE, opening.timeouts(found))
@@ -206,9 +209,9 @@ async def connected(
 
 
 async def check_database(config: Path | None, name: str) -> None:
-    """Raises ConfigError where nothing of idem could work on this database, OperatorRefused for another schema.
+    """Check the database. Raises ConfigError if idem cannot work on it, OperatorRefused for a wrong schema version.
 
-    A line that others may read is a warning in the log.
+    Logs a warning if the connection is not encrypted.
     """
     from idem.outbox.database import encryption
     from idem.outbox.observe import daemon_events
@@ -220,18 +223,18 @@ async def check_database(config: Path | None, name: str) -> None:
 
 
 async def check_environment(config: Path | None, found: Configuration) -> None:
-    """Say where this will write. Raises ConfigError where the database belongs to another environment."""
+    """Print where this will write. Raises ConfigError if the database belongs to another environment."""
     async with opening.connected(config) as connection:
         await opening.announce(connection, found.settings.environment)
 
 
 def worker_of(config: Path | None, database: Database, catalogue: Catalogue, found: Configuration) -> Worker:
-    """A worker with the settings of this configuration and the handlers of its application."""
+    """A worker with this configuration's settings and its application's handlers."""
     from idem.outbox.worker.worker import Worker
 
     served, handlers = application(config), None
     if served is not None and served.handlers:
-        # With it comes SQLAlchemy, which no other part of a worker needs.
+        # This imports SQLAlchemy, which no other part of a worker needs.
         from idem.outbox.handlers import HandlerRunner
 
         handlers = HandlerRunner(database.address, served.handlers)
@@ -239,7 +242,7 @@ def worker_of(config: Path | None, database: Database, catalogue: Catalogue, fou
 
 
 def reconciler_of(database: Database, catalogue: Catalogue, found: Configuration) -> Reconciler:
-    """A reconciler with the slots and waits of this configuration."""
+    """A reconciler with this configuration's slots and waits."""
     from idem.reconciler.daemon import Reconciler
 
     settings = found.settings
@@ -259,4 +262,4 @@ def show_pass(done: Any, *, as_data: bool) -> None:
             rows += [[name, what, count] for what, count in sorted(value.items())]
         elif value:
             rows.append([name, "", value])
-    table(["what", "how", "count"], rows, empty="there was nothing to do")
+    table(["what", "how", "count"], rows, empty="nothing to do")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from idem.cli import opening
-from idem.cli.application import App
-from idem.cli.failures import AFTER_A_RESTORE, FINDINGS
-from idem.cli.options import Config, Json, examples
-from idem.cli.output import as_json, fields, say
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.failures import AFTER_A_RESTORE, FINDINGS
+from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.output import as_json, fields, say
 from idem.outbox.database.installation import other_environment
 from idem.outbox.values.errors import ConfigError, OperatorRefused
 
@@ -32,15 +32,17 @@ def upgrade(
     config: Config = None,
     lock_timeout: Annotated[
         float,
-        typer.Option(min=0.1, max=3600, help="Seconds to wait for each lock; statements of others queue behind it."),
+        typer.Option(
+            min=0.1, max=3600, help="Seconds to wait for each lock. Other sessions' statements queue behind it."
+        ),
     ] = 5.0,
-    attempts: Annotated[int, typer.Option(min=1, help="How often to try when a lock is not free.")] = 5,
+    attempts: Annotated[int, typer.Option(min=1, help="How many attempts when a lock is not free.")] = 5,
     as_data: Json = False,
 ) -> None:
-    """Create the schema, or bring it up to date: all or nothing, and safe to call from several starters at once.
+    """Create the schema or upgrade it, all or nothing. Several processes may run this at once.
 
-    A new installation takes the environment's name for good, so somebody must have said it: IDEM_ENVIRONMENT, or
-    `environment` in idem.toml.
+    A new installation keeps the environment's name permanently, so you must set it: IDEM_ENVIRONMENT, or `environment`
+    in idem.toml.
     """
     from idem.migrations import runner
 
@@ -48,9 +50,9 @@ def upgrade(
     there = _found(address, owner=True)
     if there["environment"] is None and not said:
         raise ConfigError(
-            f"environment: nothing names it, and this database is new ({opening.named(address)}): it would keep "
-            "the name for good. Set IDEM_ENVIRONMENT=production (or staging, development, …), or write "
-            'environment = "…" at the top of idem.toml'
+            f"environment: it is not set, and this database is new ({opening.named(address)}) and would keep the name "
+            'permanently. Set IDEM_ENVIRONMENT=production (or staging, development, …), or write environment = "…" '
+            "at the top of idem.toml"
         )
     say(f"environment {environment}, database {opening.named(address)}")
     if there["environment"] and (wrong := other_environment(there["environment"], environment)):
@@ -68,36 +70,36 @@ def upgrade(
     elif there["revision"] == schema.current:
         typer.echo(f"the schema is up to date ({schema.current})")
     else:
-        typer.echo(f"the schema is at {schema.current} now (before: {there['revision'] or 'none'})")
+        typer.echo(f"the schema is now at {schema.current} (before: {there['revision'] or 'none'})")
 
 
 @app.command(epilog=examples("idem db current", "idem db current --json"))
 def current(config: Config = None, as_data: Json = False) -> None:
-    """Print the revision of the schema, and the one that this program wants."""
+    """Print the schema's revision, and the one that this program needs."""
     _show(_found(opening.address(config)), as_data=as_data)
 
 
 @app.command(epilog=examples("idem db check", "idem db check || idem db upgrade"))
 def check(config: Config = None, as_data: Json = False) -> None:
-    """Check that the schema is the one that this program wants; exit code 3 if it is not."""
+    """Check that the schema's revision is the one that this program needs; exit code 3 if not."""
     found = _found(opening.address(config))
     _show(found, as_data=as_data)
     if not found["up_to_date"]:
         say(
-            "idem: the schema is not the one that this program wants: run `idem db upgrade`, or use the other version"
-            + _restored(found)
+            "idem: this program needs another revision of the schema. Run `idem db upgrade`, or use the version of "
+            "idem that matches" + _restored(found)
         )
         raise typer.Exit(FINDINGS)
 
 
 @app.command(epilog=examples("idem db sql", "idem db sql | psql --single-transaction -f - mydb"))
 def sql(config: Config = None) -> None:
-    """Print the statements of an upgrade from nothing, to read or to run by hand. Needs no database."""
+    """Print the SQL that creates the schema, to read or to run by hand. Needs no database."""
     from idem.migrations import runner
 
     environment, said = opening.environment(config)
     if not said:
-        say(f"note: nothing names the environment, so these statements call it {environment}: set IDEM_ENVIRONMENT")
+        say(f"note: the environment is not set, so these statements call it {environment}. Set IDEM_ENVIRONMENT")
     typer.echo(runner.offline_sql(environment))
 
 
@@ -107,9 +109,10 @@ def sync(
     app: App = None,
     as_data: Json = False,
 ) -> None:
-    """Tell idem.accept in SQL which operations there are: for programs in other languages, after each change of them.
+    """Store the operations in the database for programs that call idem.accept in SQL. Run it after each change of them.
 
-    Operations of others in the same database are left alone. Needs no provider's credentials; a worker needs no sync.
+    It leaves other applications' operations in the same database alone. It needs no provider's credentials, and
+    workers do not need it.
     """
     from idem.migrations import runner
     from idem.outbox.accept.sql_operations import sync as write
@@ -130,11 +133,11 @@ def sync(
         for change in each.changes:
             typer.echo(f"  {change}")
     if not done:
-        say("there is no operation in this configuration: nothing was written")
+        say("this configuration has no operation: nothing was written")
 
 
 class Kind(StrEnum):
-    """What the program that uses a role does."""
+    """What kind of program uses a role."""
 
     DAEMON = "daemon"
     PRODUCER = "producer"
@@ -163,26 +166,26 @@ def grant(
     tenant: Annotated[
         list[str] | None,
         typer.Option(
-            help="A tenant for which the role may call idem.accept of SQL; '*' is every one. May be repeated.",
+            help="A tenant for which the role may call idem.accept in SQL; '*' means every tenant. Repeatable.",
             show_default=False,
         ),
     ] = None,
-    print_sql: Annotated[bool, typer.Option("--sql", help="Print the statements, and do nothing.")] = False,
+    print_sql: Annotated[bool, typer.Option("--sql", help="Print the statements without running them.")] = False,
     config: Config = None,
     as_data: Json = False,
 ) -> None:
-    """Give a database role what its program needs, and nothing more; run it as the owner of the schema.
+    """Grant a database role the rights that its program needs, and no others. Run it as the owner of the schema.
 
-    The role loses what an earlier grant gave it: other rights, and tenants that are not named now. Needs no superuser.
-    Safe to run again; run it again after an upgrade, which may bring new tables.
+    The role loses all else that an earlier grant gave it: other rights, and tenants that you do not name now. It needs
+    no superuser and may be repeated. Run it again after an upgrade, which may add tables.
     """
     from idem.migrations import grants, runner
 
     tenants = tenant or []
     if kind is Kind.SQL and not tenants:
         raise OperatorRefused(
-            f"--tenant: role {role} would be allowed to accept for no tenant at all: name each one that it speaks for, "
-            "as in --tenant acme, or --tenant '*' for every tenant"
+            f"--tenant: role {role} could not accept for any tenant. Name each tenant that it acts for, e.g. --tenant "
+            "acme, or --tenant '*' for every tenant"
         )
     try:
         wanted = grants.statements(role, kind.value, tenants)
@@ -209,7 +212,9 @@ def _show(found: dict[str, Any], *, as_data: bool) -> None:
 
 
 def _found(address: Address, *, owner: bool = False) -> dict[str, Any]:
-    """Where the database stands. An `owner`'s command looks whose the schema is before it reads from it."""
+    """The revision and environment of the database. For an `owner`'s command, check who owns the schema before reading
+    it.
+    """
     from sqlalchemy import text
 
     from idem.migrations import ownership, runner
@@ -236,7 +241,7 @@ def _found(address: Address, *, owner: bool = False) -> dict[str, Any]:
 
 
 def require_schema(config: Path | None) -> None:
-    """Raises OperatorRefused unless the schema is the one that this program wants: for daemons, before they start."""
+    """Raises OperatorRefused unless the schema has the revision that this program needs. Daemons call it first."""
     _up_to_date(opening.address(config))
 
 
@@ -244,8 +249,8 @@ def _up_to_date(address: Address, *, owner: bool = False) -> dict[str, Any]:
     found = _found(address, owner=owner)
     if not found["up_to_date"]:
         raise OperatorRefused(
-            f"the schema of this database is at {found['revision'] or 'nothing'}, this program wants {found['head']}: "
-            f"run `idem db upgrade` first{_restored(found)}"
+            f"the schema of this database is at {found['revision'] or 'nothing'}, but this program needs "
+            f"{found['head']}. Run `idem db upgrade` first{_restored(found)}"
         )
     return found
 

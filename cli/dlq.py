@@ -1,4 +1,4 @@
-"""`idem dlq`: what idem could not settle by itself, for a person to decide, with a reason on record."""
+"""`idem dlq`: show and decide dead letters, each decision with a reason on record."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from idem.cli import known, opening
-from idem.cli.application import App
-from idem.cli.options import (
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.options import (
     Account,
     By,
     Config,
@@ -32,7 +32,8 @@ from idem.cli.options import (
     moment,
     who,
 )
-from idem.cli.output import age, as_json, fields, say, table
+from idem.cli.base.output import age, as_json, fields, say, table
+from idem.cli.operator import names
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -45,7 +46,7 @@ ID = "0193b6a0-0000-7000-8000-000000000000"
 Letter = Annotated[
     Id, typer.Argument(parser=an_id, metavar="ID", help="The dead letter's id, or its beginning.", show_default=False)
 ]
-ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only with this reason, as too_late.")]
+ReasonCode = Annotated[str | None, typer.Option("--reason-code", help="Only entries with this reason, e.g. too_late.")]
 
 
 @app.command("list", epilog=examples("idem dlq list", "idem dlq list --provider bank --since 2h --json"))
@@ -58,15 +59,15 @@ def list_(
     reference: Reference = None,
     since: Since = None,
     until: Until = None,
-    all_: Annotated[bool, typer.Option("--all", help="Resolved ones too.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Include resolved entries.")] = False,
     after: Annotated[
         Id | None,
-        typer.Option(parser=an_id, metavar="ID", help="Only after this entry: the last one of the page before."),
+        typer.Option(parser=an_id, metavar="ID", help="Only entries after this one: the last of the previous page."),
     ] = None,
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:
-    """List dead letters, oldest first. `next` in the JSON is the --after of the next page."""
+    """List dead letters, oldest first. In the JSON, `next` is the --after of the next page."""
     filters = {"reason": checked(reason_code), "provider": provider, "account": account, "label": label,
                "reference": reference, "resolved": all_, "limit": limit}  # fmt: skip
     found = asyncio.run(_list(config, since, until, after, filters))
@@ -96,16 +97,18 @@ async def _list(
         times = await opening.times(connection, start, end)
         found = await listing.dead_letters(connection, after=last, **times, **filters)
         if not found:
-            await known.note(config, connection, provider=filters["provider"], account=filters["account"])
+            await names.note(config, connection, provider=filters["provider"], account=filters["account"])
         return found
 
 
 def checked(reason_code: str | None) -> str | None:
-    """A reason that exists. Raises a usage error."""
+    """Check that the reason exists. Raises a usage error."""
     from idem.outbox.domain.states import Reason
 
     if reason_code is not None and reason_code not in set(Reason):
-        raise typer.BadParameter(f"{reason_code!r} is none of {', '.join(Reason)}", param_hint="--reason-code")
+        raise typer.BadParameter(
+            f"{reason_code!r} is not a reason. Use one of {', '.join(Reason)}", param_hint="--reason-code"
+        )
     return reason_code
 
 
@@ -119,10 +122,10 @@ def show(
     by: By = None,
     as_data: Json = False,
 ) -> None:
-    """Show everything that is known about a dead letter, and what each possible resolution would do."""
-    from idem.cli.checked import show_discrepancy
-    from idem.cli.deciding import prospects_of, read
-    from idem.cli.timeline import show_event, show_intent, show_prospects
+    """Show a dead letter with everything that idem knows about it, and what each resolution would do."""
+    from idem.cli.operator.decision import prospects_of, read
+    from idem.cli.operator.ledger_report import show_discrepancy
+    from idem.cli.operator.timeline import show_event, show_intent, show_prospects
 
     async def run() -> tuple[Any, Any]:
         async with opening.connected(config) as connection:
@@ -163,34 +166,36 @@ def resolve(
         Literal["completed", "failed_retryable", "closed"],
         typer.Option(
             "--as",
-            help="completed: it ended at the provider. failed_retryable: it did not happen. closed: only this entry "
-            "(conflict, possible_duplicate, discrepancy, handler_failed: an event that a handler could not be told is "
-            "skipped).",
+            help="completed: it ended at the provider. failed_retryable: it did not happen. closed: close only this "
+            "entry (conflict, possible_duplicate, discrepancy; handler_failed: the handler skips this event).",
             show_default=False,
         ),
     ],
     reason: Why,
     config: Config = None,
     app: App = None,
-    reference: Annotated[str | None, typer.Option(help="The provider's own reference of it, as ch_123.")] = None,
+    reference: Annotated[str | None, typer.Option(help="The provider's reference of the object, e.g. ch_123.")] = None,
     outcome: Annotated[
         Literal["succeeded", "refused"], typer.Option(help="With --as completed: how it ended at the provider.")
     ] = "succeeded",
-    provider_status: Annotated[str | None, typer.Option(help="The provider's own word for its status.")] = None,
+    provider_status: Annotated[str | None, typer.Option(help="The status in the provider's own words.")] = None,
     field: Annotated[
-        list[str] | None, typer.Option(help="A named value of the provider's, name=JSON, for the operation's answer.")
+        list[str] | None,
+        typer.Option(help="A value from the provider for the operation's answer, name=JSON. Repeatable."),
     ] = None,
     answer: Annotated[
-        Path | None, typer.Option(help="A file with the body of the answer; default: the operation renders it.")
+        Path | None, typer.Option(help="A file with the body of the answer; by default the operation renders it.")
     ] = None,
     answer_status: Annotated[
-        int | None, typer.Option(min=200, max=499, help="The status of that answer; default 201, refused 402.")
+        int | None,
+        typer.Option(min=200, max=499, help="The HTTP status of that answer; default 201, or 402 if refused."),
     ] = None,
     unchecked: Annotated[
         bool,
         typer.Option(
             "--unchecked",
-            help="With --as completed: record your word where the provider cannot be asked, or says something else.",
+            help="With --as completed: record your statement even if idem cannot ask the provider, or the provider "
+            "contradicts it.",
         ),
     ] = False,
     know_it_did_not_happen: Sure = False,
@@ -198,27 +203,28 @@ def resolve(
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """Decide what became of a dead letter's intent. Shows what will happen first, then asks.
+    """Record the outcome of a dead letter's intent. Shows what will happen and asks first.
 
-    With --as completed the provider is asked first, under the reference: its own object is shown, and the answer is
-    rendered from it. Where it has nothing, says otherwise or cannot be asked, nothing is recorded but with --unchecked.
+    With --as completed idem first asks the provider for the reference, shows its object and renders the answer from
+    it. If the provider has no such object, contradicts you or cannot be asked, idem records nothing unless you give
+    --unchecked.
     """
-    from idem.cli import deciding
+    from idem.cli.operator import decision
 
-    wish = deciding.Wish(as_, reason, who(by), know_it_did_not_happen)
+    wish = decision.Wish(as_, reason, who(by), know_it_did_not_happen)
     if as_ == "completed":
-        final = deciding.final(outcome, reference, provider_status, field or [])
-        given = deciding.answer(answer, answer_status, outcome)
-        wish = deciding.Wish(as_, reason, who(by), False, final, given, unchecked=unchecked)
+        final = decision.final(outcome, reference, provider_status, field or [])
+        given = decision.answer(answer, answer_status, outcome)
+        wish = decision.Wish(as_, reason, who(by), False, final, given, unchecked=unchecked)
     elif unchecked:
         raise typer.BadParameter("it goes with --as completed", param_hint="--unchecked")
-    asyncio.run(deciding.resolve(config, letter, wish, yes=yes, as_data=as_data))
+    asyncio.run(decision.resolve(config, letter, wish, yes=yes, as_data=as_data))
 
 
 @app.command(
     epilog=examples(
         f'idem dlq redrive {ID} --reason "the bank has unlocked our account"',
-        f'idem dlq redrive {ID} --new-provider-key --reason "our template named the wrong field, it is mended"',
+        f'idem dlq redrive {ID} --new-provider-key --reason "our template named the wrong field; it is fixed"',
         'idem dlq redrive --provider bank --reason-code too_late --since 1d --expect 12 --reason "the outage is over"',
     )
 )
@@ -226,7 +232,7 @@ def redrive(
     letter: Annotated[
         Id | None,
         typer.Argument(
-            parser=an_id, metavar="ID", help="The dead letter's id, or its beginning; none for many at once."
+            parser=an_id, metavar="ID", help="The dead letter's id, or its beginning; leave it out for a bulk redrive."
         ),
     ] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why: kept in the evidence. Required.")] = None,
@@ -236,15 +242,16 @@ def redrive(
     reason_code: ReasonCode = None,
     since: Since = None,
     expect: Annotated[
-        int | None, typer.Option(min=0, help="Many at once: how many intents you expect, so that nobody is surprised.")
+        int | None,
+        typer.Option(min=0, help="Bulk: how many entries you expect to match; refused if the count differs."),
     ] = None,
-    rate: Annotated[float, typer.Option(min=0.01, help="Many at once: how many a second become due.")] = 10.0,
+    rate: Annotated[float, typer.Option(min=0.01, help="Bulk: how many become due per second.")] = 10.0,
     new_provider_key: Annotated[
         bool,
         typer.Option(
             "--new-provider-key",
-            help="Render the request anew, from the same params, and send it under a new key: where our own template "
-            "was wrong, or the provider keeps a failure under the old key for ever.",
+            help="Render the request again from the same params and send it under a new key. Use it if your template "
+            "was wrong, or if the provider keeps the failure under the old key.",
         ),
     ] = False,
     know_it_did_not_happen: Sure = False,
@@ -252,31 +259,31 @@ def redrive(
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """Put intents back to work under the same provider key: one, or all of a provider or reason.
+    """Retry intents under the same provider key: one intent, or all of a provider or reason.
 
-    A dead letter `handler_failed` of a handler of settled intents: the handler runs again, nothing is sent.
-    A dead letter `unmatched_webhook`: the event is tried again, by the contract as it is now.
-    The frozen bytes are sent again. Were the client's params wrong, cancel, and let the client send a new key.
-    Many at once never touches an unknown intent or one with a live call; each that is left out is told, with why.
+    For a dead letter `handler_failed` the handler runs again and idem sends nothing. For a dead letter
+    `unmatched_webhook` idem matches the event again, by the current contract. idem sends the frozen bytes again. If
+    the client's params were wrong, cancel, and have the client send a new key. A bulk redrive skips intents that are
+    unknown or have a call in flight, and lists each with the reason.
     """
     if reason is None or not reason.strip():
-        raise typer.BadParameter("say why: it is kept in the evidence", param_hint="--reason")
+        raise typer.BadParameter("required: the evidence records the reason", param_hint="--reason")
     chosen = (provider, checked(reason_code), moment(since))
     if letter is not None:
         if any(each is not None for each in (*chosen, expect)):
-            raise typer.BadParameter("give one dead letter or a selection, not both")
-        from idem.cli import deciding
+            raise typer.BadParameter("name one dead letter or give a selection, not both")
+        from idem.cli.operator import decision
 
-        wish = deciding.Wish("redrive", reason, who(by), know_it_did_not_happen, new_key=new_provider_key)
-        asyncio.run(deciding.resolve(config, letter, wish, yes=yes, as_data=as_data))
+        wish = decision.Wish("redrive", reason, who(by), know_it_did_not_happen, new_key=new_provider_key)
+        asyncio.run(decision.resolve(config, letter, wish, yes=yes, as_data=as_data))
         return
     if all(each is None for each in chosen):
-        raise typer.BadParameter("name a dead letter, or select with --provider, --reason-code or --since")
+        raise typer.BadParameter("name a dead letter, or select entries with --provider, --reason-code or --since")
     if new_provider_key:
-        raise typer.BadParameter("a new provider key is given one by one", param_hint="--new-provider-key")
+        raise typer.BadParameter("not possible in bulk: name one dead letter", param_hint="--new-provider-key")
     if know_it_did_not_happen:
-        raise typer.BadParameter("nobody knows that of many at once: redrive unknown intents one by one")
-    from idem.cli import bulk
+        raise typer.BadParameter("not possible in bulk: redrive unknown intents one by one")
+    from idem.cli.operator import bulk
 
     asyncio.run(
         bulk.redrive(
@@ -296,7 +303,7 @@ def discard(
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """Close an entry that is about no intent (an unmatched webhook, a discrepancy). An intent is never discarded."""
-    from idem.cli import deciding
+    """Close an entry that belongs to no intent (an unmatched webhook, a discrepancy). idem never discards an intent."""
+    from idem.cli.operator import decision
 
-    asyncio.run(deciding.resolve(config, letter, deciding.Wish("discard", reason, who(by)), yes=yes, as_data=as_data))
+    asyncio.run(decision.resolve(config, letter, decision.Wish("discard", reason, who(by)), yes=yes, as_data=as_data))

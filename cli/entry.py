@@ -1,4 +1,4 @@
-"""The command `idem` as it is installed: it needs more than the library does, and says so where that is not there."""
+"""The installed command `idem`. It needs more packages than the library, and names those that are missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-from idem.cli.failures import USAGE
+from idem.cli.base.failures import USAGE
 
 PACKAGES: Final = (
     "alembic",
@@ -24,11 +24,11 @@ PACKAGES: Final = (
     "typer",
     "uvicorn",
 )
-"""What the extra `daemon` brings, by the names that are imported."""
+"""The packages of the extra `daemon`, by import name."""
 
 
 def main() -> int:
-    """Run a command; its exit code. One line and `USAGE` where the extra `daemon` is not installed."""
+    """Run a command and return its exit code; one line and `USAGE` if the extra `daemon` is not installed."""
     if absent := [name for name in PACKAGES if find_spec(name) is None]:
         sys.stderr.write(
             f"idem: the command and the daemons need {', '.join(absent)}: install idem with the extra `daemon` "

@@ -1,4 +1,4 @@
-"""`idem find`: intents by whatever somebody has in hand."""
+"""`idem find`: find intents by any of their names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from idem.cli import opening
-from idem.cli.failures import FINDINGS
-from idem.cli.options import Config, Json, examples
-from idem.cli.output import age, as_json, say, table, text
+from idem.cli.base import opening
+from idem.cli.base.failures import FINDINGS
+from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.output import age, as_json, say, table, text
 
 EXAMPLES = examples(
     "idem find order-4711",
@@ -22,9 +22,9 @@ EXAMPLES = examples(
 )
 
 NOTHING = (
-    "nothing is known by {text}: no label, reference, provider key, client's key, id or time is that. Texts are "
-    "compared whole, and small and large letters differ. Next: `idem intents list --since 24h` shows the newest, "
-    "`idem dlq list` what waits for a person"
+    "no intent matches {text}: no label, reference, provider key, client's key, id or time equals it. The whole text "
+    "must match, and case matters. Next: `idem intents list --since 24h` shows the newest intents, `idem dlq list` "
+    "those that need a decision"
 )
 
 
@@ -32,18 +32,18 @@ def find(
     anything: Annotated[
         str,
         typer.Argument(
-            help="A label, the provider's reference, a provider key (earlier ones too), the client's key, an id or its "
-            "beginning, a day or a minute (UTC).",
+            help="A label, the provider's reference, a provider key (also an earlier one), the client's key, an id or "
+            "its beginning, a day or a minute (UTC).",
             show_default=False,
         ),
     ],
     config: Config = None,
     as_data: Json = False,
 ) -> None:
-    """Find intents by anything that names them. Exit code 3: there is none.
+    """Find intents by any of their names. Exit code 3: no intent matches.
 
-    Texts are compared whole, and small and large letters differ. Of each meaning the newest 50 are shown
-    (of a label or a reference that more than 10,000 intents have: of 10,000 of them).
+    The whole text must match, and case matters. For each kind of name it shows the newest 50 (for a label or reference
+    that more than 10,000 intents share: of 10,000 of them).
     """
     found = asyncio.run(_find(config, anything))
     if as_data:

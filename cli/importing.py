@@ -1,4 +1,4 @@
-"""`idem import`: take over the queue, the calls in flight and the answers of a system that was there before."""
+"""`idem import`: import the queue, the calls in flight and the answers of an earlier system."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idem.cli import opening
-from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Yes, confirm, examples, who
-from idem.cli.output import as_json, say
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.options import By, Config, Json, Yes, confirm, examples, who
+from idem.cli.base.output import as_json, say
 
 if TYPE_CHECKING:
     from idem.outbox.importing.report import Found
@@ -22,7 +22,7 @@ EXAMPLES = examples(
 )
 
 SHOWN = 20
-"""Wrong lines that are shown; the JSON has more."""
+"""How many wrong lines to show; the JSON has more."""
 
 
 def take_over(
@@ -34,38 +34,38 @@ def take_over(
         str,
         typer.Option(
             "--reason",
-            help="Why: kept in the evidence, with your name. Required, except with --dry-run.",
+            help="Why; the evidence records it with your name. Required, except with --dry-run.",
             show_default=False,
         ),
     ] = "",
     config: Config = None,
     app: App = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every line, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check every line and write nothing.")] = False,
     not_sent_before: Annotated[
         bool,
         typer.Option(
             "--not-sent-before",
-            help="The queued and failed lines were never sent by idem, or the provider still remembers their keys. "
-            "Needed after a restore that lost commits.",
+            help="You state that idem never sent the queued and failed lines, or that the provider still remembers "
+            "their keys. Required after a restore that lost commits.",
         ),
     ] = False,
     by: By = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """Take over a live outbox: one JSON object per line, one per request, as docs/adopt/live-system.md says.
+    """Import a live outbox from a file of JSON lines, one object per request (docs/adopt/live-system.md).
 
-    Every line is checked first; if one is wrong, nothing is written and the exit code is 1. Run again, it writes what
-    is new and leaves alone what it has taken over before. After a restore that lost commits it does not know what it
-    has taken over and sent before, so new queued and failed lines need --not-sent-before.
+    It checks every line first; if one is wrong, it writes nothing and the exit code is 1. A second run writes what is
+    new and skips what it has imported before. After a restore that lost commits idem does not know what it imported
+    and sent before, so new queued and failed lines require --not-sent-before.
     """
     if not file.is_file():
         raise typer.BadParameter(
-            f"{file} is no regular file, and every line is read twice: to check it, then to write it. Write the export "
-            "to a file, and give that"
+            f"{file} is not a regular file. The import reads every line twice, to check it and then to write it. "
+            "Write the export to a file and give that file"
         )
     if not dry_run and not reason.strip():
-        raise typer.BadParameter("say why with --reason, or look first with --dry-run")
+        raise typer.BadParameter("give a --reason, or check the file first with --dry-run")
     found = asyncio.run(
         _import(file, config, reason=reason, by=who(by), yes=yes, dry_run=dry_run, not_sent_before=not_sent_before)
     )
@@ -101,7 +101,7 @@ async def _import(
             found = await takeover.check(connection, catalogue, lines)
         if dry_run or found.wrong or not found.new or (found.against and not not_sent_before):
             return found
-        confirm(f"Take over {sum(found.new.values())} of {found.lines} lines?", yes=yes)
+        confirm(f"Import {sum(found.new.values())} of {found.lines} lines?", yes=yes)
         with file.open("rb") as lines:
             return await takeover.take_over(connection, catalogue, lines, checked=found, by=by, reason=reason)
 
@@ -116,7 +116,7 @@ def _tell(found: Found, dry_run: bool, against: str | None) -> None:
         say(against)
         return
     new = ", ".join(f"{count} {state}" for state, count in sorted(found.new.items())) or "nothing new"
-    more = [f"{found.already} taken over before"] if found.already else []
-    more += [f"{found.expired} expired, left out"] if found.expired else []
-    done = "would be taken over" if dry_run else "taken over"
+    more = [f"{found.already} imported before"] if found.already else []
+    more += [f"{found.expired} expired, skipped"] if found.expired else []
+    done = "would be imported" if dry_run else "imported"
     say("; ".join([f"{done}: {new}", *more]))

@@ -1,4 +1,4 @@
-"""`idem intents`: the ledger, one intent's whole story, and its cancellation."""
+"""`idem intents`: list intents, show one with its timeline, cancel one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from uuid import UUID
 
 import typer
 
-from idem.cli import known as names
-from idem.cli import opening
-from idem.cli.application import App
-from idem.cli.options import (
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.options import (
     Account,
     By,
     Config,
@@ -36,12 +35,13 @@ from idem.cli.options import (
     moment,
     who,
 )
-from idem.cli.output import age, as_json, say, table
+from idem.cli.base.output import age, as_json, say, table
+from idem.cli.operator import names
 from idem.outbox.values.errors import OperatorRefused
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What was asked for, and what became of it.",
+    help="Intents: what clients requested, and the outcome.",
     epilog=examples("idem intents list --state unknown", "idem intents show 0193b6a0-0000-7000-8000-000000000000"),
 )
 
@@ -60,11 +60,11 @@ State = Annotated[
 )
 def list_(
     config: Config = None,
-    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only intents of this tenant.")] = None,
     state: State = None,
     operation: Annotated[str | None, typer.Option(help="Only intents of this operation.")] = None,
     provider: Provider = None,
-    key: Annotated[str | None, typer.Option(help="Only with this idempotency key.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only intents with this idempotency key.")] = None,
     account: Account = None,
     label: Label = None,
     reference: Reference = None,
@@ -72,12 +72,14 @@ def list_(
     until: Until = None,
     before: Annotated[
         Id | None,
-        typer.Option(parser=an_id, metavar="ID", help="Only older than this: the last one of the page before."),
+        typer.Option(
+            parser=an_id, metavar="ID", help="Only intents older than this one: the last of the previous page."
+        ),
     ] = None,
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:
-    """List intents, newest first. `next` in the JSON is the --before of the next page."""
+    """List intents, newest first. In the JSON, `next` is the --before of the next page."""
     found = asyncio.run(
         _list(
             config, tenant=tenant, state=state, operation=operation, provider=provider, key=key, account=account,
@@ -128,8 +130,8 @@ def show(
     by: By = None,
     as_data: Json = False,
 ) -> None:
-    """Show one intent: where it stands, and who saw what, in order."""
-    from idem.cli.timeline import show_intent
+    """Show one intent: its state and its timeline."""
+    from idem.cli.operator.timeline import show_intent
 
     found = asyncio.run(_show(config, intent, params, who(by) if unmask else None))
     if as_data:
@@ -149,9 +151,11 @@ async def _show(config: Path | None, prefix: Any, params: bool, unmask: str | No
 
 
 def known(found: dict[str, Any] | None, intent: UUID) -> dict[str, Any]:
-    """The intent that was found. Raises OperatorRefused where there is none."""
+    """The intent, if it was found. Raises OperatorRefused if not."""
     if found is None:
-        raise OperatorRefused(f"no intent {intent} is in this database: `idem intents list` shows the intents")
+        raise OperatorRefused(
+            f"there is no intent {intent} in this database. `idem intents list` shows those that exist"
+        )
     return found
 
 
@@ -168,12 +172,12 @@ def cancel(
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """Cancel an intent of which nothing was executed: its key answers 409 `cancelled` from then on."""
+    """Cancel an intent that was not executed. Its key then answers 409 `cancelled`."""
     asyncio.run(_cancel(config, intent, who(by), reason, sure, yes, as_data))
 
 
 async def _cancel(config: Path | None, prefix: Any, by: str, reason: str, sure: bool, yes: bool, as_data: bool) -> None:
-    from idem.cli.prospects import CANCEL, prospects
+    from idem.cli.operator.preview import CANCEL, prospects
     from idem.outbox.operator import actions, id_prefixes, listing
 
     configuration = opening.configuration(config)

@@ -1,4 +1,4 @@
-"""The command `idem`: one file per subject, heavy modules loaded only by the command that needs them."""
+"""The command `idem`: one file per command; each command imports its heavy modules itself."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from idem.cli import (
     recover,
     run,
     status,
-    streams,
     tenants,
     tokens,
     unknowns,
     up,
     webhooks,
 )
+from idem.cli.base import streams
+from idem.cli.base.failures import EXIT_CODES, FAILED, explain
+from idem.cli.base.help import Grouped
+from idem.cli.base.options import examples
+from idem.cli.base.output import say
 from idem.cli.demo import command as demo
 from idem.cli.doctor import command as doctor
-from idem.cli.failures import EXIT_CODES, FAILED, explain
-from idem.cli.help import Grouped
-from idem.cli.options import examples
-from idem.cli.output import say
 
 app = typer.Typer(
     name="idem",
     cls=Grouped,
     no_args_is_help=True,
-    # Plain help loads nothing, and is the same in a terminal, a file and the docs.
+    # Plain help imports nothing, and is the same in a terminal, a file and the docs.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     epilog=examples("idem db upgrade", "idem worker run", "idem status", "idem dlq list") + "\n\n" + EXIT_CODES,
@@ -83,19 +83,19 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def idem(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """An effect in somebody else's system happens once, and idem knows when it cannot know."""
+    """idem runs a side effect in another system once, and tells you when it cannot be sure it ran."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. A traceback means a fault of idem's own."""
+    """Run a command and return its exit code. A traceback means a bug in idem."""
     with streams.guarded() as out:
         code = _run(arguments)
         out.flush()
         if out.error is not None:
-            say(f"idem: the output could not be written: {out.error.strerror}")
+            say(f"idem: cannot write the output: {out.error.strerror}")
             code = code or FAILED
     return code
 

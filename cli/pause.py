@@ -1,4 +1,4 @@
-"""`idem pause` and `idem resume`: stop what goes to one provider, or what comes in for it, and take that back."""
+"""`idem pause` and `idem resume`: stop calls to one provider, or new intents for it, and end that again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from idem.cli import known, opening
-from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Why, examples, who
-from idem.cli.output import as_json, say
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.options import By, Config, Json, Why, examples, who
+from idem.cli.base.output import as_json, say
+from idem.cli.operator import names
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -32,9 +33,10 @@ RESUME_EXAMPLES = examples(
 
 Provider = Annotated[str, typer.Argument(help="The provider's name in the configuration.", show_default=False)]
 OneAccount = Annotated[
-    str | None, typer.Option("--account", metavar="NAME", help="This account alone; default all of the provider.")
+    str | None,
+    typer.Option("--account", metavar="NAME", help="Only this account; default all accounts of the provider."),
 ]
-ITS = "calls (first sends, replays, cancels), looks (look-ups), accept (new intents), with commas between"
+ITS = "calls (first sends, replays, cancels), looks (look-ups), accept (new intents), separated by commas"
 
 
 def pause(
@@ -47,10 +49,9 @@ def pause(
     by: By = None,
     as_data: Json = False,
 ) -> None:
-    """Stop calling a provider until `idem resume`, through every restart. Calls under way end as they end.
-
-    What is queued waits and loses nothing but time: replay windows and `start_within` run on. Accepting goes on, unless
-    --what names accept: then new requests get 503 `paused`, and retries of known keys are answered as ever.
+    """Stop calling a provider until `idem resume`; a pause survives restarts. Running calls continue. Queued rows wait
+    and lose only time: replay windows and `start_within` keep running. idem still accepts intents, unless --what names
+    accept: then new requests get 503 `paused`, and retries of known keys get their answer as usual.
     """
     asyncio.run(_pause(_Wish(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
 
@@ -65,7 +66,7 @@ def resume(
     by: By = None,
     as_data: Json = False,
 ) -> None:
-    """Take back a pause: workers wake at once, and what waited goes out at the pace of the lane's limits."""
+    """End a pause. Workers wake at once and send what waited, at the pace of the lane's limits."""
     asyncio.run(_resume(_Wish(config, provider, _one(account), _chosen(what), who(by), reason, as_data)))
 
 
@@ -90,10 +91,10 @@ class _Wish:
 
 
 def _one(account: str | None) -> str | None:
-    # An empty variable in a script must not widen this to all of them.
+    # An empty variable in a script must not select all accounts.
     if account == "":
         raise typer.BadParameter(
-            "it is empty: name an account, or leave it out for all of them", param_hint="--account"
+            "it is empty. Name an account, or leave the option out for all accounts", param_hint="--account"
         )
     return account
 
@@ -103,11 +104,9 @@ def _chosen(what: str) -> list[What]:
 
     named = {each.strip() for each in what.split(",") if each.strip()}
     if unknown := sorted(named - set(EVERYTHING)):
-        raise typer.BadParameter(
-            f"{unknown[0]!r} is nothing that can be paused: write {', '.join(EVERYTHING)}", param_hint="--what"
-        )
+        raise typer.BadParameter(f"{unknown[0]!r} cannot be paused. Use {', '.join(EVERYTHING)}", param_hint="--what")
     if not named:
-        raise typer.BadParameter(f"it names nothing: write {', '.join(EVERYTHING)}", param_hint="--what")
+        raise typer.BadParameter(f"it is empty. Use {', '.join(EVERYTHING)}", param_hint="--what")
     return [each for each in EVERYTHING if each in named]
 
 
@@ -116,7 +115,7 @@ async def _pause(wish: _Wish) -> None:
 
     provider, account, what = wish.provider, wish.account, wish.what
     async with wish.writing() as connection:
-        await known.require(wish.config, connection, provider, account)
+        await names.require(wish.config, connection, provider, account)
         fresh = await pausing.pause(connection, provider, wish.lanes, what, by=wish.by, reason=wish.reason)
         lanes = await pausing.lanes(connection, provider)
     if wish.as_data:
@@ -124,11 +123,11 @@ async def _pause(wish: _Wish) -> None:
         return
     lane = f"provider {provider}, {f'account {account}' if account else 'all accounts'}"
     if not fresh:
-        say(f"{lane}: {_are(what)} paused already, nothing was changed: `idem status` shows by whom")
+        say(f"{lane}: {_are(what)} already paused, nothing was changed. `idem status` shows who paused it")
         return
-    say(f"{lane}: {_are(fresh)} paused now, until `idem resume {provider}{f' --account {account}' if account else ''}`")
+    say(f"{lane}: {_are(fresh)} now paused until `idem resume {provider}{f' --account {account}' if account else ''}`")
     if "accept" not in what:
-        say("new intents are accepted and wait; --what accept refuses them")
+        say("idem still accepts new intents, and they wait; --what accept refuses them")
 
 
 async def _resume(wish: _Wish) -> None:
@@ -139,8 +138,8 @@ async def _resume(wish: _Wish) -> None:
         done = await pausing.resume(connection, provider, wish.lanes, wish.what, by=wish.by, reason=wish.reason)
         lanes = await pausing.lanes(connection, provider)
         if not done and not lanes:
-            # Perhaps it has another name; but what is gone from the configuration can still be resumed.
-            await known.require(wish.config, connection, provider, account)
+            # The name may be misspelt, but a provider that the configuration no longer has can still be resumed.
+            await names.require(wish.config, connection, provider, account)
     if wish.as_data:
         changed = [{"account": name or None, "what": ended} for name, ended in sorted(done.items())]
         as_json({"provider": provider, "account": account, "changed": changed, "lanes": lanes})
@@ -148,7 +147,7 @@ async def _resume(wish: _Wish) -> None:
     for name, ended in sorted(done.items()):
         say(f"provider {provider}, {f'account {name}' if name else 'all accounts'}: {_are(ended)} resumed")
     if not done:
-        say(f"nothing of that was paused for provider {provider}{f', account {account}' if account else ''}")
+        say(f"nothing was paused for provider {provider}{f', account {account}' if account else ''}")
     for lane in lanes:
         of = f"account {lane['account']}" if lane["account"] else "all accounts"
         why = f"by {lane['paused_by'] or '-'} ({lane['reason'] or '-'})"

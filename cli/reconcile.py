@@ -1,4 +1,4 @@
-"""`idem reconcile`: settle once what is unknown, and hold the ledger against the providers' own lists."""
+"""`idem reconcile`: settle unknown calls once, and compare the ledger with the providers' own lists."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from idem.cli import checked, opening
-from idem.cli.application import App
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.failures import FINDINGS, INCOMPLETE
+from idem.cli.base.options import Config, Json, Since, examples, moment
+from idem.cli.base.output import age, as_json, table
 from idem.cli.daemons import reconciler_of, run_daemon, show_pass
-from idem.cli.failures import FINDINGS, INCOMPLETE
-from idem.cli.options import Config, Json, Since, examples, moment
-from idem.cli.output import age, as_json, table
+from idem.cli.operator import ledger_report
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -26,15 +27,15 @@ EXAMPLES = (
 
 \b
 What --since counts, of each account whose provider has a `list`:
-  matched       both sides say the same
-  settled now   it was not settled here, and the provider's own object said how it ended
-  ours only     completed here, and the provider has nothing: not on its list, and not when it was asked
-  theirs only   the provider has it, and this ledger does not, or says something else about it
-  foreign       somebody else's: without our mark, and known here by neither key nor reference
-  open          still in work here
-  decided       a discrepancy that somebody has decided before
-  not compared  not on the list, and the question about it failed
-Exit code 0: both sides say the same. 3: discrepancies, each with a dead letter. 4: none was found, but a list
+  matched       both sides agree
+  settled now   it was open here, and the provider's object showed how it ended
+  ours only     completed here, but the provider has nothing, neither on its list nor in a look-up
+  theirs only   the provider has it, and this ledger does not have it or differs
+  foreign       not ours: without our mark, and neither its key nor its reference is known here
+  open          still in progress here
+  decided       a discrepancy that an operator has decided before
+  not compared  not on the list, and the look-up failed
+Exit code 0: both sides agree. 3: discrepancies, each with a dead letter. 4: none was found, but a list
 could not be read to its end, a doubt could not be cleared (run it again), or no provider here has a list."""
 )
 
@@ -43,24 +44,24 @@ def reconcile(
     config: Config = None,
     app: App = None,
     since: Since = None,
-    now: Annotated[bool, typer.Option("--now", help="Ask about everything unknown now, whenever it is due.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Look up every unknown call now, even if it is not due.")] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="With --since: settle nothing, write nothing, only compare and show."),
+        typer.Option("--dry-run", help="With --since: only compare and show; settle and write nothing."),
     ] = False,
     as_data: Json = False,
 ) -> None:
-    """Settle once what is unknown: with --now all of it, with --since what was accepted from then on, else what is due.
+    """Settle unknown calls once: those that are due, with --now all, with --since those accepted since then.
 
-    Shows what became of each, and what is left. Claims whose lease is over are ended first. Looks made before they are
-    due do not count against the schedule. With --since the ledger check follows: it compares the provider's own list of
-    that time with this ledger, and what only one side has becomes a dead letter, once.
+    It first ends claims whose lease has expired. It shows the result of each call and what is left. Look-ups before
+    their due time do not count against the schedule. With --since the ledger check follows: it compares the provider's
+    own list of that time with this ledger. What only one side has becomes a dead letter, once.
     """
     from_then = moment(since)
     if dry_run and since is None:
-        raise typer.BadParameter("it goes with --since: there is nothing to compare", param_hint="--dry-run")
+        raise typer.BadParameter("it needs --since: without it there is nothing to compare", param_hint="--dry-run")
     if dry_run and now:
-        raise typer.BadParameter("it settles nothing, and --now is there to settle", param_hint="--dry-run")
+        raise typer.BadParameter("it settles nothing, so it cannot go with --now", param_hint="--dry-run")
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> dict[str, Any]:
         from idem.outbox.operator import listing
@@ -104,7 +105,7 @@ def _show(done: dict[str, Any], left: list[dict[str, Any]], seen: Checked | None
     table(
         ["intent", "status", "provider", "age", "next look in", "looks"],
         [[u["intent_id"], u["status"], u["provider"], age(u["age"]), age(u["next_look_in"]), u["looks"]] for u in left],
-        empty="nothing is left unknown",
+        empty="no call is left unknown",
     )
     if seen is not None:
-        checked.show(seen)
+        ledger_report.show(seen)

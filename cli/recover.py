@@ -1,4 +1,4 @@
-"""`idem recover`: after a restore, a clone or a fail-over, what may still be sent."""
+"""`idem recover`: after a restore, a clone or a fail-over, decide which rows idem may still send."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idem.cli import opening
-from idem.cli.application import App
-from idem.cli.options import By, Config, Json, Why, Yes, confirm, examples, who
-from idem.cli.output import as_json, say
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.options import By, Config, Json, Why, Yes, confirm, examples, who
+from idem.cli.base.output import as_json, say
 
 if TYPE_CHECKING:
     from idem.outbox.recovery.quarantine import Quarantined
@@ -30,27 +30,30 @@ def recover(
     config: Config = None,
     app: App = None,
     lost: Annotated[
-        bool, typer.Option("--lost", help="Commits were lost: queued rows may have been sent, so they become unknown.")
+        bool,
+        typer.Option(
+            "--lost", help="The database lost commits: queued rows may have been sent, so they become unknown."
+        ),
     ] = False,
     lossless: Annotated[
         bool,
         typer.Option(
             "--lossless",
-            help="Nothing was lost: no row is doubted, and what the change made unknown goes back.",
+            help="The database lost nothing: rows that the change made unknown get their earlier status back.",
         ),
     ] = False,
     by: By = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """Say what a change of the database lost. A restored snapshot cannot be noticed: begin with --lost.
+    """State what a change of the database lost. idem cannot notice a restored snapshot: begin with --lost.
 
-    --lost counts the rows of each kind before it asks. Rows whose second send is harmless (the provider remembers our
-    key for long enough) stay queued either way, each until its own last moment. Run it before the daemons start: none
-    of them judges the change again then.
+    --lost counts the rows of each kind before it asks. Rows whose second send is harmless, because the provider
+    remembers our key long enough, stay queued either way, each until its own limit. Run it before the daemons start;
+    they do not judge the change again.
     """
     if lost == lossless:
-        raise typer.BadParameter("say either --lost or --lossless: did the change of the database lose commits?")
+        raise typer.BadParameter("give either --lost or --lossless: did the change of the database lose commits?")
     done = asyncio.run(_recover(config, lost=lost, reason=reason, by=who(by), yes=yes))
     if as_data:
         as_json(dataclasses.asdict(done))
@@ -61,10 +64,10 @@ def recover(
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """What the word came to. `left`: rows that may still be sent; the last of them until `left_until` (UTC).
+    """The result. `left`: rows that may still be sent; the last of them until `left_until` (UTC).
 
-    `became` is "unknown", or "as before" for rows that are queued or at rest again. `waiting`: rows that other sessions
-    hold: nobody sends or settles them until they are doubted, or they stay doubted where nothing was lost.
+    `became` is "unknown", or "as before" for rows that are queued or at rest again. `waiting`: rows that other
+    sessions lock. No daemon sends or settles them until they are doubted; if nothing was lost, they stay doubted.
     """
 
     rows: int
@@ -77,25 +80,28 @@ class Done:
 
 def _told(done: Done, *, lost: bool) -> Iterator[str]:
     if not lost:
-        yield f"{done.rows} rows are again what they were; the daemons take this database for the one before"
+        yield f"{done.rows} rows have their earlier status again; the daemons treat this database as the one before"
         if done.waiting:
             yield (
-                f"{done.waiting} rows stay doubted, because other sessions hold them: end these sessions "
-                "(pg_stat_activity shows them; their transactions stay open), and run the same command again"
+                f"{done.waiting} rows stay doubted, because other sessions lock them. Terminate these sessions "
+                "(pg_stat_activity shows them with open transactions), and run the same command again"
             )
         return
-    yield f"{done.rows} rows are unknown now: the reconciler asks about them"
+    yield f"{done.rows} rows are now unknown; the reconciler asks the provider about them"
     if done.left:
         yield (
-            f"{done.left} rows stay as they were, because a second send is harmless while the provider remembers their "
-            f"keys: each may be sent until its own window ends, the last until {done.left_until}; then it is unknown"
+            f"{done.left} rows are unchanged, because a second send is harmless while the provider remembers their "
+            f"keys. Each may be sent until its own window ends, the last until {done.left_until}; after that it "
+            "becomes unknown"
         )
     if done.open:
-        yield f"{done.open} rows were claimed, unknown or awaited already: they are settled by what is seen from now on"
+        yield (
+            f"{done.open} rows were already claimed, unknown or awaiting; idem settles them by what it sees from now on"
+        )
     if done.waiting:
         yield (
-            f"{done.waiting} rows are held by other sessions, and nobody sends or settles them: the sweeper doubts "
-            "each when its session lets go. `idem doctor` names these sessions (`locks`): end their transactions"
+            f"other sessions lock {done.waiting} rows, and no daemon sends or settles them. The sweeper doubts each "
+            "row when its session ends. `idem doctor` names these sessions (`locks`): end their transactions"
         )
 
 
@@ -107,7 +113,7 @@ async def _recover(config: Path | None, *, lost: bool, reason: str, by: str, yes
     catalogue = opening.catalogue(opening.configuration(config))
     async with opening.writing(config, catalogue.environment) as connection:
         if not lost:
-            confirm("Put the rows that the change made unknown back to work?", yes=yes)
+            confirm("Give the rows that the change made unknown their earlier status back?", yes=yes)
             released = await release.lossless(connection, catalogue, by=by, reason=reason)
             return Done(released.rows, "as before", waiting=released.waiting)
         if not yes:
@@ -123,9 +129,12 @@ def _until(seconds: float | None) -> str | None:
 
 
 def _foreseen(counted: Quarantined) -> Iterator[str]:
-    yield f"{counted.unknown} rows will become unknown: nobody sends them, and the reconciler asks about them"
     yield (
-        f"{counted.left} rows will stay as they are, because a second send is harmless while the provider remembers "
-        f"their keys{'' if counted.left_for is None else f', the last until {_until(counted.left_for)}'}"
+        f"{counted.unknown} rows will become unknown: idem does not send them, and the reconciler asks the provider "
+        "about them"
     )
-    yield f"{counted.open} rows are claimed, unknown or awaited already: what was seen of them counts anew"
+    yield (
+        f"{counted.left} rows will not change, because a second send is harmless while the provider remembers their "
+        f"keys{'' if counted.left_for is None else f', the last until {_until(counted.left_for)}'}"
+    )
+    yield f"{counted.open} rows are already claimed, unknown or awaiting; earlier observations of them no longer count"

@@ -1,4 +1,4 @@
-"""`idem run`: all daemons under one supervisor, the production twin of `idem up`."""
+"""`idem run`: all daemons under one supervisor, for production (`idem up` is for trying out)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from idem.cli import daemons, opening, single, starting, streams
-from idem.cli.application import App
+from idem.cli import daemons
+from idem.cli.base import opening, start_checks, streams
+from idem.cli.base.application import App
+from idem.cli.base.options import Config, examples
 from idem.cli.daemons import WAIT, Level, Log, MetricsHost, Wait
-from idem.cli.options import Config, examples
+from idem.cli.group import one_process
 
 if TYPE_CHECKING:
     from idem.outbox.database.address import Address
 
 Host: TypeAlias = Annotated[
-    str | None, typer.Option(help="Address that the API listens on; default api.host.", show_default=False)
+    str | None, typer.Option(help="Address for the API to listen on; default api.host.", show_default=False)
 ]
 Port: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        min=0, max=65535, help="Port that the API listens on, 0 for any free; default api.port.", show_default=False
+        min=0, max=65535, help="Port for the API to listen on, 0 for any free; default api.port.", show_default=False
     ),
 ]
 Workers: TypeAlias = Annotated[int, typer.Option(min=1, max=64, help="How many worker processes.")]
@@ -42,9 +44,12 @@ def run(
     workers: Workers = 1,
     host: Host = None,
     port: Port = None,
-    api: Annotated[bool, typer.Option("--api/--no-api", help="Serve the HTTP API and the webhooks too.")] = True,
+    api: Annotated[bool, typer.Option("--api/--no-api", help="Also serve the HTTP API and the webhooks.")] = True,
     single_process: Annotated[
-        bool, typer.Option("--single-process", help="All in one process and one event loop, for small installations.")
+        bool,
+        typer.Option(
+            "--single-process", help="Run everything in one process and one event loop, for small installations."
+        ),
     ] = False,
     log: Log = "console",
     log_level: Level = "info",
@@ -54,25 +59,26 @@ def run(
             min=1,
             max=65535,
             show_default="none",
-            help="Have the API serve /metrics of all, /healthz and /readyz on this port too, in a thread of their own.",
+            help="Let the API process also serve /metrics of all processes, /healthz and /readyz on this port, in a "
+            "separate thread.",
         ),
     ] = None,
     metrics_host: MetricsHost = "127.0.0.1",
     wait: Wait = WAIT,
 ) -> None:
-    """Run the API with the webhooks, workers, sweeper and reconciler, until SIGTERM: then the exit code is 0.
+    """Run the API with the webhooks, workers, sweeper and reconciler until SIGTERM; then exit with code 0.
 
-    An application that has its own endpoints needs no API: `--app` and `--no-api`.
+    An application with its own endpoints needs no API: use `--app` and `--no-api`.
 
-    Each is a process. One that dies is started again, and its death is put on record, so that what it was calling is
-    settled sooner. At the end running calls are finished.
+    Each is a process. The supervisor restarts a process that dies and records its death, so that idem settles its
+    calls sooner. At the end it lets running calls finish.
 
-    With `--single-process` all run in this process, with one worker and a quarter of the memory. Nothing is started
-    again then: if one fails, all end with exit code 1, and systemd or Kubernetes must start this command again.
+    With `--single-process` all run in this process, with one worker and a quarter of the memory. Nothing is restarted
+    then: if one fails, all terminate with exit code 1, and systemd or Kubernetes must restart this command.
     """
     if single_process and workers != 1:
-        raise typer.BadParameter("--single-process has one worker: leave out --workers, or --single-process")
-    starting.own_metrics()
+        raise typer.BadParameter("--single-process has one worker. Leave out --workers or --single-process")
+    start_checks.own_metrics()
     from idem.cli.group.gathering import gathered, patience
     from idem.cli.group.stopping import stop_on_signals
     from idem.outbox.http_server.serving import listen
@@ -89,7 +95,7 @@ def run(
         longest = patience(found)
         asyncio.run(_check(config, address, wait, "run" if single_process else "supervisor"))
         if single_process:
-            raise typer.Exit(single.run(config, found, address, at if api else None, beside, longest))
+            raise typer.Exit(one_process.run(config, found, address, at if api else None, beside, longest))
         with gathered(_environment(config), address, stop, patience=longest, grace=longest) as group:
             lines = ("--log", log, "--log-level", log_level, "--wait", f"{wait:g}")
             for number in range(1, workers + 1):
@@ -103,14 +109,14 @@ def run(
 
 
 async def _check(config: Path | None, address: Address, wait: float, name: str) -> None:
-    """What would end every daemon at its start is said once, under this name, and ends the command."""
+    """Make the start checks of every daemon once, under this name; an error ends the command."""
     found = opening.configuration(config)
 
     async def checks() -> None:
         await daemons.check_database(config, name)
         await daemons.check_environment(config, found)
 
-    await starting.ready(address, name, wait, checks)
+    await start_checks.ready(address, name, wait, checks)
 
 
 def _environment(config: Path | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`idem status`: how old everything unsettled is, once or again and again."""
+"""`idem status`: how old everything unsettled is, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from idem.cli import opening
-from idem.cli.failures import explain
-from idem.cli.options import Config, Json, examples
-from idem.cli.output import age, as_json, fields, labelled, table, terminal, text
+from idem.cli.base import opening
+from idem.cli.base.failures import explain
+from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.output import age, as_json, fields, labelled, table, terminal, text
 from idem.outbox.database.installation import NOT_INSTALLED
 from idem.outbox.values.errors import ConfigError, OperatorRefused
 
@@ -28,26 +28,26 @@ EXAMPLES = examples(
 )
 
 ANSWER = 10.0
-"""Seconds in which the database must have answered while it is watched: a dead line looks like a slow one."""
+"""Timeout of a query while watching, in seconds: a dead connection looks like a slow one."""
 
 
 def status(
     config: Config = None,
     as_data: Json = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it again and again, through outages too, until Ctrl-C.")
-    ] = False,
-    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often, as 2s or 1m.")] = "2s",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C, also through outages.")] = False,
+    every: Annotated[
+        str, typer.Option("--every", metavar="DURATION", help="How often to refresh, e.g. 2s or 1m.")
+    ] = "2s",
 ) -> None:
-    """Show the oldest of everything unsettled, the daemons' last signs of life, and what is paused.
+    """Show the oldest unsettled rows, the daemons' last signs of life, and what is paused.
 
-    With --watch a terminal is redrawn; elsewhere each is a block, or with --json a line.
+    With --watch it redraws a terminal; other output gets one block, or with --json one line, per refresh.
     """
     if not watch:
         asyncio.run(_once(config, as_data))
         return
     seconds = _duration(every)
-    # Ctrl-C is how it is meant to end.
+    # Ctrl-C is the normal end.
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_watch(config, as_data, seconds))
 
@@ -58,7 +58,9 @@ def _duration(every: str) -> float:
     with contextlib.suppress(ValueError):
         if (seconds := durations.parse(every)) >= 0.1:
             return seconds
-    raise typer.BadParameter(f"{every!r} is no duration of 100ms or more: write 2s, 500ms or 1m", param_hint="--every")
+    raise typer.BadParameter(
+        f"{every!r} is not a duration of 100ms or more. Write e.g. 2s, 500ms or 1m", param_hint="--every"
+    )
 
 
 async def _once(config: Path | None, as_data: bool) -> None:
@@ -88,11 +90,11 @@ async def _watch(config: Path | None, as_data: bool, every: float) -> None:
 
 
 async def _looks(config: Path | None) -> AsyncIterator[dict[str, Any]]:
-    """Look after look, over a connection that is made anew after an outage; `error` is in those that failed.
+    """Read the status repeatedly and reconnect after an outage; a failed read has an `error`.
 
-    A mistake (no such role, no schema) ends it, as long as nothing was ever seen: later it is a restart, or a restore.
+    Before the first success an error such as a missing role or schema ends it; later it may be a restart or a restore.
     """
-    from idem.cli.patience import within
+    from idem.cli.base.time_limit import within
 
     seen = False
     while True:
@@ -113,11 +115,11 @@ async def _looks(config: Path | None) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _is_away(failed: Exception, config: Path | None) -> bool:
-    from idem.cli import starting
+    from idem.cli.base import start_checks
 
-    if not starting.passes(failed):
+    if not start_checks.passes(failed):
         return False
-    return getattr(failed, "sqlstate", None) is not None or not await starting.takes_connections(
+    return getattr(failed, "sqlstate", None) is not None or not await start_checks.takes_connections(
         opening.address(config)
     )
 
@@ -132,7 +134,7 @@ def _screen(as_data: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
         from rich.console import Console
         from rich.live import Live
 
-        # The last picture stays when it ends, to be pasted to whoever is called next.
+        # The last picture stays on the screen, so that it can be copied.
         with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="crop") as live:
             yield lambda found: live.update(_picture(found), refresh=True)
 
@@ -159,14 +161,14 @@ def _picture(found: dict[str, Any]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    from idem.cli.tables import lines
+    from idem.cli.base.tables import lines
 
     if "error" in found:
         return Text(_away(found), style="bold red")
     installation = found["installation"]
     parts: list[RenderableType] = [
         Text(f"environment {installation['environment']}, database {installation['database']}, "
-             f"{text(installation['now'])}   (Ctrl-C ends)")
+            f"{text(installation['now'])}   (Ctrl-C exits)")
     ]  # fmt: skip
     for columns, rows, empty in _tables(found):
         parts.append(Text(""))
@@ -222,7 +224,7 @@ def _tables(found: dict[str, Any]) -> Iterator[tuple[list[str], list[list[object
     yield (
         ["daemon", "life", "last sign", "last pass", "host", "pid"],
         [[d["kind"], d["life"], age(d["seen"]), age(d["passed"]), d["host"], d["pid"]] for d in found["daemons"]],
-        "no daemon was ever here: `idem run` starts all of them, `idem worker run` (sweeper, reconciler) one",
+        "no daemon has ever run here: `idem run` starts all of them, `idem worker run` (sweeper, reconciler) one",
     )
     if found["paused"]:
         yield (
@@ -242,7 +244,7 @@ def _breaker(lane: dict[str, Any]) -> str:
 
 
 def next_commands(found: dict[str, Any]) -> list[str]:
-    """What to type next, the most urgent first; empty where nothing waits for a person."""
+    """The commands to run next, the most urgent first; empty if nothing needs a person."""
     told: list[str] = []
     if not any(each["kind"] == "worker" and each["life"] == "alive" for each in found["daemons"]) and found["outbox"]:
         told.append("idem run, or idem worker run alone (no worker is alive)")
@@ -250,7 +252,7 @@ def next_commands(found: dict[str, Any]) -> list[str]:
         told.append("idem doctor (a breaker is open)")
     if found["dead_letters"]:
         held = any(row["status"] == "held" for row in found["outbox"])
-        told.append("idem dlq list" + (" (held rows wait for a decision)" if held else ""))
+        told.append("idem dlq list" + (" (held rows need a decision)" if held else ""))
     if any(row["status"] == "unknown" for row in found["outbox"]):
         told.append("idem unknowns list")
     told += [f"idem resume {name} --reason ..." for name in sorted({each["provider"] for each in found["paused"]})]

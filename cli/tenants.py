@@ -1,4 +1,4 @@
-"""`idem tenants`: what each tenant does with its keys."""
+"""`idem tenants`: how each tenant uses its keys."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from idem.cli import opening
-from idem.cli.options import Config, Json, Limit, examples, moment
-from idem.cli.output import as_json, table
+from idem.cli.base import opening
+from idem.cli.base.options import Config, Json, Limit, examples, moment
+from idem.cli.base.output import as_json, table
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What each tenant does with its keys.",
+    help="How each tenant uses its keys.",
     epilog=examples("idem tenants top", "idem tenants top --by mismatch --since 7d"),
 )
 
-# Literally those of outbox.tenant_usage, which help must not load; a test compares them.
+# A copy of outbox.tenant_usage's, which the help must not import; a test compares them.
 By: TypeAlias = Literal[
     "misuse", "requests", "created", "replayed", "mismatch", "key_missing", "key_invalid", "suspicious_key",
     "expired_reuse", "limited", "body_invalid", "params_invalid",
@@ -36,24 +36,25 @@ COLUMNS = (
 def top(
     config: Config = None,
     since: Annotated[
-        str, typer.Option("--since", help="From the hour of this time on: 2025-01-31T12:00:00Z, or 24h, or 7d.")
+        str,
+        typer.Option(
+            "--since", help="From the hour of this time on: 2025-01-31T12:00:00Z, or how long ago, e.g. 24h or 7d."
+        ),
     ] = "24h",
-    by: Annotated[
-        By, typer.Option("--by", help="What counts; misuse is the sum of all that should not be.")
-    ] = "misuse",
+    by: Annotated[By, typer.Option("--by", help="What to rank by; misuse is the sum of all mistakes.")] = "misuse",
     limit: Limit = 20,
     as_data: Json = False,
 ) -> None:
     """Show the tenants that misuse keys most: other content under a used key, no key, personal data as a key.
 
-    Counted for the HTTP API, the library and SQL, by the hour, and kept for 30 days. The last seconds may be missing;
-    what the library and SQL counted appears once a sweeper has added it up.
+    idem counts by the hour for the HTTP API, the library and SQL, and keeps the counts for 30 days. The last seconds
+    may be missing. Counts of the library and SQL appear once a sweeper has added them up.
     """
     at, found = asyncio.run(_top(config, moment(since), by, limit))
     if as_data:
         as_json({"since": at, "by": by, "tenants": found})
         return
-    # Most of them are zero for everybody, and a table must fit into a terminal.
+    # Most counts are zero for all tenants, and a table must fit into a terminal.
     shown = [(name, title) for name, title in COLUMNS if any(each[name] for each in found)]
     table(
         ["tenant", *(title for _, title in shown)],

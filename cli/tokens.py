@@ -1,4 +1,4 @@
-"""`idem token`: what the clients of the HTTP API show who they are with."""
+"""`idem token`: tokens that authenticate clients of the HTTP API."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from uuid import UUID
 
 import typer
 
-from idem.cli import opening
-from idem.cli.options import By, Config, Id, Json, Limit, Yes, an_id, confirm, examples, who
-from idem.cli.output import as_json, fields, say, table
+from idem.cli.base import opening
+from idem.cli.base.options import By, Config, Id, Json, Limit, Yes, an_id, confirm, examples, who
+from idem.cli.base.output import as_json, fields, say, table
 
 if TYPE_CHECKING:
     from idem.outbox.tenants.tokens import Token
@@ -28,19 +28,22 @@ app = typer.Typer(
 @app.command(epilog=examples("idem token create acme --label checkout", "idem token create acme --label ci --json"))
 def create(
     tenant: Annotated[
-        str, typer.Argument(help="Whose it is: 1 to 63 letters, digits, dots, dashes, underscores.", show_default=False)
+        str, typer.Argument(help="The tenant: 1 to 63 letters, digits, dots, dashes, underscores.", show_default=False)
     ],
-    label: Annotated[str, typer.Option("--label", help="Who uses it, as checkout-service.", show_default=False)],
+    label: Annotated[
+        str, typer.Option("--label", help="Who uses the token, e.g. checkout-service.", show_default=False)
+    ],
     config: Config = None,
     by: By = None,
     as_data: Json = False,
 ) -> None:
-    """Make a token. It is shown this once, and stored as a hash: nobody can read it again.
+    """Create a token. idem shows it only this once and stores a hash of it.
 
-    All tokens of a tenant are one caller: they share its keys, its answers and its limits. A program sees, repeats and
-    cancels what another one of the same tenant asked for, and two that use the same key for one operation are one wish.
-    Programs that must not share keys get a tenant each, or the operation says `key_owner = "label"`: then a key belongs
-    to the tokens with the label of the one that sent it. A new token for the same program keeps its label.
+    All tokens of a tenant are one caller: they share its keys, its answers and its limits. A program can read, retry
+    and cancel the requests of another program of the same tenant, and two programs that use the same key for one
+    operation make one request. Give programs that must not share keys a tenant each, or set `key_owner = "label"` for
+    the operation: then a key belongs to the tokens with the label of the token that sent it. Keep the label for a new
+    token of the same program.
     """
     from idem.outbox.tenants.tokens import check_label, check_tenant
 
@@ -51,7 +54,7 @@ def create(
         as_json({"id": token_id, "tenant": tenant, "label": label, "token": token})
         return
     fields([("token", token), ("id", token_id), ("tenant", tenant), ("label", label)])
-    say("it is shown this once; its client sends it as `Authorization: Bearer <token>`")
+    say("idem shows the token only this once; the client sends it as `Authorization: Bearer <token>`")
 
 
 async def _create(config: Path | None, tenant: str, label: str, by: str) -> tuple[UUID, str]:
@@ -64,12 +67,12 @@ async def _create(config: Path | None, tenant: str, label: str, by: str) -> tupl
 @app.command("list", epilog=examples("idem token list", "idem token list --tenant acme --revoked --json"))
 def list_(
     config: Config = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.")] = None,
-    revoked: Annotated[bool, typer.Option("--revoked", help="Those too that work no more.")] = False,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only tokens of this tenant.")] = None,
+    revoked: Annotated[bool, typer.Option("--revoked", help="Include revoked tokens.")] = False,
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:
-    """List tokens by tenant and age; when each was last used, exact to a day."""
+    """List tokens by tenant and age, with the day of their last use."""
     found = asyncio.run(_list(config, tenant, revoked, limit))
     if as_data:
         as_json({"tokens": [asdict(each) for each in found]})
@@ -82,7 +85,7 @@ def list_(
              *([each.revoked_at, each.revoked_by, each.revoked_reason] if revoked else [])]
             for each in found
         ],
-        empty="there are no tokens: `idem token create TENANT --label L` makes one",
+        empty="there are no tokens: `idem token create TENANT --label L` creates one",
     )  # fmt: skip
 
 
@@ -98,16 +101,19 @@ def revoke(
     token: Annotated[
         Id,
         typer.Argument(
-            parser=an_id, metavar="ID", help="The token's id, or its beginning: `idem token list`.", show_default=False
+            parser=an_id,
+            metavar="ID",
+            help="The token's id, or its beginning (see `idem token list`).",
+            show_default=False,
         ),
     ],
-    reason: Annotated[str, typer.Option("--reason", help="Why: kept with the token.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", help="Why; stored with the token.", show_default=False)],
     config: Config = None,
     by: By = None,
     yes: Yes = False,
     as_data: Json = False,
 ) -> None:
-    """End a token for good. Running API processes believe it for api.token_cache at most, 10 s by default."""
+    """Revoke a token permanently. Running API processes accept it for at most api.token_cache more, 10 s by default."""
     done = asyncio.run(_revoke(config, token, reason, who(by), yes=yes))
     if as_data:
         as_json(asdict(done))

@@ -1,4 +1,4 @@
-"""`idem unknowns`: the calls of which nobody knows the end yet."""
+"""`idem unknowns`: calls whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -10,16 +10,29 @@ from typing import Annotated, Any
 
 import typer
 
-from idem.cli import known, opening
-from idem.cli.options import Account, Config, Json, Label, Limit, Provider, Reference, Since, Until, examples, moment
-from idem.cli.output import age, as_json, table, text
+from idem.cli.base import opening
+from idem.cli.base.options import (
+    Account,
+    Config,
+    Json,
+    Label,
+    Limit,
+    Provider,
+    Reference,
+    Since,
+    Until,
+    examples,
+    moment,
+)
+from idem.cli.base.output import age, as_json, table, text
+from idem.cli.operator import names
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Calls of which nobody knows the end yet.",
+    help="Calls whose outcome is unknown.",
     epilog=examples("idem unknowns list", "idem unknowns export > unknowns.csv"),
 )
-Awaiting = Annotated[bool, typer.Option("--awaiting", help="Those that the provider is working on too.")]
+Awaiting = Annotated[bool, typer.Option("--awaiting", help="Include calls that the provider is still working on.")]
 
 COLUMNS = (
     "intent_id", "status", "operation", "provider", "account", "label", "attempt", "looks", "absences", "provider_key",
@@ -40,9 +53,9 @@ def list_(
     limit: Limit = 100,
     as_data: Json = False,
 ) -> None:
-    """List them, oldest first: age, attempts, the next look, and what is left of the time in which a replay is safe.
+    """List unknown calls, oldest first, with age, attempts, next look-up and what is left of the replay window.
 
-    --since and --until are about when a call became unknown.
+    --since and --until select by the time at which a call became unknown.
     """
     filters = {"provider": provider, "account": account, "label": label, "reference": reference, "awaiting": awaiting}
     found = asyncio.run(_found(config, since, until, filters, limit))
@@ -57,7 +70,7 @@ def list_(
              age(u["next_look_in"]), age(u["replay_window_left"]), ", ".join(u["dead_letters"]) or None]
             for u in found
         ],
-        empty="nothing that is unknown matches" if any((since, until, *filters.values())) else "nothing is unknown",
+        empty="no unknown call matches" if any((since, until, *filters.values())) else "no call is unknown",
         drop=("looks", "attempts", "account", "dead letters", "next look in", "provider", "status"),
     )  # fmt: skip
 
@@ -73,7 +86,7 @@ def export(
     until: Until = None,
     awaiting: Awaiting = False,
 ) -> None:
-    """Print all of them as CSV, to be compared with a provider's own list: with the key that each was sent under."""
+    """Print all unknown calls as CSV with their provider keys, to compare with a provider's own list."""
     filters = {"provider": provider, "account": account, "label": label, "reference": reference, "awaiting": awaiting}
     found = asyncio.run(_found(config, since, until, filters, 1_000_000))
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -83,7 +96,7 @@ def export(
 
 
 def _inert(cell: str) -> str:
-    # A label comes from a client's params; a spreadsheet would run it as a formula.
+    # A label comes from a client's params, and a spreadsheet would run it as a formula.
     return f"'{cell}" if cell[:1] in ("=", "+", "@", "-", "\t", "\r") and not _is_number(cell) else cell
 
 
@@ -105,5 +118,5 @@ async def _found(
         times = await opening.times(connection, start, end)
         found = await listing.unknowns(connection, **times, **filters, limit=limit)
         if not found:
-            await known.note(config, connection, provider=filters["provider"], account=filters["account"])
+            await names.note(config, connection, provider=filters["provider"], account=filters["account"])
         return found

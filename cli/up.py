@@ -1,4 +1,4 @@
-"""`idem up`: everything in one place, to try idem out, on a database of its own."""
+"""`idem up`: all of idem with its own database, to try it out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idem.cli import db, opening, starting, streams
-from idem.cli.application import App
+from idem.cli import db
+from idem.cli.base import opening, start_checks, streams
+from idem.cli.base.application import App
+from idem.cli.base.options import Config, examples
+from idem.cli.base.output import say
 from idem.cli.daemons import Level, Log
-from idem.cli.group import beside
-from idem.cli.options import Config, examples
-from idem.cli.output import say
+from idem.cli.group import up_note
 from idem.cli.run import Host, Port, Workers
 from idem.outbox.values.errors import ConfigError
 
@@ -28,21 +29,20 @@ EXAMPLES = examples("idem up", "idem up --port 8081 --home /tmp/idem-up", "IDEM_
 def up(
     config: Config = None,
     app: App = None,
-    home: Annotated[Path, typer.Option(help="The folder of its data and files.")] = beside.HOME,
+    home: Annotated[Path, typer.Option(help="The folder for its data and files.")] = up_note.HOME,
     workers: Workers = 1,
     host: Host = None,
     port: Port = None,
     log: Log = "console",
     log_level: Level = "info",
 ) -> None:
-    """Run everything here, and say how to call it: an embedded database, API, worker, sweeper, reconciler.
+    """Run the API, worker, sweeper and reconciler here on an embedded database, and print how to call the API.
 
-    The database is IDEM_DATABASE_URL or that of the configuration, if there is one. Without an idem.toml there is a
-    sample, with a bank to pay at. The schema is brought up to date, and tenant `demo` gets a token. Ctrl-C ends all.
+    If IDEM_DATABASE_URL or the configuration names a database, it uses that one. Without an idem.toml it writes a
+    sample with a fake bank. It upgrades the schema and creates a token for tenant `demo`. Ctrl-C stops everything.
     """
-    starting.own_metrics()
-    from idem.cli.group import home as homes
-    from idem.cli.group import welcome
+    start_checks.own_metrics()
+    from idem.cli.group import folder, welcome
     from idem.cli.group.gathering import gathered, patience
     from idem.cli.group.sample import sample
     from idem.cli.group.stopping import stop_on_signals
@@ -52,7 +52,7 @@ def up(
     with contextlib.ExitStack() as stack:
         stack.enter_context(streams.unblocked())
         stop = stack.enter_context(stop_on_signals())
-        stack.enter_context(homes.claimed(home))
+        stack.enter_context(folder.claimed(home))
         telemetry.set_up(json=log == "json", level=log_level)
         bank, chosen = None, _chosen(config)
         if chosen is None and not app:
@@ -67,7 +67,7 @@ def up(
         )
         database = ""
         if not (os.environ.get(opening.URL) or found.settings.database.url or found.settings.database.url_from):
-            database = stack.enter_context(homes.embedded(home))
+            database = stack.enter_context(folder.embedded(home))
             os.environ[opening.URL] = database
             if not opening.environment(None)[1]:
                 os.environ["IDEM_ENVIRONMENT"] = found.settings.environment
@@ -75,10 +75,10 @@ def up(
         db.upgrade()
         token = asyncio.run(of_demo(database_at, home))
 
-        running = beside.Running(
+        running = up_note.Running(
             database, os.environ.get("IDEM_ENVIRONMENT", ""), None if chosen is None else str(chosen.absolute()), app
         )
-        stack.enter_context(beside.noted(home, running))
+        stack.enter_context(up_note.noted(home, running))
         longest = patience(found)
         group = stack.enter_context(gathered(os.environ, database_at, stop, patience=longest, grace=0.0))
         if bank is not None:
@@ -102,7 +102,7 @@ def up(
 
 
 def _chosen(config: Path | None) -> Path | None:
-    """The user's own configuration; None where there is none, and none was named."""
+    """The user's own configuration; None if there is none and none was named."""
     from idem.outbox.config import source
 
     found = source.find(config, os.environ)
@@ -110,7 +110,7 @@ def _chosen(config: Path | None) -> Path | None:
 
 
 def _address(host: str, port: int) -> Address:
-    """Where the API will listen, tried out. Raises ConfigError if that cannot be."""
+    """The address for the API, after a test. Raises ConfigError if it cannot listen there."""
     from idem.cli.group.welcome import Address
     from idem.outbox.http_server.serving import listen
 
@@ -118,4 +118,4 @@ def _address(host: str, port: int) -> Address:
         with listen(host, port) as free:
             return Address(host, free.getsockname()[1])
     except ConfigError as error:
-        raise ConfigError(f"{'; '.join(error.problems)}, or --port 0 for any free one") from None
+        raise ConfigError(f"{'; '.join(error.problems)}, or use --port 0 for any free port") from None

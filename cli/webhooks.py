@@ -1,4 +1,4 @@
-"""`idem webhooks run`: where providers' events come in, one process."""
+"""`idem webhooks run`: receive providers' events, in one process."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from idem.cli import daemons, opening
-from idem.cli.application import App
+from idem.cli import daemons
+from idem.cli.base import opening
+from idem.cli.base.application import App
+from idem.cli.base.options import Config, examples
+from idem.cli.base.output import say
 from idem.cli.daemons import WAIT, Level, Log, MetricsHost, MetricsPort, Wait
-from idem.cli.options import Config, examples
-from idem.cli.output import say
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from idem.outbox.domain.catalogue import Catalogue
 
 app = typer.Typer(
-    no_args_is_help=True, help="Where providers' events come in.", epilog=examples("idem webhooks run --port 8081")
+    no_args_is_help=True, help="Receive providers' events.", epilog=examples("idem webhooks run --port 8081")
 )
 
 
@@ -42,9 +43,9 @@ def run_webhooks(
     metrics_host: MetricsHost = "127.0.0.1",
     wait: Wait = WAIT,
 ) -> None:
-    """Take signed events at /webhooks/PROVIDER until SIGTERM: what was begun is ended, then the exit code is 0.
+    """Receive signed events at /webhooks/PROVIDER until SIGTERM; then finish the running requests and exit with code 0.
 
-    `idem api run` takes them too; this is for a process of its own, as in another network zone.
+    `idem api run` receives them too; this command is for a separate process, e.g. in another network zone.
     """
 
     async def run(database: Database, catalogue: Catalogue, found: Configuration) -> None:
@@ -68,7 +69,7 @@ def run_webhooks(
 
 
 def say_addresses(catalogue: Catalogue) -> None:
-    """Say from whom events are taken, and whose are refused because nothing could verify them."""
+    """Print which accounts' events idem receives, and whose it refuses because it cannot verify them."""
     for name, provider in sorted(catalogue.providers.items()):
         if provider.webhook is None:
             continue

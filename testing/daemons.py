@@ -1,4 +1,4 @@
-"""idem's daemons over one catalogue, a pass at a time, or all at once until they are stopped."""
+"""idem's daemons for tests: one pass at a time, or all at once until they are stopped."""
 
 from __future__ import annotations
 

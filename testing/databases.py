@@ -1,4 +1,4 @@
-"""Databases of a run of tests: one template, a clone for each test, and nothing left behind."""
+"""Databases for tests: one template, a clone for each test, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Databases:
             # A sign of life: what bears the name of nobody who is connected was left behind.
             self._alive = psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name=self._run)
         except psycopg.Error as error:
-            raise NoServer(f"the server for tests cannot be reached: {str(error).strip()}") from None
+            raise NoServer(f"cannot reach the server for tests: {str(error).strip()}") from None
         self._template: str | None = None
         self._made: set[str] = set()
         self._remove_left_behind()
@@ -54,7 +54,7 @@ class Databases:
             self._execute("CREATE DATABASE {}", name)
             self._made.add(name)
         except psycopg.errors.InsufficientPrivilege:
-            raise NoServer("the user of the server for tests may not create databases: give it CREATEDB") from None
+            raise NoServer("the user on the server for tests may not create databases. Grant it CREATEDB") from None
         self._template = name
         migrate(self._on(name))
         # A pool that the migrations left open would forbid every clone.

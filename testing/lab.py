@@ -1,7 +1,7 @@
-"""The lab: idem's daemons in a test of somebody's application, one step at a time. Every step is real.
+"""The lab runs idem's daemons in a test of an application, one step at a time.
 
-The workers, the sweeper, the reconciler and the handlers are the ones that run in production; they speak HTTP to the
-bank and SQL to the test's database. Only time is pretended: `advance` moves the rows instead of the clock.
+Every step is real. The workers, the sweeper, the reconciler and the handlers are those of production; they speak HTTP
+to the bank and SQL to the test's database. Only time is simulated: `advance` moves the rows instead of the clock.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Lab:
                 self.advance(seconds=due + 0.1)
             elif still >= STILL:
                 break
-        raise NotSettled("this does not come to rest:\n" + "\n".join(f"  {each}" for each in left))
+        raise NotSettled("the work does not finish:\n" + "\n".join(f"  {each}" for each in left))
 
     def kill_worker_during_call(self) -> None:
         """A worker claims the next due row, the provider gets the call, and nobody is there to hear its answer.
@@ -199,7 +199,7 @@ class Lab:
         ]
         if len(found) != 1:
             known = ", ".join(f"{each.tenant}/{each.operation}/{each.key}" for each in found or self.intents)
-            raise LookupError(f"{len(found)} intents are {str(which)!r}; there are: {known or 'none'}")
+            raise LookupError(f"{len(found)} intents match {str(which)!r}. Known intents: {known or 'none'}")
         return found[0]
 
     def state(self, which: str | UUID) -> str:
@@ -248,7 +248,7 @@ class Lab:
 
     def _killed(self, *, after_the_call: bool) -> None:
         if not self._loop.call(self._daemons.claim_and_die(after_the_call=after_the_call)):
-            raise LookupError("no row is due that a worker could claim")
+            raise LookupError("no row is due for a worker to claim")
         self.advance(seconds=self._daemons.lease + 1)
 
 

@@ -1,4 +1,4 @@
-"""What stands in the database, for the assertions of a test."""
+"""Reads the database for a test's assertions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bank in the likeness of a provider: an account that speaks as the provider's own contract says."""
+"""The bank imitates a provider: an account whose answers follow the provider's contract."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def account_like(name: str, provider: Provider, token: str) -> Account:
     shape = _shape(provider) if isinstance(provider, HttpProvider) else Shape.own()
     if not isinstance(_read(provider, shape, "succeeded"), Succeeded):
         raise NoLikeness(
-            f"providers.{name}: the bank found no answer that this contract reads as success. Its `outcome` needs a "
-            'rule that says "final" (or "answer") by members of a JSON body'
+            f"providers.{name}: the bank found no answer that this contract reads as success. Add an `outcome` rule "
+            'that says "final" (or "answer") by members of a JSON body'
         )
     carrier = contract.key.carrier
     return Account(

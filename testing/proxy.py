@@ -1,6 +1,6 @@
-"""A TCP proxy for faults: watches what passes, cuts lines, goes away for a while. In front of a bank or a PostgreSQL.
+"""A TCP proxy for faults: it watches traffic, cuts connections, and can be unavailable for a while.
 
-Loopback only. It adds nothing and changes nothing on its own; what happens is the watcher's to say.
+It stands in front of a bank or a PostgreSQL, on loopback only. It changes nothing by itself; the watcher decides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bank with short words for what goes wrong next."""
+"""The bank with short methods for the next fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Letting time pass in a database: the database's clock is the only clock, so a test moves the rows."""
+"""Lets time pass in a database: the database's clock is the only clock, so a test moves the rows."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ __all__ = ["DemoSettings", "Sabotage", "run"]
 
 
 def run(settings: DemoSettings) -> int:
-    """Play a demo and say what came of it: 0 if every promise held, 1 if one broke, 3 if a sabotage hit nobody,
-    4 if the proof did not see it, 130 if it was interrupted.
+    """Run a demo and report: 0 if every promise held, 1 if one broke, 3 if a sabotage found no victim, 4 if the proof
+    missed it, 130 if interrupted.
 
-    Raises ConfigError for settings that cannot work, EmbeddedError where no server can be had.
+    Raises ConfigError for settings that cannot work, EmbeddedError if no server can start.
     """
     # Loaded only now: `idem --help` names the command without loading what it needs.
-    from idem.cli.demo.performance import perform
+    from idem.cli.demo.play import perform
 
     return perform(settings)

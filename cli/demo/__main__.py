@@ -4,9 +4,9 @@ import sys
 
 import typer
 
+from idem.cli.base.failures import explain
+from idem.cli.base.output import say
 from idem.cli.demo.command import demo
-from idem.cli.failures import explain
-from idem.cli.output import say
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

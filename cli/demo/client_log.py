@@ -1,4 +1,4 @@
-"""What the clients saw: one JSON line for each thing that they were told, written as it happens."""
+"""What the clients saw: one JSON line for each response, written as it arrives."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 Asked: TypeAlias = Literal["pay", "poll", "twice", "other_body", "rolled_back", "after"]
-"""Why the client asked: its first request, a retry, one of several at once, other content under its key, a request
-whose transaction is rolled back, a question after its answer was final."""
+"""The kind of request: the first, a retry, one of several at once, other content under the key, one whose transaction
+is rolled back, one after the final answer.
+"""
 
 Said: TypeAlias = Literal[
     "accepted", "retrying", "replay", "in_progress", "unknown", "needs_operator", "mismatch", "expired", "error"
@@ -23,9 +24,9 @@ Said: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One request of a client and what it was told.
+    """One request of a client and its response.
 
-    `committed`: whether its transaction is in the database; None where the answer to the COMMIT was lost. `status`,
+    `committed`: whether its transaction is in the database; None if the answer to the COMMIT was lost. `status`,
     `headers` and `body_sha256` are the answer, if it was final.
     """
 
@@ -48,12 +49,12 @@ class Line:
 
     @property
     def answer(self) -> tuple[int | None, str, str | None]:
-        """The answer as something that can be compared."""
+        """The answer as a comparable value."""
         return self.status, json.dumps(dict(self.headers or {}), sort_keys=True), self.body_sha256
 
 
 class ClientLog:
-    """Appends lines to a file; each is with the operating system before the client goes on."""
+    """Appends lines to a file; each is flushed to the operating system before the client continues."""
 
     def __init__(self, path: Path) -> None:
         self._file: TextIOWrapper = path.open("a", encoding="utf-8", buffering=1)
@@ -66,12 +67,12 @@ class ClientLog:
 
 
 def read(path: Path) -> list[Line]:
-    """All lines, in the order in which the clients were told."""
+    """All lines, in the order of the responses."""
     return [Line(**json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
 
 
 def digest(body: bytes) -> str:
-    """What stands for the bytes of a body."""
+    """The hash of a body."""
     return hashlib.sha256(body).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The clients: each wants one payment, retries with its key until it has an answer, and asks again afterwards."""
+"""The clients: each requests one payment, retries with its key until it has an answer, and asks again afterwards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Clients:
         self.done = 0
 
     async def run(self) -> None:
-        """Until every client has what it wants."""
+        """Run until every client has its answer."""
         self._began = asyncio.get_running_loop().time()
         try:
             async with asyncio.TaskGroup() as group:
@@ -68,7 +68,7 @@ class Clients:
 
     @property
     def arrived(self) -> bool:
-        """Whether the time has passed in which payments come in."""
+        """Whether the time for new payments is over."""
         last = self._payments[-1].at if self._payments else 0.0
         return self._began > 0 and asyncio.get_running_loop().time() > self._began + last + 1
 

@@ -1,7 +1,7 @@
 """The time constants of the demo's contracts, close to those of production, and scaled by one factor.
 
-Two are not the defaults: `pause_allowance` is 5m here and 15m there, `reconciler.lease` 60s here and 90s there. Else
-each absence of the demo would take three times as long to be believed.
+Two are not the defaults: `pause_allowance` is 5m here and 15m there, `reconciler.lease` 60s here and 90s there.
+Otherwise the demo would need three times as long to trust an absence.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SMALLEST_FACTOR = 0.03
-"""Below it the noise of a busy machine is longer than the times that must tell safe from unsafe."""
+"""Below it, delays of a busy machine exceed the times that separate safe from unsafe."""
 
 DAY = 86400.0
 
@@ -39,17 +39,17 @@ SCHEDULE = (5.0, 30.0, 120.0, 600.0, 3600.0, 21600.0, DAY)
 PENDING_SCHEDULE = (60.0, 600.0, 3600.0, 21600.0, DAY)
 
 WHY: Mapping[str, str] = {
-    "connect_timeout": "nothing has left yet",
+    "connect_timeout": "before any byte is sent",
     "deadline": "the whole call",
-    "flight_limit": "how long a request that left may still act",
+    "flight_limit": "how long a sent request may still act",
     "pause_allowance": "how long a frozen worker may still send",
-    "horizon": "when a look-up surely shows an effect",
+    "horizon": "when a look-up reliably shows an effect",
     "retention": "how long the bank remembers a key",
-    "give_up_after": "until when a payment may begin",
+    "give_up_after": "how long a payment may wait to start",
     "pending_limit": "until a pending payment is a dead letter",
     "worker.lease": "a claim",
-    "worker.margin": "left of the lease after a call",
-    "reconciler.lease": "a take",
+    "worker.margin": "what must be left of the lease after a call",
+    "reconciler.lease": "a reconciler's claim",
     "bank.latency": "each request",
     "bank.late_effect": "the latest effect of a stalled request",
     "bank.lookup_lag": "until a payment is visible",

@@ -1,4 +1,4 @@
-"""What the database says at the end: everything that the proof reads, in one snapshot."""
+"""The database at the end: everything that the proof reads, in one snapshot."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class IntentRow:
 
     @property
     def answer(self) -> tuple[int | None, str, str | None]:
-        """The stored answer as something that can be compared with what a client saw."""
+        """The stored answer as a value comparable with what a client saw."""
         return self.answer_status, json.dumps(dict(self.answer_headers or {}), sort_keys=True), self.answer_sha256
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenRow:
-    """A frozen request: which bytes, under which provider key, belong to which intent."""
+    """A frozen request: its bytes, its provider key, its intent."""
 
     intent: str
     provider: str
@@ -69,7 +69,7 @@ class EvidenceRow:
 
     @property
     def is_change(self) -> bool:
-        """Whether it stands for a decision about the state, as against a mere note."""
+        """Whether it records a change of state, not just a note."""
         return self.to_state is not None
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class DatabaseRecord:
     evidence: Sequence[EvidenceRow]
     letters: Sequence[DeadLetterRow]
     unapplied: Sequence[str] = ()
-    """Intents with a proof that nobody has applied."""
+    """Intents with a proof that is not applied."""
 
 
 INTENTS = """

@@ -1,4 +1,4 @@
-"""Live progress: one line that is written over on a terminal, else a line every few seconds."""
+"""Live progress: one updating line on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIVE_INTERVAL = 0.5
 
 
 class Display:
-    """Shows how far a demo is, on standard error."""
+    """Shows the progress of a demo on standard error."""
 
     def __init__(self, progress: Progress, clients: Clients, processes: Processes, payments: int) -> None:
         self._progress = progress
@@ -29,7 +29,7 @@ class Display:
         self._told = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         if sys.stderr.isatty():
             await self._live()
         while True:
@@ -59,7 +59,7 @@ class Display:
     def _line(self) -> str:
         p = self._progress
         if p.away:
-            return f"{time.monotonic() - self._began:4.0f} s  the database is away"
+            return f"{time.monotonic() - self._began:4.0f} s the database is unavailable"
         return (
             f"{time.monotonic() - self._began:4.0f} s  accepted {p.intents}/{self._payments}  completed {p.completed}  "
             f"queued {p.queued}  unknown {p.unknown}  awaiting {p.awaiting}  held {p.held + p.redriving}  "

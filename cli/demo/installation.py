@@ -12,13 +12,13 @@ from idem.testing.bank import Account, BankSettings, Replay
 
 ENVIRONMENT = "demo"
 TOKENS: Mapping[str, str] = {"DEMO_BANK_TOKEN": "demo-bank-token", "DEMO_OLDBANK_TOKEN": "demo-oldbank-token"}
-"""The credentials of the two accounts, by environment variable: they open nothing but the demo's own bank."""
+"""The credentials of the two accounts, by environment variable; valid only at the demo's own bank."""
 
 LOOKUP_FAULTS = 0.1
-"""The share of look-ups that go wrong: a failed question must count as nothing."""
+"""The share of look-ups that fail: a failed look-up must prove nothing."""
 
 TOML = """\
-# Written by `idem demo`: contracts close to production's, every time multiplied by {factor:g}.
+# Written by `idem demo`: contracts close to production's, with every time multiplied by {factor:g}.
 environment = "{environment}"
 
 [worker]
@@ -161,7 +161,7 @@ def _provider(name: str, times: Constants, origin: str, token: str, key: str, lo
 
 
 def bank_settings(times: Constants, log: Path, seed: int) -> BankSettings:
-    """The bank: faults are ordered by the payments themselves, those of look-ups come by chance."""
+    """The bank's settings: payments name their own faults; faults of look-ups are random."""
     return BankSettings(
         log=log,
         durable=False,

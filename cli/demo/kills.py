@@ -1,4 +1,4 @@
-"""Who is killed when: by the seed, while payments come in, and most of them in the middle of a call."""
+"""Kills daemons by the seed while payments come in, most of them in the middle of a call."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from idem.cli.demo.settings import DemoSettings
 from idem.outbox.database import session
 
 TOGETHER = 0.2
-"""How often two are killed at the same moment."""
+"""How often two die at the same moment."""
 WEIGHTS = {"worker": 6.0, "reconciler": 3.0, "sweeper": 1.0}
-"""By kind, however many of it run."""
+"""Weights by kind, regardless of how many run."""
 AIMED = 0.75
-"""The share of kills that wait for a daemon which holds a claim; the others take whoever there is."""
+"""The share of kills that wait for a daemon with a claim; the others hit any daemon."""
 PATIENCE = 1.5
-"""Seconds that they wait for one."""
+"""Seconds to wait for one."""
 POLL = 0.01
 PAUSE = 0.2
 FIRST = 0.5
@@ -38,9 +38,8 @@ SELECT count(DISTINCT d.pid) FROM idem.daemons d WHERE d.ended_at IS NULL AND d.
 
 
 class Killer:
-    """Kills `settings.kills` daemons, from the moment at which all of them are up.
-
-    `paused` holds it back: until the first payment is through, and while the database is away.
+    """Kills `settings.kills` daemons, once all of them run. `paused` delays it until the first payment is done, and
+    while the database is unavailable.
     """
 
     def __init__(self, processes: Processes, url: str, settings: DemoSettings, paused: Callable[[], bool]) -> None:
@@ -52,7 +51,7 @@ class Killer:
         self._moments = sorted(self._chance.uniform(first, last) for _ in range(settings.kills))
 
     async def run(self) -> None:
-        """Until all kills are made."""
+        """Run until all kills are done."""
         while self._paused() or not await self._all_up():  # noqa: ASYNC110 (nobody tells when they are)
             await asyncio.sleep(PAUSE)
         began = asyncio.get_running_loop().time()
@@ -60,7 +59,7 @@ class Killer:
         while left:
             await asyncio.sleep(max(0.02, began + left[0] - asyncio.get_running_loop().time()))
             if self._paused():
-                # The rest of the plan moves on, or all that was missed would come at once.
+                # Shift the rest of the plan, or all missed kills would come at once.
                 await asyncio.sleep(PAUSE)
                 began += PAUSE
                 continue
@@ -70,7 +69,7 @@ class Killer:
                     left.pop(0)
 
     async def _all_up(self) -> bool:
-        """Whether every daemon has given a sign of life: one that is killed while it starts breaks nothing."""
+        """Whether every daemon has given a sign of life: killing one during its start would test nothing."""
         pids = [process.pid for process in self._processes.daemons if process.pid is not None]
         with contextlib.suppress(psycopg.Error):
             async with await session.connect(self._url, name="idem demo") as connection:
@@ -90,7 +89,7 @@ class Killer:
         return self._processes.kill(name)
 
     async def _holding(self, kind: str) -> int | None:
-        """The pid of a daemon of this kind that is in the middle of a call, if one is soon."""
+        """The pid of a daemon of this kind in the middle of a call, if there is one soon."""
         loop = asyncio.get_running_loop()
         until = loop.time() + PATIENCE
         with contextlib.suppress(psycopg.Error):

@@ -1,4 +1,4 @@
-"""How far a demo is: counts from the database and the clients, and whether it is over."""
+"""The progress of a demo: counts from the database and the clients, and whether it is over."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SELECT (SELECT count(*) FROM idem.intents), (SELECT count(*) FROM idem.intents W
 """
 INTERVAL = 0.5
 GIVE_UP = 12.0
-"""Seconds after which clients are not waited for when nothing is open any more: their answer will not come."""
+"""Seconds to wait for clients when nothing is open any more; after that their answer will not come."""
 
 
 @dataclass
 class Progress:
-    """What is known of a demo while it runs."""
+    """The progress of a running demo."""
 
     intents: int = 0
     completed: int = 0
@@ -45,12 +45,12 @@ class Progress:
 
     @property
     def open(self) -> int:
-        """Rows that somebody still works on."""
+        """Rows that a daemon still works on."""
         return self.unknown + self.awaiting + self.queued + self.redriving
 
 
 class Monitor:
-    """Looks every half second; never fails for a database that is away."""
+    """Counts every half second; an unavailable database is not an error."""
 
     def __init__(self, url: str, clients: Clients, payments: int) -> None:
         self.progress = Progress()
@@ -60,7 +60,7 @@ class Monitor:
         self._connection: AsyncConnection | None = None
 
     async def until_over(self, limit: float, may_end: Callable[[], bool]) -> bool:
-        """Wait until nothing is open and the clients are done, at most `limit` seconds; whether that was so."""
+        """Wait up to `limit` seconds until nothing is open and the clients are done; returns whether they are."""
         loop = asyncio.get_running_loop()
         until, quiet_since = loop.time() + limit, None
         while loop.time() < until:
@@ -90,7 +90,7 @@ class Monitor:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection."""
         if self._connection is not None:
             await self._connection.close()
             self._connection = None

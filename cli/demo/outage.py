@@ -1,4 +1,4 @@
-"""PostgreSQL taken away in the middle of a demo, and what the daemons do meanwhile."""
+"""Stops PostgreSQL in the middle of a demo, and measures the daemons meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from idem.outbox.database import session
 from idem.testing.embedded import Embedded, outage
 
 RETURN = 30.0
-"""Seconds that the server may take to come back: recovery on a loaded disk."""
+"""Seconds for the server to restart, with recovery on a loaded disk."""
 MOST_CPU = 0.05
 """Of one core, while the database is down."""
 MOST_LINES = 1.0
@@ -26,8 +26,9 @@ MOST_LINES = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Calm:
-    """What one daemon did while the database was down. `cpu` None: it was not one process all the while, or the
-    system does not tell."""
+    """What one daemon used while the database was down. `cpu` is None if it was not one process throughout, or if the
+    system does not report it.
+    """
 
     name: str
     seconds: float
@@ -40,7 +41,7 @@ class Calm:
 
 
 async def take_away(embedded: Embedded, processes: Processes, seconds: float) -> list[Calm]:
-    """Stop the server for `seconds`; what each daemon used meanwhile. Returns when the server is back."""
+    """Stop the server for `seconds` and restart it; returns what each daemon used meanwhile."""
     await asyncio.to_thread(outage, embedded, seconds, wait=False)
     began = time.monotonic()
     before = [_sample(process) for process in processes.daemons]

@@ -1,4 +1,4 @@
-"""Where a demo lives: a database of its own and a folder for its files, both gone afterwards."""
+"""The database and the folder of a demo, both removed afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINGER = 0.5
 
 @contextlib.contextmanager
 def server(settings: DemoSettings) -> Iterator[tuple[str, Embedded | None]]:
-    """The URL of a server for the demo, and the embedded one if it is that."""
+    """The URL of a server for the demo, and the embedded server if it is used."""
     if settings.database_url is not None:
         yield _checked(settings.database_url), None
         return
@@ -41,18 +41,18 @@ def _checked(url: str) -> str:
         libpq(url)
         conninfo_to_dict(libpq(url))
     except (ValueError, psycopg.ProgrammingError):
-        # Not quoted: it may hold a password.
+        # Not quoted: it may contain a password.
         raise ConfigError(
-            "--database-url: it is no URL of a PostgreSQL server: write postgresql://user:password@host:5432/name"
+            "--database-url: not a URL of a PostgreSQL server. Write postgresql://user:password@host:5432/name"
         ) from None
     return libpq(url)
 
 
 @contextlib.contextmanager
 def database(url: str) -> Iterator[str]:
-    """The URL of a new database on this server; dropped at the end, as are those of demos that were killed.
+    """Create a database on this server and give its URL; drop it at the end, with those of killed demos.
 
-    Raises ConfigError if the role may not create one.
+    Raises ConfigError if the role may not create a database.
     """
     name = f"{PREFIX}{os.getpid()}_{int(time.time())}"
     with session.connect_sync(url, name="idem demo") as admin:
@@ -67,7 +67,7 @@ def database(url: str) -> Iterator[str]:
     try:
         yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
     finally:
-        # A server that is gone takes its databases with it, or the next demo finds them.
+        # If the server is gone, so are its databases, or the next demo drops them.
         with contextlib.suppress(psycopg.Error), session.connect_sync(url, name="idem demo") as admin:
             admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 

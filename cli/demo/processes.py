@@ -1,4 +1,4 @@
-"""The daemons of a demo as real processes: started, killed with SIGKILL, started again, all gone at its end."""
+"""The daemons of a demo as real processes: starts, kills and restarts them, and stops all at the end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Kill:
 
 @dataclass
 class Processes(Children):
-    """All processes of a demo, and who was killed on purpose."""
+    """All processes of a demo, and the kills made on purpose."""
 
     kills: list[Kill] = field(default_factory=list)
     ended_alone: Counter[str] = field(default_factory=Counter)
@@ -44,11 +44,11 @@ class Processes(Children):
 
     @property
     def daemons(self) -> list[Child]:
-        """All but the bank, which belongs to somebody else."""
+        """All but the bank, which plays another company's system."""
         return [child for child in self._all.values() if child.name != BANK]
 
     def start_bank(self, settings: str) -> str:
-        """Start the bank and return its URL. Raises RuntimeError if it does not say one."""
+        """Start the bank and return its URL. Raises RuntimeError if it prints none."""
         bank = self.start(BANK, "idem.testing.bank", settings)
         assert bank.log is not None
         until = time.monotonic() + BANK_UP
@@ -57,7 +57,7 @@ class Processes(Children):
                 if line.startswith("http://"):
                     return line
             time.sleep(POLL)
-        raise RuntimeError(f"the bank does not start; its own words: {bank.log.read_text()[-500:]}")
+        raise RuntimeError(f"the bank does not start. Its output: {bank.log.read_text()[-500:]}")
 
     def start_daemons(self, workers: int) -> None:
         """Start `workers` workers, a sweeper and a reconciler."""
@@ -66,7 +66,7 @@ class Processes(Children):
             self.start(name, "idem.cli.main", kind, "run", "--log", "json")
 
     async def tend(self) -> None:
-        """Start again whatever is dead, until cancelled."""
+        """Restart dead processes until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(POLL)

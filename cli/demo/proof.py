@@ -1,6 +1,6 @@
-"""The proof: what the clients' log, the database and the bank's log say together. Pure.
+"""The proof compares the clients' log, the database and the bank's log. It is pure.
 
-Each promise has its own file; this one asks all of them and counts.
+Each promise has its own file; this one runs all of them and counts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Proof:
 
 
 def prove(records: Records) -> Proof:
-    """Ask all questions of the three records."""
+    """Check every promise against the three records."""
     found: dict[tuple[Check, ...], list[BrokenPromise]] = {
         group: [finding for check in group for finding in check(records)]
         for group in (LOST, FORBIDDEN, DUPLICATES, STRANGE, ANSWERS, EVIDENCE, UNSETTLED, LETTERS)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from idem.cli.demo.client_log import Line
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records
+from idem.cli.demo.proof_records import Case, BrokenPromise, Records
 
 REFUSALS = frozenset({"mismatch", "error"})
 
@@ -20,7 +20,7 @@ def answers(records: Records) -> Iterator[BrokenPromise]:
             yield case.finding("P3", "an answer changed", _shown(seen[0]), _shown(changed[0]))
         elif seen and case.intent.key_state == "completed" and seen[0].answer != case.intent.answer:
             stored = f"database: {case.intent.answer_status} {(case.intent.answer_sha256 or '')[:12]}"
-            yield case.finding("P3", "an answer differs from the one that is stored", _shown(seen[0]), stored)
+            yield case.finding("P3", "an answer differs from the stored one", _shown(seen[0]), stored)
         yield from _gone(case)
 
 
@@ -33,9 +33,9 @@ def keys(records: Records) -> Iterator[BrokenPromise]:
             yield case.finding("P3", "one key was accepted twice", f"{accepted[case.intent.key]} times")
         for line in case.lines:
             if line.asked == "other_body" and line.said not in REFUSALS:
-                yield case.finding("P3", "other content was taken under a known key", f"clients: {line.said}")
+                yield case.finding("P3", "other content was accepted under a known key", f"clients: {line.said}")
             if line.asked != "other_body" and line.said == "mismatch":
-                yield case.finding("P3", "the same content was refused as another")
+                yield case.finding("P3", "the same content was refused as different")
 
 
 def _gone(case: Case) -> Iterator[BrokenPromise]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records
+from idem.cli.demo.proof_records import Case, BrokenPromise, Records
 
 ENDS_OF_CLAIMS = frozenset({"report", "late_result", "late_not_executed", "swept"})
 """How a worker's claim ends: reported, given back (a report too) or swept."""
@@ -17,13 +17,13 @@ FROM_CLAIM = frozenset({"pending", "claimed"})
 
 
 def chain(records: Records) -> Iterator[BrokenPromise]:
-    """Changes of state that no evidence stands for."""
+    """Changes of state without evidence."""
     for case in records.cases:
         yield from _walk(case)
 
 
 def ends(records: Records) -> Iterator[BrokenPromise]:
-    """Attempts whose end nobody has put on record."""
+    """Attempts without a recorded end."""
     for case in records.cases:
         keyless = case.intent.provider in records.rules.keyless
         kinds = ENDS_OF_CLAIMS if keyless else ENDS_OF_TAKES
@@ -33,7 +33,7 @@ def ends(records: Records) -> Iterator[BrokenPromise]:
         still_running = case.intent.status in ("claimed", "unknown", "awaiting")
         for attempt in range(1, last + 1):
             if attempt not in ended and not (still_running and attempt == last):
-                yield case.finding("P4", "an attempt has no end in evidence", f"evidence: nothing ends #{attempt}")
+                yield case.finding("P4", "an attempt has no end in evidence", f"evidence: no end of #{attempt}")
 
 
 def ends_attempt(row: EvidenceRow, kinds: frozenset[str]) -> bool:

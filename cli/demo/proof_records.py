@@ -1,4 +1,4 @@
-"""The three sides of the proof, brought together by intent; and what a broken promise looks like."""
+"""The three records of the proof, joined by intent, and the form of a broken promise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Promise: TypeAlias = Literal["P1", "P2", "P3", "P4", "P5"]
 
 @dataclass(frozen=True, slots=True)
 class BrokenPromise:
-    """A broken promise: what happened, to which intent, and what each side saw of it."""
+    """A broken promise: what happened, to which intent, and what each side saw."""
 
     promise: Promise
     what: str
@@ -31,7 +31,7 @@ class BrokenPromise:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the contracts of the demo promise, in seconds, and what it has ordered on purpose."""
+    """What the demo's contracts promise, in seconds, and the faults planned on purpose."""
 
     flight_limit: float
     pause_allowance: float
@@ -42,14 +42,14 @@ class Rules:
     keyless: frozenset[str]
     """Providers that know no keys."""
     rejected: frozenset[str] = frozenset()
-    """Keys whose payment the bank does not take as it is: an operator is needed, on purpose."""
+    """Keys whose payment the bank rejects on purpose, so that an operator must decide."""
     clock_ahead: float = 0.0
-    """By how much the clock of the database is ahead of ours."""
+    """How far the database's clock is ahead of ours."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """All that the three sides say about one intent. Bank times are given in the database's clock."""
+    """Everything that the three sides know about one intent. Bank times are by the database's clock."""
 
     intent: IntentRow
     lines: Sequence[Line]
@@ -66,17 +66,17 @@ class Case:
 
     @property
     def told(self) -> str:
-        """What the client was told last, in a few words."""
+        """The client's last response, in short."""
         return f"clients: {self.lines[-1].said}" if self.lines else "clients: nothing"
 
     @property
     def stored(self) -> str:
-        """What the database says, in a few words."""
+        """The database's state, in short."""
         return f"database: {self.intent.state}, outbox row {self.intent.status or 'none'}"
 
     @property
     def made(self) -> str:
-        """What the bank says, in a few words."""
+        """The bank's record, in short."""
         return f"bank: {len(self.sends)} requests, {len(self.charged)} charged"
 
     def finding(self, promise: Promise, what: str, *more: str) -> BrokenPromise:
@@ -117,7 +117,7 @@ class Records:
 
     @cached_property
     def strangers(self) -> Sequence[Payment]:
-        """Payments that the bank has made and no frozen request asked for."""
+        """Payments that the bank made without a frozen request."""
         ours = {(row.provider, row.provider_key) for row in self.database.requests}
         return [payment for payment in self.bank.payments() if (payment.account, _name(payment)) not in ours]
 

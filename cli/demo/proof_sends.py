@@ -1,11 +1,11 @@
-"""P2: no blind second call. Every second sending is held against the contract, by the evidence and by the bank."""
+"""P2: no blind second call. Checks every second send against the contract, by the evidence and the bank's log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records, Rules
+from idem.cli.demo.proof_records import Case, BrokenPromise, Records, Rules
 from idem.testing.bank import Request
 
 TOLERANCE = 0.01
@@ -20,11 +20,11 @@ def duplicates(records: Records) -> Iterator[BrokenPromise]:
         if len(case.charged) > 1:
             yield case.finding("P2", "a duplicate effect", f"payments {', '.join(p.id for p in case.charged)}")
         if case.intent.outcome in ("refused", "cancelled") and case.charged:
-            yield case.finding("P2", "answered as refused, and charged")
+            yield case.finding("P2", "answered as refused, but charged")
 
 
 def forbidden_sends(records: Records) -> Iterator[BrokenPromise]:
-    """Second sendings that the contract forbids, and sendings that no attempt stands for."""
+    """Second sends that the contract forbids, and sends without an attempt."""
     for case in records.cases:
         if case.intent.provider in records.rules.keyless:
             yield from _without_keys(case, records)
@@ -37,7 +37,7 @@ def forbidden_sends(records: Records) -> Iterator[BrokenPromise]:
 
 
 def believed_too_early(records: Records) -> Iterator[BrokenPromise]:
-    """Absences that were taken for a proof before the rules allow it."""
+    """Absences that idem accepted as proof before the rules allow it."""
     for case in records.cases:
         for place, row in enumerate(case.evidence):
             if row.outcome == "absent" and row.from_status == "unknown" and row.to_status == "held":
@@ -58,9 +58,11 @@ def _without_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
         how = _how(earlier, later)
         if not between or not proven_not_executed(before):
             last = between[-1] if between else "nothing in between"
-            yield case.finding("P2", "a forbidden second send, without proof that nothing had happened", how, str(last))
+            yield case.finding(
+                "P2", "a forbidden second send: there was no proof that nothing had happened", how, str(last)
+            )
         elif acted := [send for send in case.sends if send.id < later.id and send.effect == "made"]:
-            yield case.finding("P2", "a forbidden second send, after one that acted", how, _how(acted[0], later))
+            yield case.finding("P2", "a forbidden second send: an earlier send had acted", how, _how(acted[0], later))
 
 
 def _with_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
@@ -68,12 +70,12 @@ def _with_keys(case: Case, records: Records) -> Iterator[BrokenPromise]:
     frozen = {(row.provider_key, row.body_sha256) for row in case.requests}
     for send in case.sends:
         if (send.key, send.body_sha256) not in frozen:
-            yield case.finding("P2", "a request that is not the frozen one", f"bank: request {send.id}")
+            yield case.finding("P2", "a request that differs from the frozen one", f"bank: request {send.id}")
     for send in case.sends[1:]:
         age = send.at - case.sends[0].at
         if age > rules.retention - rules.margin:
             seen = f"bank: request {send.id} {age:.1f} s after the first"
-            yield case.finding("P2", "a forbidden second send, when the bank may have forgotten the key", seen)
+            yield case.finding("P2", "a forbidden second send: the bank may have forgotten the key", seen)
 
 
 def _verdict(case: Case, before: Sequence[EvidenceRow], verdict: EvidenceRow, rules: Rules) -> Iterator[BrokenPromise]:
@@ -81,11 +83,13 @@ def _verdict(case: Case, before: Sequence[EvidenceRow], verdict: EvidenceRow, ru
     asked = verdict.claimed_at if verdict.claimed_at is not None else verdict.at
     if asked < quiet - TOLERANCE:
         early = f"{quiet - asked:.1f} s before the quiet time and horizon had passed"
-        yield case.finding("P2", "an absence was believed too early", f"evidence: {verdict}, {early}")
+        yield case.finding("P2", "an absence was accepted too early", f"evidence: {verdict}, {early}")
     since = max((n for n, row in enumerate(before) if row.is_change and row.from_status != "unknown"), default=-1)
     looks = 1 + sum(row.outcome == "absent" for row in before[since + 1 :])
     if looks < rules.agree:
-        yield case.finding("P2", "an absence was believed after too few looks", f"evidence: {verdict}, {looks} looks")
+        yield case.finding(
+            "P2", "an absence was accepted after too few look-ups", f"evidence: {verdict}, {looks} looks"
+        )
 
 
 def _quiet_after(row: EvidenceRow, rules: Rules) -> float:

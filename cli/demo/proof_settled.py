@@ -1,4 +1,4 @@
-"""P5: nothing stays unsettled in silence; how each unknown was settled, how fast; dead letters."""
+"""P5: nothing stays unsettled without a dead letter; how each unknown was settled, and how fast."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from idem.cli.demo.database_record import DeadLetterRow, EvidenceRow
-from idem.cli.demo.proof_records import BrokenPromise, Case, Records
+from idem.cli.demo.proof_records import Case, BrokenPromise, Records
 
 OPEN = frozenset({"pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
 
 ORDERED = frozenset({"rejected", "reconcile_exhausted"})
-"""How a payment ends that the bank does not take as it is: held, or, if its worker was killed during the call, as an
-unknown that no replay settles, for a refused replay proves nothing about the first sending."""
+"""How a payment that the bank rejects ends: held, or, if its worker was killed during the call, unknown without a
+settling replay, because a refused replay proves nothing about the first send.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +29,20 @@ class SettleTime:
 
 
 def unsettled(records: Records) -> Iterator[BrokenPromise]:
-    """What is still open at the end, and proofs that nobody applied."""
+    """What is still open at the end, and proofs that were not applied."""
     unapplied = set(records.database.unapplied)
     for case in records.cases:
         told = any(letter.open for letter in case.letters)
         if case.intent.status in OPEN and not told:
             yield case.finding("P5", "left unsettled at the end")
         elif case.intent.status == "held" and not told:
-            yield case.finding("P5", "at rest without anybody who was told")
+            yield case.finding("P5", "at rest without a dead letter")
         if case.intent.id in unapplied:
-            yield case.finding("P5", "a proof was stored and applied by nobody")
+            yield case.finding("P5", "a stored proof was not applied")
 
 
 def unexpected_letters(records: Records) -> Iterator[BrokenPromise]:
-    """Dead letters that the demo has not ordered, and ordered ones that are missing."""
+    """Dead letters that the demo did not plan, and planned ones that are missing."""
     for case in records.cases:
         rejected = case.intent.key in records.rules.rejected
         for letter in case.letters:
@@ -49,14 +50,14 @@ def unexpected_letters(records: Records) -> Iterator[BrokenPromise]:
                 state = "open" if letter.open else "resolved"
                 yield case.finding("P5", "an unexpected dead letter", f"database: {letter.reason}, {state}")
         if rejected and not any(letter.reason in ORDERED and letter.open for letter in case.letters):
-            yield case.finding("P5", "a dead letter is missing", "the bank does not take this payment")
+            yield case.finding("P5", "a dead letter is missing", "the bank rejects this payment")
     for letter in records.database.letters:
         if letter.intent is None:
             yield BrokenPromise("P5", "an unexpected dead letter", None, None, f"database: {letter.reason}")
 
 
 def expected_letters(records: Records) -> list[DeadLetterRow]:
-    """The dead letters that the demo has ordered."""
+    """The dead letters that the demo plans."""
     return [
         letter
         for case in records.cases

@@ -1,4 +1,4 @@
-"""The end of a demo in words and as JSON."""
+"""The result of a demo as text and as JSON."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Result:
     victim: Victim | None = None
     calm: Sequence[Calm] = ()
     rolled_back: int = 0
-    """Payments whose client undid accept, on purpose: they must not be there, and must never happen."""
+    """Payments whose client rolled back accept on purpose: they must not exist and must never happen."""
 
     @property
     def noisy(self) -> list[Calm]:
-        """Daemons that did not keep still while the database was away."""
+        """Daemons that used too much while the database was unavailable."""
         return [calm for calm in self.calm if not calm.is_calm]
 
     @property
@@ -49,7 +49,7 @@ class Result:
 
 
 def header(settings: DemoSettings, times: Constants) -> str:
-    """What is about to happen, and the table of what is scaled."""
+    """The header: the plan, and the table of scaled times."""
     lines = [
         f"idem demo: {settings.payments} payments, {settings.faults:.0%} faults, {settings.kills} SIGKILLs, "
         f"seed {settings.seed}" + (f", sabotage {settings.sabotage}" if settings.sabotage else ""),
@@ -68,7 +68,7 @@ def closing(result: Result) -> str:
     proof = result.proof
     rows: list[tuple[str, object]] = [
         ("accepted", proof.accepted),
-        ("effects wanted", proof.effects_wanted),
+        ("effects requested", proof.effects_wanted),
         ("effects made", proof.effects_made),
         ("refused by the bank", proof.refused),
         ("requests made", f"{proof.requests_made} ({proof.second_sends} of them second sends)"),
@@ -80,13 +80,15 @@ def closing(result: Result) -> str:
         ("unsettled at the end", proof.unsettled),
         ("dead letters", f"{proof.letters_expected} expected, {proof.letters_unexpected} unexpected"),
         ("SIGKILLs", f"{result.kills}; claims that were in flight: {proof.claims_lost}"),
-        ("daemons ended by themselves", result.ended_alone),
+        ("daemons exited by themselves", result.ended_alone),
     ]
     if result.rolled_back:
-        undone = f"{result.rolled_back} (their transaction was undone after accept, on purpose: they must never happen)"
+        undone = (
+            f"{result.rolled_back} (their transaction was rolled back on purpose after accept: they must never happen)"
+        )
         rows.insert(1, ("rolled back by their client", undone))
     if result.kills and not proof.claims_lost:
-        rows.append(("", "no kill hit a claim: this run says nothing about crashed calls; try another seed"))
+        rows.append(("", "no kill hit a claim, so this run proves nothing about crashed calls. Try another seed"))
     lines = ["", "The proof, from the clients' log, the database and the bank's log:"]
     lines += [f"  {name:<28} {value}" for name, value in rows]
     lines.append("  unknowns, by how they were settled:" if proof.settled else "  unknowns                     none")
@@ -98,13 +100,13 @@ def closing(result: Result) -> str:
     for calm in result.calm:
         cpu = "-" if calm.cpu is None else f"{calm.cpu:.1%}"
         rate = calm.lines / calm.seconds
-        lines.append(f"  while the database was away: {calm.name:<11} {cpu} CPU, {rate:.2f} log lines a second")
+        lines.append(f"  while the database was unavailable: {calm.name:<11} {cpu} CPU, {rate:.2f} log lines a second")
     for finding in proof.findings[:MOST_FINDINGS]:
         lines.append(f"  BROKEN {finding}")
     if len(proof.findings) > MOST_FINDINGS:
         lines.append(f"  ... and {len(proof.findings) - MOST_FINDINGS} more")
     for calm in result.noisy:
-        lines.append(f"  BROKEN {calm.name} did not keep still while the database was away")
+        lines.append(f"  BROKEN {calm.name} used too much CPU or log while the database was unavailable")
     lines.append(_verdict(result))
     return "\n".join(lines)
 
@@ -143,7 +145,7 @@ def _verdict(result: Result) -> str:
     if sabotage is not None:
         if result.victim is None:
             return f"The sabotage {sabotage} found no victim {took}; seed {result.settings.seed}."
-        word = "caught" if result.caught else "DID NOT CATCH"
+        word = "caught" if result.caught else "MISSED"
         return f"The proof {word} the sabotage {sabotage} of intent {result.victim.intent}, key {result.victim.key}."
     if result.holds:
         return f"Every promise held, {took}; seed {result.settings.seed}."

@@ -1,7 +1,7 @@
-"""Breaking one rule on purpose, from outside: as the owner of the schema, past triggers, beside idem's own code.
+"""Breaks one rule on purpose, from outside: as the owner of the schema, without triggers and without idem's code.
 
-Each sabotage waits until it finds a victim, strikes once and says whom it hit. What it does is what a bug, or a person
-with a psql prompt, could do.
+Each sabotage waits for a victim, strikes once and reports the intent. It does what a bug or a person with psql could
+do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Victim:
 
 
 class Saboteur:
-    """Strikes once. `victim` is None until it has."""
+    """Strikes once; `victim` is None until then."""
 
     def __init__(self, sabotage: Sabotage, url: str, bank_log: Path, clients: Clients) -> None:
         self.sabotage = sabotage
@@ -47,7 +47,7 @@ class Saboteur:
         self._clients = clients
 
     async def run(self) -> None:
-        """Until it has struck."""
+        """Run until it has struck."""
         while self.victim is None:
             try:
                 line = await session.connect(self._url, name="idem demo", row_factory=dict_row)
@@ -57,7 +57,7 @@ class Saboteur:
                 if row is not None:
                     self.victim = Victim(str(row["intent_id"]), row["key"])
             except psycopg.Error:
-                # Somebody held the row or the table: look for another moment.
+                # Another session locked the row or the table: try again later.
                 pass
             await asyncio.sleep(POLL)
 
@@ -181,9 +181,9 @@ SELECT o.id, o.intent_id, n.idempotency_key AS key, o.provider_key::text
 """
 
 
-async def _unknown_of_old_bank(connection: Connection, bank_log: Path, *, absences: int) -> Row | None:
-    """An unknown row that the bank has made or will make, so that a second sending does harm."""
-    rows = await (await connection.execute(UNKNOWN, {"provider": KEYLESS, "absences": absences})).fetchall()
+async def _unknown_of_old_bank(connection: Connection, bank_log: Path, *, absents: int) -> Row | None:
+    """An unknown row whose payment the bank has made or will make, so that a second send does harm."""
+    rows = await (await connection.execute(UNKNOWN, {"provider": KEYLESS, "absents": absents})).fetchall()
     sends = _by_reference(read_log(bank_log).sends(account=KEYLESS)) if rows else {}
     for row in rows:
         if len(found := sends.get(row["provider_key"], [])) == 1 and _acts(found[0]):

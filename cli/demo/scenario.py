@@ -1,4 +1,4 @@
-"""The plan of a demo: every payment with its client's manners and the bank's faults, all of it from the seed."""
+"""The plan of a demo: every payment with its client's behaviour and the bank's faults, all from the seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYED, KEYLESS = "bank", "oldbank"
 """The two providers, one bank: the one account stores answers under our key, the other knows no keys at all."""
 
 DEPTH = 8
-"""For how many sendings of one payment the bank's faults are planned; later ones go well, so that a demo ends."""
+"""How many sends of one payment have planned faults; later ones succeed, so that a demo ends."""
 
 FAULTS: Mapping[str, float] = {
     "act_then_drop": 3.0,
@@ -36,7 +36,7 @@ FAULTS: Mapping[str, float] = {
     "pending": 1.5,
     "html_403": 0.5,
 }
-"""What goes wrong, by weight. All that acts late does so inside the flight limit: the bank keeps its contract."""
+"""The faults, by weight. Late effects stay inside the flight limit: the bank keeps its contract."""
 
 
 class Manner(StrEnum):
@@ -44,7 +44,7 @@ class Manner(StrEnum):
 
     PATIENT = "patient"
     EARLY = "early"
-    """Retries at once and often."""
+    """Retries immediately and often."""
     TWICE = "twice"
     """Sends its first request several times at the same moment."""
     OTHER_BODY = "other_body"
@@ -52,9 +52,9 @@ class Manner(StrEnum):
     ROLLBACK = "rollback"
     """Its first transaction is rolled back after accept: that intent must never have existed."""
     ABANDONED = "abandoned"
-    """Its only transaction is rolled back, and it never comes again: nothing may happen at the bank."""
+    """Its only transaction is rolled back, and it never retries: nothing may happen at the bank."""
     LEAVES = "leaves"
-    """Never asks again after its request: the payment must end all the same."""
+    """Never asks again after its request: the payment must complete all the same."""
 
 
 MANNERS: Mapping[Manner, float] = {
@@ -70,7 +70,7 @@ MANNERS: Mapping[Manner, float] = {
 
 @dataclass(frozen=True, slots=True)
 class PlannedPayment:
-    """One payment. `rejected`: the bank refuses the request as it is, so that an operator is needed, on purpose."""
+    """One payment. `rejected`: the bank rejects the request on purpose, so that an operator must decide."""
 
     key: str
     operation: str
@@ -141,12 +141,12 @@ def _timed(fault: str, times: Constants) -> str:
 
 
 def sabotage_needs(sabotage: Sabotage) -> str:
-    """What the sabotage looks for, in words: said when it finds no victim."""
+    """What the sabotage looks for, in words, for the message when it finds no victim."""
     match sabotage:
         case Sabotage.BLIND_RESEND | Sabotage.BELIEVE_ABSENT:
             return "an unknown payment through the bank without keys, which the bank has made or will make"
         case Sabotage.LOSE_ROW:
-            return "an open payment that nobody holds"
+            return "an open payment without a claim"
         case Sabotage.REWRITE_ANSWER:
             return "a completed payment whose answer a client has seen"
         case Sabotage.SKIP_EVIDENCE:

@@ -1,4 +1,4 @@
-"""What a demo is told: how many payments, how much goes wrong, which rule is broken on purpose."""
+"""The settings of a demo: how many payments, how many faults, which rule to break on purpose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOME = Path(".idem") / "demo"
 
 
 class Sabotage(StrEnum):
-    """A rule that is broken on purpose, from outside: the proof must catch it and name the intent."""
+    """A rule to break on purpose, from outside; the proof must catch it and name the intent."""
 
     BLIND_RESEND = "blind-resend"
     """An unknown payment of the bank without keys is put back into the queue (P2)."""
@@ -21,7 +21,7 @@ class Sabotage(StrEnum):
     REWRITE_ANSWER = "rewrite-answer"
     """A stored answer is changed after a client has seen it (P3)."""
     BELIEVE_ABSENT = "believe-absent"
-    """The first "nothing here" of the bank is believed at once (P2)."""
+    """The bank's first "nothing here" is accepted at once (P2)."""
     SKIP_EVIDENCE = "skip-evidence"
     """The evidence of a settled payment is deleted (P4)."""
 
@@ -34,10 +34,10 @@ def _any_seed() -> int:
 class DemoSettings:
     """One demo.
 
-    `faults`: the share of requests that go wrong at the bank. `kills`: SIGKILLs of daemons while payments come in.
-    `outage`: seconds for which PostgreSQL is stopped in the middle. `factor`: what the contract's times are
-    multiplied by. `seconds`: for how long payments come in (None: by their number). `keep`: the work folder stays.
-    `database_url` (None: an embedded server): a role on that server that may create databases.
+    `faults`: the share of requests that fail at the bank. `kills`: SIGKILLs of daemons while payments come in.
+    `outage`: seconds for which PostgreSQL is stopped in the middle. `factor`: what the contract's times are multiplied
+    by. `seconds`: for how long payments come in (None: by their number). `keep`: the work folder stays. `database_url`
+    (None: an embedded server): a role on that server that may create databases.
     """
 
     payments: int = 500

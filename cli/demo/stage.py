@@ -1,4 +1,4 @@
-"""One demo from its first process to its proof."""
+"""Runs one demo from its first process to its proof."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from idem.testing.bank import read_log
 from idem.testing.embedded import Embedded
 
 TIDY_UP = 60.0
-"""Seconds beyond the longest way of one payment after which a demo ends, whatever is still open."""
+"""Seconds beyond the longest path of one payment after which a demo ends, even if rows are open."""
 
 START_UP = 6.0
 """Seconds without kills before an outage: what a daemon uses while it starts would count as noise of the outage."""
 
 
 def play(settings: DemoSettings, times: Constants) -> Result:
-    """Run the whole demo. Whatever happens, no process of it is left afterwards."""
+    """Run the whole demo. No process of it is left afterwards."""
     work = place.folder(settings.home)
     with place.server(settings) as (url, embedded), place.database(url) as database:
         runner.upgrade(database, environment=installation.ENVIRONMENT)
@@ -61,7 +61,7 @@ class _Stage:
         self, settings: DemoSettings, times: Constants, work: Path, database: str, embedded: Embedded | None
     ) -> None:
         if settings.outage and embedded is None:
-            raise ConfigError("--outage stops the embedded server; leave --database-url out")
+            raise ConfigError("--outage stops the embedded server. Leave out --database-url")
         self._settings = settings
         self._times = times
         self._work = work
@@ -126,7 +126,7 @@ class _Stage:
         return over, saboteur
 
     def _all_done(self, processes: Processes) -> bool:
-        """Whether everything that was to go wrong has gone wrong."""
+        """Whether all planned faults and kills have happened."""
         settings = self._settings
         return len(processes.kills) >= settings.kills and not self._away and bool(self._calm or not settings.outage)
 
@@ -149,7 +149,7 @@ class _Stage:
             self._away = False
 
     def _environment(self) -> dict[str, str]:
-        # Nothing of the user's own installation may reach the demo's daemons.
+        # The demo's daemons must not see the user's own installation.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("IDEM_")}
         ours = {"IDEM_CONFIG": str(self._work / "idem.toml"), "IDEM_DATABASE_URL": self._database}
         return inherited | ours | dict(installation.TOKENS)
@@ -199,7 +199,7 @@ def _rejected(plan: list[PlannedPayment]) -> frozenset[str]:
 
 
 def _clock_ahead(url: str) -> float:
-    """By how many seconds the clock of the database is ahead of ours; 0 for less than what reading it takes."""
+    """How many seconds the database's clock is ahead of ours; 0 if less than the time to read it."""
     with session.connect_sync(url, name="idem demo") as connection:
         before = time.time()
         row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
@@ -211,7 +211,7 @@ def _clock_ahead(url: str) -> float:
 
 @contextlib.asynccontextmanager
 async def _background(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run these beside the body. One that fails ends the demo; those that still run are cancelled at its end."""
+    """Run these beside the body. If one fails, the demo ends; those still running are cancelled at the end."""
     body = asyncio.current_task()
     assert body is not None
     failed: list[BaseException] = []

@@ -1,13 +1,13 @@
-"""Credentials that are another account's: what the daemons found at their start, against what is stored."""
+"""Credentials of the wrong account: what the daemons found at their start, compared with what is stored."""
 
 from __future__ import annotations
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, error, ok
-from idem.cli.output import age
 
 RECENT = 86400.0
-"""Seconds: a daemon that still lives sees it again every minute."""
+"""In seconds; a running daemon reports it again every minute."""
 
 OTHERS = """
 SELECT a.provider, a.account, a.origin, a.identity, a.seen_identity, a.seen_by, d.host, d.pid,
@@ -19,7 +19,7 @@ SELECT a.provider, a.account, a.origin, a.identity, a.seen_identity, a.seen_by, 
 
 
 async def accounts(examination: Examination) -> list[CheckResult]:
-    """Lanes that a process does not serve, because another account than at first has answered it."""
+    """Lanes that a process does not serve, because its credentials belong to another account than the stored one."""
     found = examination.configuration
     findings = []
     for each in await examination.all(OTHERS, {"recent": RECENT}):
@@ -30,10 +30,10 @@ async def accounts(examination: Examination) -> list[CheckResult]:
         findings.append(
             error(
                 "accounts",
-                f"lane {provider}/{account} is not served: its credentials are of account {each['seen_identity']}, and "
-                f"{each['identity']} at {each['origin']} is stored (seen {age(each['seen'])} ago by {who})",
-                f"Put the credentials of {each['identity']} back (providers.{provider}.accounts.{account}) and restart "
-                "that process; swapped on purpose: give the new account a name of its own (docs/on-call.md)",
+                f"lane {provider}/{account} is not served: its credentials belong to account {each['seen_identity']}, "
+                f"but {each['identity']} at {each['origin']} is stored (seen {age(each['seen'])} ago by {who})",
+                f"Restore the credentials of {each['identity']} (providers.{provider}.accounts.{account}) and restart "
+                "that process. If you swapped them on purpose, give the new account its own name (docs/on-call.md)",
             )
         )
-    return findings or [ok("accounts", "no process has met another account than the stored one")]
+    return findings or [ok("accounts", "every process has the credentials of the stored account")]

@@ -1,4 +1,4 @@
-"""Clocks: the database's own decides everything; it must not go back, and ours should agree with it."""
+"""Clocks: the database's clock decides. It must not go back, and this machine's clock should agree with it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, error, ok, warning
 
 CLOCK = "SELECT clock_timestamp() AS now"
-# A daemon's sign of life from the future was written before the clock went back.
+# A sign of life from the future was written before the clock went back.
 AHEAD = """
 SELECT extract(epoch FROM max(d.seen_at) - clock_timestamp())::float8 AS ahead FROM idem.daemons d
 """
 SLACK = 1.0
 TENTH = 10
-"""A pause_allowance must be at least so many times the step of a clock that is tolerated."""
+"""A pause_allowance must be at least this many times the tolerated clock step."""
 SHORTEST = 900.0
 
 
 async def clocks(examination: Examination) -> list[CheckResult]:
-    """How far this machine's clock is from the database's, give or take the way there and back."""
+    """Compare this machine's clock with the database's, within the round-trip time."""
     before = datetime.now(UTC)
     there = (await examination.one(CLOCK))["now"]
     after = datetime.now(UTC)
     off = abs((there - (before + (after - before) / 2)).total_seconds())
     doubt = (after - before).total_seconds() / 2
-    what = f"this machine's clock is {off:.1f} s from the database's (give or take {doubt:.1f} s)"
+    what = f"this machine's clock differs from the database's by {off:.1f} s (± {doubt:.1f} s)"
     allowance = SHORTEST
     if examination.configuration is not None:
         contracts = [provider.contract for provider in examination.configuration.providers.values()]
@@ -34,11 +34,11 @@ async def clocks(examination: Examination) -> list[CheckResult]:
     if (off - doubt) * TENTH > allowance:
         return [error("clock", f"{what}: more than a tenth of the shortest pause_allowance, {allowance:g} s", do)]
     if off - doubt > examination.limits.clock:
-        return [warning("clock", f"{what}; at most {examination.limits.clock:g} s is usual", do)]
+        return [warning("clock", f"{what}; up to {examination.limits.clock:g} s is normal", do)]
     return [ok("clock", what)]
 
 
-# The largest jump that a daemon tells of in its sign of life.
+# The largest jump that a daemon reports in its sign of life.
 JUMPED = """
 SELECT d.id, (d.last_pass -> 'clock' ->> 'jumped')::float8 AS jumped, d.last_pass -> 'clock' ->> 'at' AS at
   FROM idem.daemons d WHERE d.last_pass -> 'clock' ->> 'jumped' IS NOT NULL
@@ -47,28 +47,28 @@ SELECT d.id, (d.last_pass -> 'clock' ->> 'jumped')::float8 AS jumped, d.last_pas
 
 
 async def clock_jumped(examination: Examination) -> list[CheckResult]:
-    """Whether a daemon has seen the database's clock jump in the last day."""
+    """Check whether a daemon saw the database's clock jump in the last day."""
     return [
         warning(
             "clock",
-            f"the database's clock jumped {'forward' if each['jumped'] > 0 else 'back'} by {abs(each['jumped']):.0f} s "
-            f"(seen by {each['id']}, which read {each['at']} then)",
+            f"the database's clock jumped {'forward' if each['jumped'] > 0 else 'back'} by {abs(each['jumped']):.0f} "
+            f"s (seen by {each['id']}, which then read {each['at']})",
             "Let NTP slew the clock of the database's machine, and never step it while idem runs. If that machine was "
-            "put back to a snapshot, stop the daemons and run `idem recover --lost --reason …` (docs/databases.md)",
+            "reset to a snapshot, stop the daemons and run `idem recover --lost --reason …` (docs/databases.md)",
         )
         for each in await examination.all(JUMPED)
     ]
 
 
 async def clock_went_back(examination: Examination) -> list[CheckResult]:
-    """Whether the database's clock is behind what it has itself written."""
+    """Check whether the database's clock is behind a time that it has written."""
     ahead = (await examination.one(AHEAD))["ahead"]
     if ahead is not None and ahead > SLACK:
         return [
             error(
                 "clock",
-                f"the database's clock went back: it has written a time that is {ahead:.0f} s ahead of now, so leases "
-                "and waits last longer by that",
+                f"the database's clock went back: it has written a time {ahead:.0f} s ahead of now, so leases and "
+                "waits last that much longer",
                 "Check NTP on the database's machine; after a fail-over or a restore, see docs/on-call.md",
             )
         ]

@@ -1,4 +1,4 @@
-"""`idem doctor`: everything that is wrong or soon will be, and what to do about it."""
+"""`idem doctor`: finds present and coming problems, and tells what to do about each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from idem.cli.application import App
+from idem.cli.base.application import App
+from idem.cli.base.failures import FAILED, FINDINGS
+from idem.cli.base.options import Config, Json, examples
+from idem.cli.base.output import as_json, labelled, text
 from idem.cli.doctor.findings import CheckResult, Level, several
-from idem.cli.failures import FAILED, FINDINGS
-from idem.cli.options import Config, Json, examples
-from idem.cli.output import as_json, labelled, text
 from idem.outbox.values.terminal import coloured
 
 EXAMPLES = (
@@ -28,15 +28,15 @@ def doctor(
     config: Config = None,
     app: App = None,
     replicas: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many processes of each kind run: for the sum of connections.")
+        int, typer.Option(min=1, max=10_000, help="How many processes of each kind run, to add up their connections.")
     ] = 1,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings make the exit code 3.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if there are warnings.")] = False,
     as_data: Json = False,
 ) -> None:
-    """Check server, schema, rights, configuration, daemons and queue, and say what to do about what is wrong.
+    """Check server, schema, rights, configuration, daemons and queue, and tell what to do about each problem.
 
-    Changes nothing, and asks no provider. Each check is bounded in time, so it may be run on a database in trouble.
-    Limits are in [doctor] of idem.toml.
+    It changes nothing and asks no provider. Each check has a time limit, so you can run it on a database in trouble.
+    The thresholds are in [doctor] of idem.toml.
     """
     found = asyncio.run(_doctor(config, replicas, show=not as_data))
     counts = {level: sum(each.level == level for each in found) for level in COLOURS}
@@ -62,7 +62,7 @@ def doctor(
 
 
 def first_of(found: list[CheckResult]) -> CheckResult | None:
-    """What to do first: the checks go from what others need to what needs others, and errors come before warnings."""
+    """The finding to fix first. Checks run before those that depend on them, and errors come before warnings."""
     for level in ("error", "warning"):
         for each in found:
             if each.level == level:
@@ -71,7 +71,7 @@ def first_of(found: list[CheckResult]) -> CheckResult | None:
 
 
 def summary(found: list[CheckResult]) -> str:
-    """The last line: how many findings of each level, the names of their checks, and what to do first."""
+    """The last line: the number of findings of each level, the names of their checks, and what to do first."""
     parts = []
     for level in ("error", "warning"):
         names = list(dict.fromkeys(each.check for each in found if each.level == level))
@@ -83,7 +83,7 @@ def summary(found: list[CheckResult]) -> str:
 
 
 async def _doctor(config: Path | None, replicas: int, *, show: bool) -> list[CheckResult]:
-    from idem.cli.doctor.rounds import round_of
+    from idem.cli.doctor.checks import round_of
 
     found: list[CheckResult] = []
     async for finding in round_of(config, replicas):
@@ -94,7 +94,7 @@ async def _doctor(config: Path | None, replicas: int, *, show: bool) -> list[Che
 
 
 def _show(finding: CheckResult) -> None:
-    # Line by line, as it is found: a database in trouble takes its time.
+    # Print each line as it is found, because a database in trouble is slow.
     level = f"{finding.level:7}"
     if coloured(sys.stdout):
         level = typer.style(level, fg=COLOURS[finding.level], bold=finding.level != "ok")

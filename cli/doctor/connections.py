@@ -1,4 +1,4 @@
-"""Connections: what all processes may open together, against what the server gives (IB-071)."""
+"""Connections: what all processes may open together, compared with the server's limit (IB-071)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DAEMON_POOL = 4
 BESIDE = 1
 """Connections outside the pool: LISTEN of a worker, NOTIFY of an API process."""
 
-# In PostgreSQL 16 there are reserved_connections too.
+# PostgreSQL 16 also has reserved_connections.
 SERVER = """
 SELECT current_setting('max_connections')::integer AS most,
        current_setting('superuser_reserved_connections')::integer
@@ -23,7 +23,9 @@ SELECT current_setting('max_connections')::integer AS most,
 
 
 async def connections(examination: Examination) -> list[CheckResult]:
-    """The sum of the pools of `replicas` processes of each kind, twice that in a rolling deploy, and what is open."""
+    """Compare the pools of `replicas` processes of each kind, twice that in a rolling deploy, and the open
+    connections.
+    """
     assert examination.configuration is not None
     found = await examination.one(SERVER)
     limits = {
@@ -44,7 +46,7 @@ async def connections(examination: Examination) -> list[CheckResult]:
         findings.append(
             warning(
                 "connections",
-                f"{sums}, but the server gives {given} ({limit})",
+                f"{sums}, but the server allows {given} ({limit})",
                 "Raise max_connections, lower api.pool, run fewer processes, or give them a pooler in session mode",
             )
         )
@@ -52,8 +54,8 @@ async def connections(examination: Examination) -> list[CheckResult]:
         findings.append(
             warning(
                 "connections",
-                f"{sums}; in a rolling deploy, with old and new side by side, {2 * wanted}, but the server gives "
-                f"{given} ({limit})",
+                f"{sums}; in a rolling deploy, with old and new processes at once, {2 * wanted}, but the server "
+                f"allows {given} ({limit})",
                 "Raise max_connections, lower api.pool, or let the deploy stop old processes first",
             )
         )
@@ -61,8 +63,8 @@ async def connections(examination: Examination) -> list[CheckResult]:
         findings.append(
             error(
                 "connections",
-                f"{found['open']} connections are open, and the server takes no more ({found['most']} at most)",
-                "Look in pg_stat_activity who holds them; end what idles; raise max_connections",
+                f"{found['open']} connections are open, and the server accepts no more (limit {found['most']})",
+                "Find their owners in pg_stat_activity; terminate idle ones; raise max_connections",
             )
         )
     elif found["open"] > 0.8 * given:
@@ -70,7 +72,7 @@ async def connections(examination: Examination) -> list[CheckResult]:
             warning(
                 "connections",
                 f"{found['open']} connections are open, of {given}",
-                "Look in pg_stat_activity who holds them (GROUP BY usename, application_name)",
+                "Find their owners in pg_stat_activity (GROUP BY usename, application_name)",
             )
         )
-    return findings or [ok("connections", f"{sums}, {found['open']} are open; the server gives {given}")]
+    return findings or [ok("connections", f"{sums}, {found['open']} are open; the server allows {given}")]

@@ -1,4 +1,4 @@
-"""The configuration: its own mistakes, missing secrets, contracts that cannot settle, and how old their facts are."""
+"""The configuration: mistakes, missing secrets, contracts that cannot settle, and facts that are out of date."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from idem.outbox.values.durations import text
 
 
 def configuration(mistakes: list[Finding]) -> list[CheckResult]:
-    """What `idem config check` says, missing secrets among it."""
-    results = [
+    """The findings of `idem config check`, including missing secrets."""
+    findings = [
         CheckResult(
             "configuration",
             each.level,
@@ -23,14 +23,14 @@ def configuration(mistakes: list[Finding]) -> list[CheckResult]:
             each.do,
         )
         for each in mistakes
-        # How old the facts are is said below, against DoctorSettings.verified.
+        # The age of the facts is a check below, against doctor.verified.
         if each.level == "error" or not each.where.endswith(".verified")
     ]
-    return results or [ok("configuration", "idem.toml and the environment are in order, no secret is missing")]
+    return findings or [ok("configuration", "idem.toml and the environment are in order; no secret is missing")]
 
 
 async def contracts(examination: Examination) -> list[CheckResult]:
-    """What each contract can settle without a person, and when its facts were last checked."""
+    """Check what each contract can settle without an operator, and when its facts were last verified."""
     found = examination.configuration
     assert found is not None
     findings = [
@@ -38,7 +38,7 @@ async def contracts(examination: Examination) -> list[CheckResult]:
         for name, provider in found.providers.items()
         for finding in about(name, provider.contract, examination.limits, today=datetime.now(UTC).date())
     ]
-    return findings or [ok("contracts", f"{_count(found)} can settle, and their facts were checked")]
+    return findings or [ok("contracts", f"{_count(found)} can settle, and their facts are verified")]
 
 
 def _count(found: Configuration) -> str:
@@ -46,31 +46,42 @@ def _count(found: Configuration) -> str:
 
 
 def about(name: str, contract: Contract, limits: DoctorSettings, *, today: date) -> list[CheckResult]:
-    """Doubts about one contract."""
+    """The warnings about one contract."""
     findings = []
     settles = contract.replays or contract.lookup.possible or contract.events or contract.cancel
     if not settles and contract.on_unsettleable == "operator":
         findings.append(
             warning(
                 "contracts",
-                f"provider {name}: after a timeout nothing can tell what happened, so each becomes a dead letter",
-                f"If it has a key, a look-up or webhooks, write it under [providers.{name}]; else keep a person ready",
+                f"provider {name}: after a timeout idem cannot find out what happened, so each timeout becomes a dead "
+                "letter",
+                f"If the provider has a key, a look-up or webhooks, write it under [providers.{name}]; if not, an "
+                "operator must decide each case",
             )
         )
-    verify = f'Check its documentation again, then write providers.{name}.verified = "{today.isoformat()}"'
+    verify = f'Check the documentation again, then write providers.{name}.verified = "{today.isoformat()}"'
     if contract.verified is None:
-        findings.append(warning("contracts", f"provider {name}: nothing says when its facts were last checked", verify))
+        findings.append(
+            warning(
+                "contracts",
+                f"provider {name}: the configuration does not say when its facts were last verified",
+                verify,
+            )
+        )
         return findings
     try:
         checked = date.fromisoformat(contract.verified)
     except ValueError:
-        return [*findings, error("contracts", f"provider {name}: verified is no date: {contract.verified!r}", verify)]
+        return [
+            *findings,
+            error("contracts", f"provider {name}: verified is not a date: {contract.verified!r}", verify),
+        ]
     days = (today - checked).days
     if days * 86400 > limits.verified:
         findings.append(
             warning(
                 "contracts",
-                f"provider {name}: its facts were last checked {days} days ago, more than {text(limits.verified)}",
+                f"provider {name}: its facts were last verified {days} days ago, more than {text(limits.verified)}",
                 verify,
             )
         )

@@ -1,12 +1,12 @@
-"""Daemons: whether one of each kind runs, and when it last did something."""
+"""Daemons: whether one of each kind runs, and when it last made a pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
-from idem.cli.output import age
 from idem.outbox.operator.ages import DAEMONS, SILENT
 from idem.outbox.values.durations import text
 
@@ -15,17 +15,18 @@ KINDS = {
     "sweeper": "claims of a crashed process stay claimed",
     "reconciler": "nothing unknown is settled",
 }
-"""What stands still without one."""
+"""What stops without such a daemon."""
 
 END = (
-    "If process {pid} is still there on {host}, it hangs: end it with kill -KILL {pid} (`idem run` then starts another)"
+    "If process {pid} still exists on {host}, it hangs: terminate it with kill -KILL {pid} (`idem run` then starts "
+    "another)"
 )
 
 OPEN = "SELECT EXISTS (SELECT FROM idem.outbox) AS any"
 
 
 async def daemons(examination: Examination) -> list[CheckResult]:
-    """One of each kind must live, and have made a pass; none at all is an error where rows are open."""
+    """One daemon of each kind must run and make passes; a missing one is an error if rows are open."""
     found = await examination.all(DAEMONS, {"silent": SILENT})
     work = (await examination.one(OPEN))["any"]
     findings: list[CheckResult] = []
@@ -35,12 +36,12 @@ async def daemons(examination: Examination) -> list[CheckResult]:
         alive = [each for each in same if each["life"] == "alive"]
         if not alive:
             last = min((each["seen"] for each in same), default=None)
-            what = f"no {kind} is running " + ("and none ever was" if last is None else f"(last seen {age(last)} ago)")
+            what = f"no {kind} is running " + ("and none ever ran" if last is None else f"(last seen {age(last)} ago)")
             do = f"Start it: idem {kind} run, or all of them: idem run"
             if same and same[0]["life"] == "silent":
                 do = f"{END.format(**same[0])}. {do}"
                 named.append(same[0])
-            what = f"{what}: {otherwise}" if work else f"{what}. No row is open yet; without a {kind} {otherwise}"
+            what = f"{what}: {otherwise}" if work else f"{what}. No row is open yet, but without a {kind} {otherwise}"
             findings.append((error if work else warning)("daemons", what, do))
             continue
         limit = examination.limits.last_pass
@@ -53,7 +54,7 @@ async def daemons(examination: Examination) -> list[CheckResult]:
                     "daemons",
                     f"{several(len(alive), kind)} alive, but the last pass was {age(min(since))} ago, more than "
                     f"{text(limit)}: {otherwise}",
-                    f"See its log for `broken` or `database_away`; restart it. Host {alive[0]['host']}, process "
+                    f"Search its log for `broken` or `database_away`; restart it. Host {alive[0]['host']}, process "
                     f"{alive[0]['pid']}",
                 )
             )
@@ -63,20 +64,20 @@ async def daemons(examination: Examination) -> list[CheckResult]:
             findings.append(
                 warning(
                     "daemons",
-                    f"{article} {each['kind']} on {each['host']} (process {each['pid']}) fell silent"
-                    f" {age(each['seen'])} ago without a word",
-                    f"{END.format(**each)}. Its claims run out by themselves",
+                    f"{article} {each['kind']} on {each['host']} (process {each['pid']}) stopped reporting "
+                    f"{age(each['seen'])} ago without a shutdown message",
+                    f"{END.format(**each)}. Its claims expire by themselves",
                 )
             )
     alive = [each for each in found if each["life"] == "alive"]
     counts = ", ".join(
         several(sum(e["kind"] == kind for e in alive), kind) for kind in sorted({e["kind"] for e in alive})
     )
-    return findings or [ok("daemons", f"{counts} alive, and at work")]
+    return findings or [ok("daemons", f"{counts} alive and working")]
 
 
 def _late(alive: Record, limit: float) -> list[dict[str, Any]]:
-    # Each kind of pass has its own interval, so what counts is since when the next one has been due.
+    # Each kind of pass has its own interval, so the check counts from when the next pass was due.
     return [each for each in alive["overdue"] if each["overdue"] > limit]
 
 
@@ -88,8 +89,8 @@ def _hangs(alive: Record, limit: float, otherwise: str) -> CheckResult:
         "daemons",
         f"the {alive['kind']} on {alive['host']} (process {alive['pid']}) has made no pass `{worst['pass']}`{lane} for "
         f"{age(worst['age'])}, more than {text(limit)} over its interval{more}: {otherwise}",
-        "See its log for `broken`, `database_away` or `statement_refused`: another session may hold what it waits "
-        "for. Otherwise restart it",
+        "Search its log for `broken`, `database_away` or `statement_refused`: another session may hold a lock that it "
+        "waits for. If not, restart it",
     )
 
 

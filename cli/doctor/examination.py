@@ -1,7 +1,7 @@
-"""One examination: every check alone, bounded in time, in a read-only transaction of its own. Nothing is changed.
+"""One examination: each check runs alone, with a time limit, in its own read-only transaction.
 
-A check that cannot be made is a finding. Settings are local to each transaction, because behind a pooler those of a
-session would be left to somebody else's.
+A check that cannot run is a finding. Settings are local to each transaction, because a pooler would pass a session's
+settings on to another client.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from idem.cli.base.time_limit import within
 from idem.cli.doctor.findings import CheckResult, error, granting, monitor
-from idem.cli.patience import within
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.database import session
 from idem.outbox.database.address import Address
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 5
 """Seconds to wait for a connection."""
 STATEMENT_TIMEOUT = 5
-"""Seconds that one statement may take: a database in trouble must not be held up by whoever asks what it has."""
+"""Seconds that one statement may take, so that doctor does not burden a database in trouble."""
 LOCK_TIMEOUT = 2
-"""Seconds to wait for a lock: only a change of the schema takes one that a reader waits for."""
+"""Seconds to wait for a lock. A reader waits only for a change of the schema."""
 CHECK_TIMEOUT = 15.0
-"""Seconds that one check may take, whatever the network does."""
+"""Seconds that one check may take, including the network."""
 
 Record: TypeAlias = dict[str, Any]
 
 
 @dataclass
 class Examination:
-    """What the checks share. `configuration` is None where it cannot be used; `limits` are then the defaults."""
+    """What the checks share. `configuration` is None if it cannot be used; `limits` are then the defaults."""
 
     address: Address
     replicas: int = 1
@@ -49,19 +49,19 @@ class Examination:
     limits: DoctorSettings = field(default_factory=DoctorSettings)
     connection: AsyncConnection[Any] | None = field(default=None, repr=False)
     silent: int = 0
-    """How often the database took a connection and then said nothing within the time of a check."""
+    """How often the database accepted a connection and then did not answer within the time of a check."""
 
     @property
     def catalogue(self) -> Catalogue:
-        """The operations and providers that are configured; only for checks that need the configuration."""
-        from idem.cli import opening
+        """The configured operations and providers; only for checks that need the configuration."""
+        from idem.cli.base import opening
 
         assert self.configuration is not None
         return opening.catalogue(self.configuration)
 
     async def connect(self) -> AsyncConnection[Any]:
-        """A new connection, without any setting of a session. Raises psycopg.Error; the caller closes it."""
-        # psycopg's own timeout does not cover a server that accepts and says nothing.
+        """A new connection without session settings. Raises psycopg.Error; the caller closes it."""
+        # psycopg's own timeout does not cover a server that accepts and does not answer.
         async with asyncio.timeout(2 * CONNECT_TIMEOUT):
             return await session.bare(
                 self.address, name="idem doctor", connect_timeout=CONNECT_TIMEOUT, prepare_threshold=None
@@ -80,12 +80,12 @@ class Examination:
 
 
 Needs: TypeAlias = Literal["nothing", "way", "database", "schema"]
-"""way: the database is reachable, but the check opens connections of its own."""
+"""way: the database is reachable, but the check opens its own connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check: what it is called, what it needs, and the function that makes it."""
+    """A check: its name, what it needs, and its function."""
 
     name: str
     make: Callable[[Examination], Awaitable[Sequence[CheckResult]]]
@@ -117,7 +117,7 @@ async def _bounded(examination: Examination, check: Check) -> AsyncIterator[None
 
 
 async def make(examination: Examination, check: Check) -> list[CheckResult]:
-    """Make one check. Never raises an Exception: what goes wrong is a finding."""
+    """Run one check. Never raises an Exception: a failure is a finding."""
     try:
         async with _bounded(examination, check):
             return list(await check.make(examination))
@@ -130,11 +130,11 @@ async def make(examination: Examination, check: Check) -> list[CheckResult]:
                 check.name,
                 f"this could not be checked within {STATEMENT_TIMEOUT} s: "
                 + (
-                    "a table is locked by somebody else"
+                    "another session has locked a table"
                     if isinstance(late, psycopg.errors.LockNotAvailable)
                     else "the database is busy, or a table is far larger than it should be"
                 ),
-                "Look for what runs and waits in pg_stat_activity, then run idem doctor again",
+                "Check what runs and waits in pg_stat_activity, then run idem doctor again",
             )
         ]
     except psycopg.errors.InsufficientPrivilege as refused:
@@ -152,28 +152,28 @@ async def make(examination: Examination, check: Check) -> list[CheckResult]:
             error(
                 check.name,
                 f"this could not be checked: {first_line(failed)}",
-                "If the database is restarting, wait and run idem doctor again; else see its log",
+                "If the database is restarting, wait and run idem doctor again; if not, see its log",
             )
         ]
-    except Exception as broken:  # a fault of one check must not hide what the others find
+    except Exception as broken:  # a bug in one check must not hide what the others find
         return [
             error(
                 check.name,
-                f"this could not be checked, by a fault of idem's own: {type(broken).__name__}: {first_line(broken)}",
-                "The other findings hold; keep this line and report it",
+                f"this could not be checked because of a bug in idem: {type(broken).__name__}: {first_line(broken)}",
+                "The other findings are valid; keep this line and report it",
             )
         ]
 
 
 def _rights(examination: Examination, said: str) -> str:
     role = "ROLE" if examination.connection is None else examination.connection.info.user
-    # PostgreSQL names the object without its schema. What is PostgreSQL's own begins with pg_, in every language.
+    # PostgreSQL names the object without its schema. PostgreSQL's own objects begin with pg_, in every language.
     return monitor(role) if re.search(r"\bpg_", said) else granting(role)
 
 
 async def _drop(examination: Examination) -> None:
     if examination.connection is not None:
-        # A server that does not answer takes no goodbye either.
+        # A server that does not answer does not take a Terminate message either.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(1):
                 await examination.connection.close()

@@ -1,16 +1,16 @@
-"""Handlers of settled intents: whether somebody runs each, and how far behind it is."""
+"""Handlers of settled intents: whether a worker runs each, and how far behind it is."""
 
 from __future__ import annotations
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
-from idem.cli.output import age
 from idem.outbox.operator.ages import HANDLERS
 from idem.outbox.values.durations import text
 
 
 async def handlers(examination: Examination) -> list[CheckResult]:
-    """A handler must be run somewhere while it has something to hear, and must not be far behind."""
+    """A worker must run each handler that has events, and the handler must not be far behind."""
     found = await examination.all(HANDLERS)
     limit = examination.limits.handler
     findings: list[CheckResult] = []
@@ -32,7 +32,7 @@ async def handlers(examination: Examination) -> list[CheckResult]:
                     "handlers",
                     f"handler {name} is behind: {waits}, the oldest for {age(each['oldest_going'])}, more than "
                     f"{text(limit)}",
-                    "See the worker's log for `handler_failed` and `handler_not_started`; is it slow, or hanging?",
+                    "See the worker's log for `handler_failed` and `handler_not_started`; is it slow, or does it hang?",
                 )
             )
     if findings:

@@ -1,15 +1,15 @@
-"""Sessions that hold rows of idem: whatever needs such a row waits, or passes it over."""
+"""Sessions that lock rows of idem: other sessions wait for such a row, or skip it."""
 
 from __future__ import annotations
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, ok, warning
-from idem.cli.output import age
 
 PATIENCE = 5.0
-"""Seconds for which a transaction may hold rows of idem: idem's own end far sooner."""
+"""Seconds for which a transaction may lock rows of idem; idem's own transactions end far sooner."""
 
-# idem waits for no row for long, and so blocks nobody visibly: pg_blocking_pids() would not name these.
+# idem never waits long for a row, so pg_blocking_pids() would not name these sessions.
 HOLDERS = """
 SELECT a.pid, a.usename::text AS role, a.application_name::text AS name, a.state::text,
        extract(epoch FROM statement_timestamp() - a.xact_start)::float8 AS age,
@@ -25,15 +25,15 @@ SELECT a.pid, a.usename::text AS role, a.application_name::text AS name, a.state
 
 
 async def locks(examination: Examination) -> list[CheckResult]:
-    """Each session whose transaction has changed or locked something of idem and is still open."""
+    """Each session with an open transaction that has changed or locked rows of idem."""
     findings = [
         warning(
             "locks",
             f"process {each['pid']} ({each['name'] or 'unnamed'}, role {each['role']}, {each['state']}) has a "
-            f"transaction open since {age(each['age'])} that may hold rows of {each['tables']}: "
-            "whatever needs these rows waits",
+            f"transaction open since {age(each['age'])} that may lock rows of {each['tables']}; everything that needs "
+            "these rows waits",
             f"Find out what it is and end its transaction; SELECT pg_terminate_backend({each['pid']}) ends its session",
         )
         for each in await examination.all(HOLDERS, {"patience": PATIENCE})
     ]
-    return findings or [ok("locks", f"no transaction holds rows of idem for more than {PATIENCE:g} s")]
+    return findings or [ok("locks", f"no transaction has locked rows of idem for more than {PATIENCE:g} s")]

@@ -1,4 +1,4 @@
-"""The schema's objects: what is missing, invalid or switched off, against what the upgrade made."""
+"""The schema's objects: which are missing, invalid or disabled, compared with what the upgrade created."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SELECT m.kind, m.relation, m.name FROM (
  ORDER BY 1, 2, 3
 """
 
-# A broken CREATE or REINDEX CONCURRENTLY leaves an index that is not valid; only one that the upgrade made is needed.
+# A failed CREATE or REINDEX CONCURRENTLY leaves an invalid index; only indexes that the upgrade created are needed.
 WRONG = """
 SELECT 'index' AS kind, t.relname::text AS relation, i.relname::text AS name,
        idem.inventory() @> jsonb_build_array(jsonb_build_array('index', t.relname, i.relname)) AS needed
@@ -52,14 +52,14 @@ SELECT 'foreign key', t.relname, n.conname, true
 
 
 async def objects(examination: Examination) -> list[CheckResult]:
-    """Whether everything that the upgrade made is there, valid, switched on, and in one role's hands."""
-    # First: what another role has put there is not asked anything.
+    """Check that everything the upgrade created exists, is valid and enabled, and belongs to one role."""
+    # This comes first: the doctor runs nothing that another role has put there.
     if (others := (await examination.one(OF_ANOTHER_OWNER))["others"]) is not None:
         return [
             error(
                 "objects",
-                f"other roles than the schema's owner have these in the schema idem: {others}; they can change what "
-                "idem does, and what runs as its users",
+                f"roles other than the schema's owner own these objects in the schema idem: {others}. They can change "
+                "what idem does, and what runs as its users",
                 "Find out who made them. Then, as a superuser: DROP what is not idem's, ALTER … OWNER TO the schema's "
                 "owner for what is, and REVOKE CREATE ON SCHEMA idem FROM who may create there",
             )
@@ -67,16 +67,16 @@ async def objects(examination: Examination) -> list[CheckResult]:
     findings = [_missing(each) for each in await examination.all(MISSING)]
     findings += [_wrong(each) for each in await examination.all(WRONG)]
     made = (await examination.one("SELECT jsonb_array_length(idem.inventory()) AS made"))["made"]
-    return findings or [ok("objects", f"all {several(made, 'object')} of the schema are there, valid and on")]
+    return findings or [ok("objects", f"all {several(made, 'object')} of the schema exist, valid and enabled")]
 
 
 def _missing(each: Record) -> CheckResult:
     where = f" of idem.{each['relation']}" if each["relation"] not in ("", each["name"]) else ""
     return error(
         "objects",
-        f"the {each['kind']} {each['name']}{where} is missing: the upgrade made it, and idem counts on it",
-        f"Find out who took it away; `idem db sql | grep -A 20 {each['name']}` begins with the statement that makes "
-        "it, for the owner to run",
+        f"the {each['kind']} {each['name']}{where} is missing: the upgrade created it, and idem needs it",
+        f"Find out who dropped it. `idem db sql | grep -A 20 {each['name']}` shows the statement that creates it, for "
+        "the owner to run",
     )
 
 
@@ -86,7 +86,7 @@ def _wrong(each: Record) -> CheckResult:
         case "index" if each["needed"]:
             return error(
                 "objects",
-                f"the index {name} of {table} is invalid: no query reads it, and what it made unique may not be",
+                f"the index {name} of {table} is invalid: no query uses it, and it may no longer enforce uniqueness",
                 f"As the owner: REINDEX INDEX CONCURRENTLY idem.{name}",
             )
         case "index":
@@ -94,22 +94,22 @@ def _wrong(each: Record) -> CheckResult:
                 "objects",
                 f"the index {name} of {table} is invalid, left by a REINDEX or CREATE INDEX CONCURRENTLY that failed: "
                 "every write pays for it",
-                f"As the owner: DROP INDEX CONCURRENTLY idem.{name}, then do again what failed",
+                f"As the owner: DROP INDEX CONCURRENTLY idem.{name}, then repeat the command that failed",
             )
         case "constraint":
             return error(
                 "objects",
-                f"the constraint {name} of {table} is not validated or not enforced: rows may break it",
+                f"the constraint {name} of {table} is not validated or not enforced: rows may violate it",
                 f"As the owner: ALTER TABLE {table} VALIDATE CONSTRAINT {name}; it names a row that breaks it",
             )
         case "foreign key":
             return error(
                 "objects",
-                f"the foreign key {name} of {table} is switched off: rows may point to nothing",
+                f"the foreign key {name} of {table} is disabled: rows may reference nothing",
                 f"As a superuser: ALTER TABLE {table} ENABLE TRIGGER ALL",
             )
     return error(
         "objects",
-        f"the trigger {name} of {table} is switched off: it guards what may not be changed",
+        f"the trigger {name} of {table} is disabled: it prevents changes that are not allowed",
         f"As the owner: ALTER TABLE {table} ENABLE TRIGGER {name}",
     )

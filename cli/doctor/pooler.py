@@ -1,4 +1,4 @@
-"""What stands between us and the server: whether a notification is heard, and whether a session stays ours (IB-059)."""
+"""A pooler before the server: whether notifications arrive, and whether a session stays ours (IB-059)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection, sql
 
+from idem.cli.base.time_limit import within
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, error, ok, warning
-from idem.cli.patience import within
 from idem.outbox.database import pooler as way
 
 HEARD_WITHIN = 3.0
-"""Seconds in which a notification must come back."""
+"""Seconds within which a notification must arrive."""
 
 
 async def pooler(examination: Examination) -> list[CheckResult]:
-    """Two connections of our own: one listens and the other notifies; then one holds while the other asks again."""
+    """Open two connections: one listens and the other notifies; then one keeps a transaction open while the other
+    queries.
+    """
     async with _opened(examination) as ours, _opened(examination) as other:
         behind = await way.behind(ours)
         heard = await _heard(ours, other)
-        # One that does not answer while another session is at work has a single server for both.
+        # If it does not answer while the other session is busy, the pooler uses one server connection for both.
         shared = await _asked(ours, other) is not False
     findings = []
     if shared:
@@ -39,14 +41,14 @@ async def pooler(examination: Examination) -> list[CheckResult]:
         findings.append(
             warning(
                 "notify",
-                f"a notification was not heard within {HEARD_WITHIN:g} s: workers find new rows by polling alone, up "
+                f"a notification did not arrive within {HEARD_WITHIN:g} s: workers find new rows only by polling, up "
                 "to worker.poll later",
-                "LISTEN needs a session of its own: connect past the pooler, or use its session mode",
+                "LISTEN needs its own session: connect directly to the server, or use the pooler's session mode",
             )
         )
     if not findings:
         how = "through a pooler that keeps sessions" if behind else "directly"
-        findings.append(ok("pooler", f"connected {how}; a notification was heard"))
+        findings.append(ok("pooler", f"connected {how}; a notification arrived"))
     return findings
 
 
@@ -62,7 +64,7 @@ async def _opened(examination: Examination) -> AsyncIterator[AsyncConnection[Any
 
 
 async def _heard(ours: AsyncConnection[Any], other: AsyncConnection[Any]) -> bool:
-    # Not the workers' channel: nobody is woken by a probe.
+    # Not the workers' channel, so the probe wakes no worker.
     channel = f"idem_doctor_{uuid4().hex}"
     await ours.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
     await other.execute("SELECT pg_notify(%s, '')", (channel,))

@@ -1,4 +1,4 @@
-"""Open rows: how old the oldest of each status is (P5), what is paused, and what nobody here serves."""
+"""Open rows: the oldest of each status (P5), paused lanes, and rows that this configuration does not serve."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
-from idem.cli.output import age
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.lane_names import lane_names
@@ -18,10 +18,11 @@ from idem.outbox.values.durations import text
 from idem.outbox.worker.claim import FORMAT_VERSIONS
 
 MOST = 200_000
-"""Rows that are looked at of each kind (queued, claimed, asked about, at rest), the oldest first: a queue of millions
-must not be read whole by whoever asks why, and many of one kind must not hide the others."""
+"""Rows to read of each kind (queued, claimed, asked about, at rest), the oldest first. The doctor must not read a
+queue of millions, and many rows of one kind must not hide the others.
+"""
 
-# What is queued counts from when it was due; a claim from the end of its lease; everything else from its status.
+# A queued row counts from its due time, a claim from the end of its lease, any other row from its status change.
 OPEN = """
 SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
        CASE WHEN o.status IN ('unknown', 'awaiting')
@@ -53,13 +54,14 @@ SELECT o.status, o.provider, o.account, o.origin, o.operation, o.format_version,
 """
 
 DO: Mapping[str, str] = {
-    "pending": "Are workers running, and is the lane served? See `daemons`, `unserved` and `refused` here",
-    "waiting": "Find the row that its ordering key waits for: idem unknowns list, idem dlq list",
+    "pending": "Are workers running, and is the lane served? See the checks `daemons`, `unserved` and `refused`",
+    "waiting": "Find the row that it waits for because of its ordering key: idem unknowns list, idem dlq list",
     "unfrozen": "Workers render them: are they running, with this operation in their idem.toml?",
-    "claimed": "The sweeper ends claims whose lease ran out: is it running? See `daemons`",
-    "unknown": "The provider answers no questions, or none is asked: `idem unknowns list`, the reconciler's log",
+    "claimed": "The sweeper ends claims whose lease has expired: is it running? See `daemons`",
+    "unknown": "The provider does not answer look-ups, or the reconciler makes none: `idem unknowns list`, the "
+    "reconciler's log",
     "awaiting": "Ask the provider: `idem unknowns list --awaiting`",
-    "held": "`idem dlq list`: redrive or cancel what is still there; a client's retry takes it up too",
+    "held": "`idem dlq list`: redrive or cancel what is still there; a client's retry also queues it again",
 }
 
 
@@ -67,24 +69,24 @@ KINDS: Mapping[str, str] = {
     "pending": "queued", "waiting": "queued", "unfrozen": "queued", "unknown": "asked about",
     "awaiting": "asked about", "held": "at rest",
 }  # fmt: skip
-"""How `OPEN` reads rows by their status; a claimed row is its own kind."""
+"""The kind under which `OPEN` reads a row of each status; a claimed row is its own kind."""
 
 
 def limit_of(limits: DoctorSettings, status: str) -> float:
-    """The age in seconds beyond which the oldest row of a status is an error."""
+    """The age in seconds above which the oldest row of a status is an error."""
     names = {"pending": "queued", "claimed": "unswept"}
     return float(getattr(limits, names.get(status, status)))
 
 
 async def _open(examination: Examination) -> list[Record]:
-    # What the contracts state now counts too, where the configuration can be used.
+    # The current contracts count too, if the configuration can be used.
     stated = {} if examination.configuration is None else examination.catalogue.memories
     values = {"window": examination.limits.replay_window, "most": MOST, "stated": json.dumps(stated)}
     return await examination.all(OPEN, values)
 
 
 async def ages(examination: Examination) -> list[CheckResult]:
-    """The oldest open row in each status against its limit; a paused lane is told apart."""
+    """Compare the oldest open row of each status with its limit; paused lanes are a finding of their own."""
     rows = await _open(examination)
     total = sum(each["rows"] for each in rows)
     findings = list(_ages(rows, examination.limits))
@@ -97,8 +99,8 @@ async def ages(examination: Examination) -> list[CheckResult]:
         findings.append(
             warning(
                 "queue",
-                f"at least {many} rows are {kind}; only the oldest {MOST} of these were looked at",
-                "Is a provider down, or are there too few workers? `idem status` counts them all",
+                f"at least {many} rows are {kind}; doctor read only the oldest {MOST}",
+                "Is a provider down, or are there too few workers? `idem status` counts all rows",
             )
         )
     return findings or [ok("queue", f"{several(total, 'row is', 'rows are')} open, none older than its limit")]
@@ -122,7 +124,7 @@ def _ages(rows: list[Record], limits: DoctorSettings) -> Iterator[CheckResult]:
 
 
 async def replay_windows(examination: Examination) -> list[CheckResult]:
-    """Unknown rows whose time to be replayed runs out: afterwards they can only be looked up."""
+    """Unknown rows whose replay window is about to end; after that idem can only look them up."""
     rows = [each for each in await _open(examination) if each["status"] == "unknown"]
     closing = sum(each["closing"] for each in rows)
     left = min((each["replay_window_left"] for each in rows if each["replay_window_left"] is not None), default=None)
@@ -131,8 +133,8 @@ async def replay_windows(examination: Examination) -> list[CheckResult]:
         return [
             error(
                 "replay_window",
-                f"{several(closing, 'unknown row')} can be replayed for {age(left)} at most (lane {lanes}); then only "
-                "a look-up can settle them, or a person",
+                f"{several(closing, 'unknown row')} can be replayed for at most {age(left)} (lane {lanes}); after "
+                "that only a look-up or an operator can settle them",
                 "Find out why the reconciler cannot settle them: its log, `idem unknowns list`, `idem reconcile --now`",
             )
         ]
@@ -142,7 +144,7 @@ async def replay_windows(examination: Examination) -> list[CheckResult]:
 
 
 async def paused(examination: Examination) -> list[CheckResult]:
-    """Lanes that somebody stopped, with what waits behind them."""
+    """Paused lanes, with the rows that wait."""
     rows = await _open(examination)
     findings = []
     for lane in (await examination.all(PAUSED))[:100]:
@@ -151,22 +153,24 @@ async def paused(examination: Examination) -> list[CheckResult]:
         behind = sum(e["rows"] for e in (asked if lane["what"] == "looks" else [e for e in mine if e not in asked]))
         waits = {
             "accept": "new intents are refused",
-            "calls": f"{several(behind, 'row waits', 'rows wait')} there; `start_within` and replay windows run on",
+            "calls": f"{several(behind, 'row waits', 'rows wait')} there; `start_within` and replay windows keep "
+            "running",
             "looks": f"{several(behind, 'row is', 'rows are')} not asked about",
         }[lane["what"]]
         what = (
             f"{lane['provider']}/{lane['account'] or '(all accounts)'}: {named([lane['what']])} paused for "
-            f"{age(lane['age'])} by {lane['paused_by'] or 'somebody'} ({lane['reason'] or 'no reason given'}); {waits}"
+            f"{age(lane['age'])} by {lane['paused_by'] or 'an unknown operator'} "
+            f"({lane['reason'] or 'no reason given'}); {waits}"
         )
         level = error if lane["age"] > examination.limits.paused else warning
         account = f" --account {lane['account']}" if lane["account"] else ""
-        do = f"Resume it when its reason is gone: idem resume {lane['provider']}{account} --reason …"
+        do = f"Resume it when the reason is gone: idem resume {lane['provider']}{account} --reason …"
         findings.append(level("paused", what, do))
     return findings or [ok("paused", "no lane is paused")]
 
 
 async def unserved(examination: Examination) -> list[CheckResult]:
-    """Rows that no daemon with this configuration may send, look up or replay (hazards 8 and 33), by name."""
+    """Rows that no daemon with this configuration may send, look up or replay (hazards 8 and 33), by reason."""
     catalogue = examination.catalogue
     found: dict[str, tuple[int, float]] = {}
     for each in await _open(examination):
@@ -178,13 +182,13 @@ async def unserved(examination: Examination) -> list[CheckResult]:
         error(
             "unserved",
             f"{several(rows, 'open row')}, the oldest {age(oldest)} old: {why}",
-            "Nothing is sent or asked for them. Bring back the setting that they were accepted with (a second "
+            "idem sends and asks nothing for them. Restore the setting with which they were accepted (a second "
             "account or operation may stand beside the new one), or run idem doctor with the idem.toml of the daemons "
             "that serve them",
         )
         for why, (rows, oldest) in sorted(found.items())
     ]
-    return findings or [ok("unserved", "everything that is open is configured here")]
+    return findings or [ok("unserved", "this configuration serves every open row")]
 
 
 def against(row: Record, catalogue: Catalogue) -> str | None:
@@ -197,13 +201,13 @@ def against(row: Record, catalogue: Catalogue) -> str | None:
         return f"account {row['account']} of provider {row['provider']} is not configured"
     if account.origin != row["origin"]:
         return (
-            f"they are for {row['origin']}, but account {row['account']} of {row['provider']} is {account.origin} now"
+            f"they are for {row['origin']}, but account {row['account']} of {row['provider']} is now {account.origin}"
         )
     if row["operation"] not in catalogue.operations:
         return f"operation {row['operation']} is not configured"
     lane = lane_names(catalogue).get((row["provider"], row["account"]))
     if lane is None or row["operation"] not in lane[1]:
-        return f"operation {row['operation']} uses another account than {row['provider']}/{row['account']} now"
+        return f"operation {row['operation']} now uses another account than {row['provider']}/{row['account']}"
     if row["format_version"] not in FORMAT_VERSIONS:
         return f"their requests have format {row['format_version']}, which this version of idem cannot read"
     return None

@@ -1,11 +1,11 @@
-"""Standbys: whether what survives a fail-over is what `database.durability` says (hazards 5 and 60)."""
+"""Standbys: whether a fail-over keeps what `database.durability` promises (hazards 5 and 60)."""
 
 from __future__ import annotations
 
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import CheckResult, error, monitor, ok, several, warning
 
-# A base backup and a logical subscriber are nobody whom a fail-over would promote.
+# A fail-over never promotes a base backup or a logical subscriber.
 STANDBYS = """
 SELECT r.application_name::text AS name, r.state::text, r.sync_state::text
   FROM pg_stat_replication r
@@ -19,13 +19,13 @@ SELECT current_setting('synchronous_standby_names') AS names,
        pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') AS sees, current_user::text AS role
 """
 ACCEPT = (
-    'Name a synchronous standby (synchronous_standby_names) and set database.durability = "synchronous"; or accept '
-    'by name that a fail-over may lose commits, with database.durability = "asynchronous"'
+    'Name a synchronous standby (synchronous_standby_names) and set database.durability = "synchronous"; or state '
+    'that a fail-over may lose commits, with database.durability = "asynchronous"'
 )
 
 
 async def standbys(examination: Examination) -> list[CheckResult]:
-    """What stands behind this server, against what the configuration says about it."""
+    """Compare this server's standbys with what the configuration says."""
     assert examination.configuration is not None
     durability = examination.configuration.settings.database.durability
     found = await examination.one(COMMITS)
@@ -35,8 +35,8 @@ async def standbys(examination: Examination) -> list[CheckResult]:
         return [
             warning(
                 "standby",
-                f"{several(len(there), 'standby', 'standbys')} may follow, but role {found['role']} does not see what "
-                "they are",
+                f"{several(len(there), 'standby', 'standbys')} may follow, but role {found['role']} cannot see their "
+                "kind",
                 monitor(found["role"]),
             )
         ]
@@ -47,8 +47,8 @@ async def standbys(examination: Examination) -> list[CheckResult]:
             return [
                 error(
                     "standby",
-                    f'database.durability is "single", but an asynchronous standby follows ({names}): if it is ever '
-                    "promoted, claims and accepted calls of the last moment are gone, and calls repeat",
+                    f'database.durability is "single", but an asynchronous standby follows ({names}): if it is '
+                    "promoted, the last claims and accepted calls are lost, and calls repeat",
                     ACCEPT,
                 )
             ]
@@ -57,7 +57,7 @@ async def standbys(examination: Examination) -> list[CheckResult]:
                 warning(
                     "standby",
                     f'database.durability is "asynchronous" (standbys: {names}): a fail-over may lose accepted calls',
-                    "Keep it only if that was decided. After every fail-over run `idem recover --lost --reason …`",
+                    "Keep it only if you decided so. After every fail-over run `idem recover --lost --reason …`",
                 )
             ]
     return [ok("standby", f'database.durability is "{durability}", standbys: {names}')]
@@ -68,9 +68,9 @@ def _synchronous(found: Record, there: list[Record], names: str) -> list[CheckRe
         return [
             error(
                 "standby",
-                'database.durability is "synchronous", but synchronous_standby_names is empty: no commit waits for a '
-                "standby, and a fail-over would be taken over as if nothing could be lost",
-                'Name the standby in synchronous_standby_names, or say database.durability = "asynchronous"',
+                'database.durability is "synchronous", but synchronous_standby_names is empty: no commit waits for '
+                "a standby, and idem would treat a fail-over as if nothing could be lost",
+                'Name the standby in synchronous_standby_names, or set database.durability = "asynchronous"',
             )
         ]
     if found["synchronous_commit"] in ("off", "local"):
@@ -86,9 +86,9 @@ def _synchronous(found: Record, there: list[Record], names: str) -> list[CheckRe
         return [
             error(
                 "standby",
-                f"synchronous_standby_names is {found['names']!r}, but no such standby is streaming (there: {names}): "
-                "every commit waits for it, so accepts time out",
-                "Bring the standby back; a standby is known by application_name in its primary_conninfo",
+                f"synchronous_standby_names is {found['names']!r}, but no such standby is streaming (connected: "
+                f"{names}): every commit waits for it, so accepts time out",
+                "Restart the standby; its name is application_name in its primary_conninfo",
             )
         ]
     return [ok("standby", f"a synchronous standby is streaming ({names})")]

@@ -1,4 +1,4 @@
-"""Rights: what the current role may do, against what a daemon needs, and what it should not be able to do."""
+"""Rights: what the current role may do, compared with what a daemon needs and what it should not be able to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SELECT current_user::text AS name, has_schema_privilege('idem', 'USAGE') AS usag
                      AND CASE WHEN w.name LIKE '%%(%%' THEN p.oid = to_regprocedure('idem.' || w.name)
                               ELSE p.proname = w.name END)) AS functions
 """
-# What PUBLIC has, every role has that may use the schema: one that only reads events, one that only calls idem.accept.
+# Every role that may use the schema has PUBLIC's rights, e.g. a role that only reads events or only calls idem.accept.
 EVERYBODY = """
 SELECT 'EXECUTE on ' || count(*) || ' functions' AS what
   FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
@@ -50,7 +50,7 @@ SELECT 'CREATE on the schema' FROM pg_namespace n CROSS JOIN LATERAL aclexplode(
  ORDER BY 1
 """
 
-# Of a role that was dropped, renamed, or restored from another cluster: such a row gives nobody a right.
+# Of a role that was dropped, renamed, or restored from another cluster: such a row grants no right.
 STALE = """
 SELECT p.role, string_agg(p.tenant, ', ' ORDER BY p.tenant) AS tenants FROM idem.producers p
  WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = p.role_oid AND r.rolname = p.role)
@@ -66,8 +66,8 @@ async def _stale(examination: Examination) -> list[CheckResult]:
     return [
         warning(
             "rights",
-            f"idem.producers names roles that are not there any more, or were made anew or renamed since: {named}; "
-            "these rows let no role accept",
+            f"idem.producers names roles that no longer exist, or were created again or renamed since: {named}. These "
+            "rows let no role accept",
             "For a program that still needs it, as the owner: `idem db grant ROLE --as sql --tenant …`. For the "
             "others: DELETE FROM idem.producers WHERE role = '…'",
         )
@@ -75,12 +75,12 @@ async def _stale(examination: Examination) -> list[CheckResult]:
 
 
 async def rights(examination: Examination) -> list[CheckResult]:
-    """What is missing for the daemons' work; a role that could switch off the database's own guards is a warning."""
+    """Find missing rights of a daemon; a role that could disable the database's guards is a warning."""
     role = await examination.one(ROLE, {"functions": list(grants.FUNCTIONS["daemon"])})
     name = role["name"]
     if not role["usage"]:
         return [
-            error("rights", f"role {name} may not use the schema idem", granting(name)),
+            error("rights", f"role {name} lacks USAGE on the schema idem", granting(name)),
         ]
     wanted = [
         (table, verb, columns.replace(" ", ""))
@@ -105,7 +105,7 @@ async def rights(examination: Examination) -> list[CheckResult]:
         return [
             error(
                 "rights",
-                "every role that may use the schema idem has rights that belong to its programs: "
+                "every role that may use the schema idem has rights that only idem's programs should have: "
                 f"{', '.join(everybody)}",
                 "As the owner of the schema: REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC; REVOKE ALL ON ALL "
                 "TABLES IN SCHEMA idem FROM PUBLIC; REVOKE CREATE ON SCHEMA idem FROM PUBLIC",
@@ -117,8 +117,8 @@ async def rights(examination: Examination) -> list[CheckResult]:
         return [
             warning(
                 "rights",
-                f"role {name} {why}: whoever has its password can switch off the guards that keep evidence and answers",
-                "Give the daemons a role of their own that owns nothing (`idem db grant ROLE --as daemon`)",
+                f"role {name} {why}: its password allows to disable the guards that protect evidence and answers",
+                "Give the daemons their own role that owns nothing (`idem db grant ROLE --as daemon`)",
             ),
             *stale,
         ]

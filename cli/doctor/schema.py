@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from idem.cli.base.failures import AFTER_A_RESTORE
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
-from idem.cli.failures import AFTER_A_RESTORE
-from idem.cli.output import age
 from idem.outbox.database.identity import IDENTITY
 from idem.outbox.database.installation import other_environment
 from idem.outbox.settle.doubted_rows import WAITING
@@ -15,7 +15,7 @@ REVISION = "SELECT v.version_num AS revision FROM idem.alembic_version v"
 
 
 async def schema(examination: Examination) -> list[CheckResult]:
-    """Whether the schema is the one that this program wants."""
+    """Check that the schema's revision is the one that this program needs."""
     from idem.migrations import runner
 
     head = runner.head()
@@ -36,11 +36,11 @@ async def schema(examination: Examination) -> list[CheckResult]:
         return [
             error(
                 "schema",
-                f"the schema is at {revision}, which this program does not know (it wants {head})",
-                "Use the version of idem that made it, or a newer one",
+                f"the schema is at {revision}, which this program does not know (it needs {head})",
+                "Use the version of idem that created it, or a newer one",
             )
         ]
-    return [error("schema", f"the schema is at {revision or 'nothing'}, this program wants {head}", upgrade)]
+    return [error("schema", f"the schema is at {revision or 'nothing'}, but this program needs {head}", upgrade)]
 
 
 INSTALLATION = """
@@ -52,18 +52,23 @@ SELECT i.environment, i.system_identifier, i.timeline, i.database_name, i.databa
 
 
 async def environment(examination: Examination) -> list[CheckResult]:
-    """Whether this database is the one that the configuration is for, and that idem last wrote to."""
+    """Check that the configuration is for this database, and that idem last wrote to this database."""
     found = next(iter(await examination.all(INSTALLATION)), None)
     if found is None:
         return [error("environment", "this database has no idem installation", "Run `idem db upgrade`")]
     wanted = examination.configuration.settings.environment if examination.configuration is not None else None
-    wrong = other_environment(found["environment"], wanted)
-    own = (
-        ok("environment", f"environment {found['environment']}")
-        if wrong is None
-        else error("environment", wrong, "No daemon with this configuration works on it: set IDEM_DATABASE_URL right")
-    )
-    return [own, *_identity(found, await examination.one(IDENTITY), examination)]
+    if wanted not in (None, found["environment"]):
+        findings.append(
+            error(
+                "environment",
+                f"this database is environment {found['environment']}, but the configuration says {wanted}: no daemon "
+                "with this configuration will work on it",
+                "Use the right database (IDEM_DATABASE_URL) or the right idem.toml",
+            )
+        )
+    else:
+        findings.append(ok("environment", f"environment {found['environment']}"))
+    return [*findings, *_identity(found, await examination.one(IDENTITY), examination)]
 
 
 def _identity(known: Record, now: Record, examination: Examination) -> list[CheckResult]:
@@ -76,28 +81,29 @@ def _identity(known: Record, now: Record, examination: Examination) -> list[Chec
         if now[name] != known[name]
     ]  # fmt: skip
     if not what:
-        return [ok("identity", "it is the database that idem last wrote to")]
+        return [ok("identity", "idem last wrote to this database")]
     durability = examination.configuration.settings.database.durability if examination.configuration else "single"
     if durability == "synchronous" and len(what) == 1 and now["timeline"] != known["timeline"]:
         return [
             warning(
                 "identity",
-                f"a fail-over took place ({what[0]}); the next daemon to connect takes it over, as nothing was lost",
+                f"a fail-over took place ({what[0]}); the next daemon that connects accepts it, because nothing was "
+                "lost",
                 "If the new primary was not a synchronous standby, run `idem recover --lost --reason …` now",
             )
         ]
     return [
         error(
             "identity",
-            f"this is another database than idem last wrote to ({', '.join(what)}): the next daemon to connect makes "
-            "queued rows unknown, unless a second send is harmless",
-            "Before daemons start: is it a restore, a clone or a fail-over? docs/on-call.md says what to do "
+            f"this is not the database that idem last wrote to ({', '.join(what)}): the next daemon that connects "
+            "makes queued rows unknown, unless a second send is harmless",
+            "Before you start daemons: is it a restore, a clone or a fail-over? docs/on-call.md explains what to do "
             "(idem recover)",
         )
     ]
 
 
-# By status_since alone there is no index: the oldest so many unknown rows are looked at.
+# There is no index on status_since alone, so this reads a number of the oldest unknown rows.
 QUARANTINED = """
 SELECT count(*)::integer AS rows FROM (
     SELECT o.status_since FROM idem.outbox o WHERE o.status = 'unknown' AND o.claim_token IS NULL
@@ -107,7 +113,7 @@ SELECT count(*)::integer AS rows FROM (
 
 
 SOON = 60.0
-"""Seconds: a sweeper that runs doubts what is listed within a few."""
+"""In seconds; a running sweeper doubts the listed rows within a few."""
 
 
 async def _listed(examination: Examination) -> list[CheckResult]:
@@ -118,15 +124,16 @@ async def _listed(examination: Examination) -> list[CheckResult]:
         (error if left["oldest"] > SOON else warning)(
             "recovery",
             f"commits were lost, and {several(left['rows'], 'row')} (the first is outbox row {left['first']}) could "
-            f"not be doubted since {age(left['oldest'])}: nobody sends or settles them until then",
-            "The sweeper doubts them: is it running? A row also waits while another session holds it, its key, its "
-            "intent or its dead letter: find that session in pg_stat_activity (its transaction stays open) and end it",
+            f"not be doubted for {age(left['oldest'])}; no daemon sends or settles them until then",
+            "The sweeper doubts them: is it running? A row also waits while another session locks it, its key, its "
+            "intent or its dead letter: find that session in pg_stat_activity (its transaction is open) and terminate "
+            "it",
         )
     ]
 
 
 async def recovery(examination: Examination) -> list[CheckResult]:
-    """Rows that a change of the database made unknown and that still wait for somebody's word, or to be doubted."""
+    """Rows that a change of the database made unknown and that still wait for a decision, or to be doubted."""
     found = next(iter(await examination.all(INSTALLATION)), None)
     if found is None:
         return []
@@ -140,9 +147,9 @@ async def recovery(examination: Examination) -> list[CheckResult]:
         *listed,
         warning(
             "recovery",
-            f"the database changed at {found['changed_at']:%Y-%m-%d %H:%M:%S}Z, and {several(rows, 'row')} that became "
-            "unknown then are not settled yet",
-            "If nothing was lost, `idem recover --lossless --reason …` puts them back; else the reconciler asks about "
-            "them (idem unknowns list)",
+            f"the database changed at {found['changed_at']:%Y-%m-%d %H:%M:%S}Z, and {several(rows, 'row')} that "
+            "became unknown are not settled yet",
+            "If nothing was lost, `idem recover --lossless --reason …` restores them; if not, the reconciler asks "
+            "about them (idem unknowns list)",
         ),
     ]

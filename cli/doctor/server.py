@@ -1,4 +1,4 @@
-"""The server: its version, the settings that a durable commit hangs on, and what a role or a database overrides."""
+"""The server: its version, the settings for durable commits, and what a role or a database overrides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from idem.cli.doctor.findings import CheckResult, error, ok, warning
 
 MINIMUM = 140000
 
-# `reset_val` is what the session began with: what the role and the database say, not what we have set.
+# `reset_val` is the value at the start of the session, from role and database, not what we have set.
 SERVER = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS number,
        current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
@@ -21,7 +21,7 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
 
 
 async def version(examination: Examination) -> list[CheckResult]:
-    """Whether this server is new enough, and takes writes."""
+    """Check that this server is new enough and accepts writes."""
     found = await examination.one(SERVER)
     where = f"PostgreSQL {found['version'].split()[0]}, database {found['database']}, as {found['role']}"
     if found["number"] < MINIMUM:
@@ -30,15 +30,15 @@ async def version(examination: Examination) -> list[CheckResult]:
         return [
             error(
                 "server",
-                f"{where}: it is a standby and takes no writes, so nothing can be accepted or settled",
-                "Point IDEM_DATABASE_URL to the primary, as with target_session_attrs=read-write",
+                f"{where}: it is a standby and accepts no writes, so idem can accept and settle nothing",
+                "Point IDEM_DATABASE_URL to the primary, e.g. with target_session_attrs=read-write",
             )
         ]
     if found["read_only"] == "on":
         return [
             error(
                 "server",
-                f"{where}: transactions are read-only by default, so nothing can be accepted or settled",
+                f"{where}: transactions are read-only by default, so idem can accept and settle nothing",
                 "Look for default_transaction_read_only (ALTER ROLE, ALTER DATABASE, postgresql.conf); some hosts set "
                 "it when a disk is full",
             )
@@ -46,7 +46,7 @@ async def version(examination: Examination) -> list[CheckResult]:
     return [ok("server", where)]
 
 
-# Of the role or database alone, and of both together; 0 is everybody.
+# Settings of the role, of the database, and of both together; 0 means all.
 OVERRIDES = """
 SELECT coalesce(r.rolname, '') AS role, s.setdatabase <> 0 AS here, split_part(c.setting, '=', 1) AS name,
        substr(c.setting, strpos(c.setting, '=') + 1) AS value
@@ -60,17 +60,17 @@ SELECT coalesce(r.rolname, '') AS role, s.setdatabase <> 0 AS here, split_part(c
 
 
 async def durability(examination: Examination) -> list[CheckResult]:
-    """Whether an acknowledged commit survives a crash of this server."""
+    """Check that an acknowledged commit survives a crash of this server."""
     found = await examination.one(SERVER)
     overrides = await examination.all(OVERRIDES)
     problems = [*_server_settings(found), *_commits(found, overrides)]
-    return problems or [ok("durability", "fsync, full_page_writes and synchronous_commit are on for everybody")]
+    return problems or [ok("durability", "fsync, full_page_writes and synchronous_commit are on for all roles")]
 
 
 def _server_settings(found: Record) -> Iterator[CheckResult]:
     for name, what in (
-        ("fsync", "after a crash of the machine acknowledged commits are gone, and with them claims: calls repeat"),
-        ("full_page_writes", "after a crash of the machine pages may be torn, and the database is corrupt"),
+        ("fsync", "a crash of the machine loses acknowledged commits, among them claims, so calls repeat"),
+        ("full_page_writes", "a crash of the machine may leave torn pages and corrupt the database"),
     ):
         if found[name] == "off":
             yield error(
@@ -86,8 +86,8 @@ def _commits(found: Record, overrides: list[Record]) -> Iterator[CheckResult]:
         whose = f"role {each['role']}" if each["role"] else f"database {found['database']}"
         yield warning(
             "durability",
-            f"synchronous_commit is off for {whose}: a commit that does not write to idem may be lost in a crash "
-            "(idem switches it on for each transaction that writes to its tables)",
+            f"synchronous_commit is off for {whose}: a crash may lose a commit that does not write to idem (idem "
+            "switches it on for each transaction that writes to its tables)",
             f"ALTER {'ROLE' if each['role'] else 'DATABASE'} {each['role'] or found['database']} "
             f"{'IN DATABASE ' + found['database'] + ' ' if each['role'] and each['here'] else ''}"
             "RESET synchronous_commit",
@@ -95,26 +95,26 @@ def _commits(found: Record, overrides: list[Record]) -> Iterator[CheckResult]:
     if found["synchronous_commit"] == "off" and not any(each["value"] == "off" for each in weak):
         yield warning(
             "durability",
-            "synchronous_commit is off on the server: a commit that does not write to idem may be lost in a crash "
-            "(idem switches it on for each transaction that writes to its tables)",
+            "synchronous_commit is off on the server: a crash may lose a commit that does not write to idem (idem "
+            "switches it on for each transaction that writes to its tables)",
             "ALTER SYSTEM RESET synchronous_commit; SELECT pg_reload_conf()",
         )
 
 
 async def timeouts(examination: Examination) -> list[CheckResult]:
-    """What roles and databases say about timeouts, which bind applications, not idem's sessions."""
+    """Check the timeouts of roles and databases, which apply to applications, not to idem's sessions."""
     wrong: list[CheckResult] = []
     for each in await examination.all(OVERRIDES):
         if each["name"] == "statement_timeout" and each["role"] and _is_short(each["value"]):
             wrong.append(
                 warning(
                     "timeouts",
-                    f"statement_timeout = {each['value']} for role {each['role']}: an accept in its transaction may be "
-                    "cut off, and the client hears 503 (idem's own sessions have their own)",
+                    f"statement_timeout = {each['value']} for role {each['role']}: it may cancel an accept in the "
+                    "application's transaction, and the client gets 503 (idem's own sessions set their own)",
                     f"ALTER ROLE {each['role']} SET statement_timeout = '5s', or RESET it",
                 )
             )
-    return wrong or [ok("timeouts", "no role and no database shortens what idem needs")]
+    return wrong or [ok("timeouts", "no role and no database has a timeout that is too short for idem")]
 
 
 def _is_short(value: str) -> bool:

@@ -1,22 +1,22 @@
-"""Vacuum: whether dead rows of the hot tables are removed, and what holds that back (IB-048)."""
+"""Vacuum: whether dead rows of the hot tables are removed, and what prevents it (IB-048)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import CheckResult, error, monitor, ok, several, warning
-from idem.cli.output import age
 
 HOT = {
     "outbox": ("autovacuum_vacuum_scale_factor", "autovacuum_vacuum_cost_delay"),
     "idempotency_keys": ("autovacuum_vacuum_scale_factor",),
     "proofs": ("autovacuum_vacuum_scale_factor",),
 }
-"""The tables that change with every call, and the settings that the migration gave each."""
+"""The tables that change with every call, and the settings that the migration set for each."""
 
 DEAD = 50_000
-"""Dead rows, beyond as many as live ones, from which on a claim is slow: autovacuum comes far earlier."""
+"""Dead rows, in excess of the live ones, above which a claim is slow; autovacuum runs far earlier."""
 
 TABLES = """
 SELECT c.relname::text AS name, coalesce(c.reloptions, '{}') AS options,
@@ -29,7 +29,7 @@ SELECT c.relname::text AS name, coalesce(c.reloptions, '{}') AS options,
 
 
 async def vacuum(examination: Examination) -> list[CheckResult]:
-    """Autovacuum, the hot tables' own settings, their dead rows and last vacuum."""
+    """Check autovacuum, the hot tables' own settings, their dead rows and last vacuum."""
     tables = await examination.all(TABLES, {"names": list(HOT)})
     counts = "; ".join(
         f"{each['name']} {each['dead']} dead of {each['live'] + each['dead']}, last vacuum "
@@ -44,7 +44,8 @@ def _vacuum(tables: list[Record], counts: str) -> Iterator[CheckResult]:
         if tables and tables[0][name] == "off":
             yield error(
                 "vacuum",
-                f"{name} is off: dead rows are never removed, and claims grow slower until they time out ({counts})",
+                f"{name} is off: PostgreSQL never removes dead rows, and claims get slower until they time out "
+                f"({counts})",
                 f"ALTER SYSTEM RESET {name}; SELECT pg_reload_conf()",
             )
     for each in tables:
@@ -59,18 +60,18 @@ def _vacuum(tables: list[Record], counts: str) -> Iterator[CheckResult]:
         if lost:
             yield warning(
                 "vacuum",
-                f"idem.{each['name']} has lost its own {', '.join(lost)}: on a busy server its vacuum comes too late",
-                f"Give it back what migrations/versions/0001_*.sql say, with ALTER TABLE idem.{each['name']} SET",
+                f"idem.{each['name']} has lost its own {', '.join(lost)}: on a busy server its vacuum runs too late",
+                f"Restore the settings of migrations/versions/0001_*.sql with ALTER TABLE idem.{each['name']} SET",
             )
         if each["dead"] > DEAD + each["live"]:
             yield warning(
                 "vacuum",
                 f"idem.{each['name']} has far more dead rows than it should: {counts}",
-                f"VACUUM idem.{each['name']}; if the number stays, something holds it back: see `snapshot`",
+                f"VACUUM idem.{each['name']}; if the number stays, something prevents it: see `snapshot`",
             )
 
 
-# Of other roles' sessions an ordinary one sees the process alone, unless it has pg_monitor. A vacuum holds back none.
+# Without pg_monitor a role sees only the process of other roles' sessions. A vacuum prevents no other vacuum.
 SESSIONS = """
 SELECT a.pid, a.usename::text AS role, a.application_name::text AS name, a.state::text,
        extract(epoch FROM statement_timestamp() - a.xact_start)::float8 AS age
@@ -92,11 +93,11 @@ SELECT s.slot_name::text AS name, s.active, age(s.xmin) AS transactions
  ORDER BY age(s.xmin) DESC LIMIT 1
 """
 BEHIND = 1_000_000
-"""Transactions that an active slot may be behind: a standby's long query, not a fault."""
+"""Transactions that an active slot may lag behind: a standby's long query, not a fault."""
 
 
 async def snapshots(examination: Examination) -> list[CheckResult]:
-    """The oldest session, prepared transaction and replication slot that keep dead rows from being removed."""
+    """Find the oldest session, prepared transaction and replication slot that prevent the removal of dead rows."""
     limit = examination.limits.snapshot
     oldest, findings = 0.0, []
     for each in await examination.all(SESSIONS):
@@ -105,8 +106,8 @@ async def snapshots(examination: Examination) -> list[CheckResult]:
             findings.append(
                 error(
                     "snapshot",
-                    f"process {each['pid']} ({each['name'] or 'unnamed'}, role {each['role']}, {each['state']}) has a "
-                    f"transaction open since {age(oldest)}: no row that died since then can be removed",
+                    f"process {each['pid']} ({each['name'] or 'unnamed'}, role {each['role']}, {each['state']}) has "
+                    f"had a transaction open for {age(oldest)}: rows that died since then cannot be removed",
                     f"Find out what it is; SELECT pg_terminate_backend({each['pid']}) ends it",
                 )
             )
@@ -115,9 +116,9 @@ async def snapshots(examination: Examination) -> list[CheckResult]:
             findings.append(
                 error(
                     "snapshot",
-                    f"prepared transaction {each['gid']!r} of role {each['role']} stands since {age(each['age'])}: it "
-                    "holds its locks, and no row that died since then can be removed",
-                    f"Its coordinator must end it: COMMIT PREPARED or ROLLBACK PREPARED '{each['gid']}'",
+                    f"prepared transaction {each['gid']!r} of role {each['role']} has been open for "
+                    f"{age(each['age'])}: it holds its locks, and rows that died since then cannot be removed",
+                    f"Its coordinator must finish it: COMMIT PREPARED or ROLLBACK PREPARED '{each['gid']}'",
                 )
             )
     for each in await examination.all(SLOTS, {"transactions": BEHIND}):
@@ -125,8 +126,8 @@ async def snapshots(examination: Examination) -> list[CheckResult]:
         findings.append(
             warning(
                 "snapshot",
-                f"replication slot {each['name']} ({'active' if each['active'] else 'nobody reads it'}) is {what} and "
-                "keeps dead rows from being removed",
+                f"replication slot {each['name']} ({'active' if each['active'] else 'without a reader'}) is {what} "
+                "and prevents the removal of dead rows",
                 f"Bring its standby back, or SELECT pg_drop_replication_slot('{each['name']}')",
             )
         )
@@ -134,7 +135,7 @@ async def snapshots(examination: Examination) -> list[CheckResult]:
         findings.append(
             warning(
                 "snapshot",
-                f"role {role['role']} does not see the transactions of other roles, so doctor does not find an old one",
+                f"role {role['role']} does not see the transactions of other roles, so doctor cannot find an old one",
                 monitor(role["role"]),
             )
         )

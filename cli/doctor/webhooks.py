@@ -1,15 +1,15 @@
-"""Webhooks: when the last one came in from each account that has one configured."""
+"""Webhooks: when the last event of each account with a configured webhook arrived."""
 
 from __future__ import annotations
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
-from idem.cli.output import age
 from idem.outbox.config import Configuration
 from idem.outbox.values.durations import text
 
 NEWEST = 10_000
-"""Events that are looked at, the newest first."""
+"""How many events to read, the newest first."""
 RECEIVED = """
 SELECT w.provider, w.account, count(*)::integer AS events,
        min(extract(epoch FROM statement_timestamp() - w.received_at))::float8 AS last
@@ -19,14 +19,15 @@ SELECT w.provider, w.account, count(*)::integer AS events,
 
 
 async def webhooks(examination: Examination) -> list[CheckResult]:
-    """The last event of each account; one whose webhook is configured and never came is a warning."""
+    """Find the last event of each account; a configured webhook without any event is a warning."""
     found = await examination.all(RECEIVED, {"newest": NEWEST})
     last = {(each["provider"], each["account"]): each["last"] for each in found}
     findings = [
         warning(
             "webhooks",
-            f"no webhook of {provider}/{account} is among the last {NEWEST} that came, though one is configured",
-            "Does the provider know our URL, and reach us? Refused ones (401) are in the log: compare the secret",
+            f"{provider}/{account} has a webhook configured, but none of the last {NEWEST} events came from it",
+            "Does the provider know our URL, and can it reach us? The log shows refused events (401): compare the "
+            "secret",
         )
         for provider, account in configured(examination.configuration)
         if (provider, account) not in last
@@ -38,7 +39,7 @@ async def webhooks(examination: Examination) -> list[CheckResult]:
 
 
 def configured(found: Configuration | None) -> list[tuple[str, str]]:
-    """The accounts from which webhooks are expected: those with a secret to verify them by."""
+    """The accounts that should send webhooks: those with a signing secret."""
     if found is None:
         return []
     return sorted({(name, account) for name, each in found.provider_settings.items() for account, *_ in each.signing()})
@@ -61,17 +62,18 @@ SELECT w.provider, w.account, count(*)::integer AS rows,
 
 
 async def waiting(examination: Examination) -> list[CheckResult]:
-    """Events that could not be applied when they came and that nobody has tried again since they were due, and events
-    that the provider should have been asked about by now."""
+    """Find events that idem could not apply on arrival and has not retried since they were due, and events that it
+    should have confirmed with the provider by now.
+    """
     found, limit = await examination.one(WAITING), examination.limits.proof
     hints = [
         error(
             "webhooks",
             f"{several(each['rows'], 'webhook', more=each['rows'] >= 10_000)} of {each['provider']}/{each['account']} "
-            f"to be confirmed, the oldest for {age(each['age'])}, more than {text(limit)}: the calls that they are "
-            "about are not sent until then",
-            "The reconciler asks the provider: does it run, with an operation of this account in its idem.toml? Does "
-            "the provider answer look-ups, and are they not paused? Its log says more",
+            f"to confirm, the oldest for {age(each['age'])}, more than {text(limit)}: idem does not send the calls of "
+            "these events before",
+            "The reconciler asks the provider: is it running, with an operation of this account in its idem.toml? "
+            "Does the provider answer look-ups, and are they not paused? See the reconciler's log",
         )
         for each in await examination.all(HINTS)
         if each["age"] > limit
@@ -82,8 +84,8 @@ async def waiting(examination: Examination) -> list[CheckResult]:
         *hints,
         error(
             "webhooks",
-            f"{several(found['rows'], 'webhook', more=found['rows'] >= 10_000)} to be applied, the oldest of them due "
-            f"for {age(found['overdue'])}, more than {text(limit)}",
-            "The reconciler applies them: is it running, with this provider in its idem.toml? Its log says more",
+            f"{several(found['rows'], 'webhook', more=found['rows'] >= 10_000)} to apply, the oldest due for "
+            f"{age(found['overdue'])}, more than {text(limit)}",
+            "The reconciler applies them: is it running, with this provider in its idem.toml? See its log",
         ),
     ]

@@ -1,4 +1,4 @@
-"""Daemons as child processes: started, started again when they die, ended in order. Nothing of them outlives us."""
+"""Daemons as child processes: starts them, restarts them when they die, stops them in order. None outlives us."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from idem.outbox.observe import telemetry
 from idem.outbox.values.clock import boottime
 
 RESTART = 0.3
-"""Seconds until a process that somebody killed is started again; one that ended by itself waits longer each time."""
+"""Seconds before the restart of a killed process; one that exited by itself waits longer each time."""
 SETTLED = 10.0
-"""Seconds of life after which an end is no failure to start, so that the waits begin anew."""
+"""Seconds of life after which an exit does not count as a failed start, so that the waits begin again."""
 _STANDARD_ERROR = 2
 _CALLED_OFF = 5.0
-"""Seconds for the children when the supervisor itself has failed."""
+"""Seconds for the children to stop after the supervisor itself has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One life that has ended: this process of this host can do nothing any more.
+    """A process that has exited and can do nothing more.
 
-    `code` is the exit code, negative the signal; `started` is of `clock.boottime`; `life` is the word that it was
-    started with and nobody else; `again` the seconds until the next life, None where there will be none.
+    `code` is the exit code, or the negative signal; `started` is of `clock.boottime`; `life` is the unique word that
+    it was started with; `again` is the seconds until the restart, None if there is none.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Death:
 
 @dataclass
 class Child:
-    """One daemon, through all its lives. `killed`: this life is being ended on purpose, which is no failure."""
+    """One daemon over all its restarts. `killed`: this process is stopped on purpose, which is not a failure."""
 
     name: str
     module: str
@@ -73,16 +73,16 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
+        """The pid of the running process."""
         return self.popen.pid if self.popen is not None and self.popen.poll() is None else None
 
 
 @dataclass
 class Children:
-    """All processes of a group, used from one thread, which lives as long as they do.
+    """All processes of a group. Use it from one thread that lives as long as they do.
 
-    `folder`: where each writes a log of its name; None: they share our standard error. `grace`: seconds that they have
-    to finish their calls if we die; 0: they die with us. `died` is told of each end, `born` of each start.
+    `folder`: where each writes its own log file; None: they share our standard error. `grace`: seconds to finish their
+    calls if we die; 0: they die with us. It calls `died` at each exit and `born` at each start.
     """
 
     environment: Mapping[str, str]
@@ -103,18 +103,18 @@ class Children:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that run now, by name."""
+        """The running processes, by name."""
         return {child.name: child.pid for child in self._all.values() if child.pid is not None}
 
     def start(self, name: str, module: str, *arguments: str) -> Child:
-        """Start a process under this name, which is started again until `stop`."""
+        """Start a process under this name, and restart it until `stop`."""
         log = self.folder / f"{name}.log" if self.folder is not None else None
         child = self._all[name] = Child(name, module, arguments, log)
         self._run(child)
         return child
 
     def look(self) -> None:
-        """Once: notice who is dead, and start again whoever has waited for it."""
+        """One round: notice processes that have died, and restart those whose wait is over."""
         now = boottime()
         for child in self._all.values():
             if child.popen is None:
@@ -124,9 +124,9 @@ class Children:
                 self._died(child, child.popen.pid, code, now)
 
     def stop(self, patience: float, *, but: Collection[str] = ()) -> list[Death]:
-        """End all processes with SIGTERM, but those of these names; who is there after `patience` seconds is killed.
+        """Stop all processes with SIGTERM, except those named; kill those that still run after `patience` seconds.
 
-        Returns the lives that ended here.
+        Returns the processes that exited here.
         """
         ending = [child for name, child in self._all.items() if name not in but]
         running = [(child, child.popen) for child in ending if child.popen is not None]
@@ -147,7 +147,7 @@ class Children:
         return ended
 
     def _run(self, child: Child) -> None:
-        leash = ["-m", "idem.cli.group.leash", str(os.getpid()), f"{self.grace:g}"]
+        leash = ["-m", "idem.cli.group.parent_watch", str(os.getpid()), f"{self.grace:g}"]
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(child.log.open("ab")) if child.log is not None else None
             child.started, child.life = boottime(), uuid4().hex
@@ -157,7 +157,7 @@ class Children:
                 stdout=log if log is not None else _STANDARD_ERROR,
                 stderr=log,
                 env={**self.environment, LIFE: child.life},
-                # Ctrl-C is for the supervisor alone, which then ends its daemons in order.
+                # Ctrl-C goes to the supervisor only, which then stops its daemons in order.
                 start_new_session=True,
             )
         child.killed = False
@@ -167,7 +167,7 @@ class Children:
     def _run_again(self, child: Child, now: float) -> None:
         try:
             self._run(child)
-        except OSError as error:  # a machine without room for a process has the others to keep
+        except OSError as error:  # if the machine cannot start a process, the others must keep running
             telemetry.broken("supervisor", error, f"start of {child.name}")
             child.popen, child.start_again = None, now + self.longest_wait
 

@@ -1,4 +1,4 @@
-"""What a group of daemons shares: one folder of metrics, one reaper, one end."""
+"""What a group of daemons shares: one folder of metrics, one reaper, one shutdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from idem.outbox.database.address import Address
 
 LONGEST_RESTART = 30.0
-"""Seconds until a daemon that ends again and again is started once more."""
+"""Longest wait in seconds before the restart of a daemon that exits repeatedly."""
 SPARE = 5.0
 
 
@@ -27,9 +27,9 @@ SPARE = 5.0
 def gathered(
     environment: Mapping[str, str], address: Address, stop: Stop, *, patience: float, grace: float
 ) -> Iterator[Supervisor]:
-    """A supervisor without daemons yet; at the end none of them is left.
+    """A supervisor without daemons yet; at the end none of its daemons is left.
 
-    `patience`: seconds that running calls have at the end; `grace`: those that they have if the supervisor is killed.
+    `patience`: seconds to finish running calls at the end; `grace`: the same if the supervisor is killed.
     """
     with (
         metrics_folder() as folder,
@@ -45,6 +45,6 @@ def gathered(
 
 
 def patience(found: Configuration) -> float:
-    """Seconds in which every running call and request of this configuration has ended: no call outlives its lease."""
+    """Seconds within which every running call and request of this configuration ends: no call outlives its lease."""
     settings = found.settings
     return max(settings.worker.lease, settings.reconciler.lease, settings.api.drain + GRACE) + SPARE

@@ -1,4 +1,4 @@
-"""The folder in which the daemons of a group write their metrics, so that the API can show all of them."""
+"""The folder in which the daemons of a group write their metrics, so that the API can serve all of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from idem.testing.embedded import EmbeddedError, locks
 
 PREFIX = "idem-metrics-"
 LEFT = 600.0
-"""Seconds after which the folder of a supervisor that was killed is removed: its daemons may have calls to finish."""
+"""Seconds before the folder of a killed supervisor is removed: its daemons may still finish calls."""
 
 _LOCK = "supervisor"
 
 
 @contextlib.contextmanager
 def metrics_folder() -> Iterator[str]:
-    """A fresh folder, removed at the end; those of supervisors that were killed go too.
+    """A new folder, removed at the end; it also removes folders of killed supervisors.
 
-    Names it to `idem.outbox.observe.metrics` of this process too, which must be loaded by now: the supervisor
-    counts nothing and leaves no file of its own there. An empty name where there is no room for one: nothing else
+    It also sets the folder for `idem.outbox.observe.metrics` of this process, which must be imported before: the
+    supervisor counts nothing and leaves no file there. The name is empty if the folder cannot be created; nothing else
     needs it.
     """
     with contextlib.ExitStack() as stack:

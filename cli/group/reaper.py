@@ -1,4 +1,4 @@
-"""The supervisor's word that a daemon is dead: what it held waits for its flight limit only, not for a pause's end."""
+"""Records that a daemon is dead: its calls then wait for the flight limit only, not for the pause allowance."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from idem.outbox.observe import daemon_events, telemetry
 from idem.outbox.values.clock import boottime
 
 RETRY = 1.0
-"""Seconds between two tries while the database is away."""
+"""Seconds between two tries while the database is unavailable."""
 LAST_TRY = 5.0
-"""Seconds at the end for what is not on record yet; without it an unknown waits longer, and nothing is lost."""
+"""Seconds at the end for deaths not recorded yet; without the record an unknown call waits longer, but nothing is
+lost.
+"""
 
 LIMITS = session.Timeouts(statement=5.0, lock=5.0)
 
@@ -30,17 +32,17 @@ UPDATE idem.daemons SET ended_at = statement_timestamp(), ended_how = 'reaped', 
 
 
 def record(connection: psycopg.Connection[Any], death: Death) -> int:
-    """Put the end of one life on record; how many daemons it was, 0 if it had ended cleanly.
+    """Record the exit of one process; returns how many daemons it was, 0 if it had stopped cleanly.
 
-    Pids come again, and containers may share their host's name while each counts its own pids: it is the daemon that
-    was started with the word of this life.
+    Pids repeat, and containers may share a host name while each counts its own pids. The unique word of its start
+    identifies the daemon.
     """
     about = {"host": death.host, "pid": death.pid, "age": boottime() - death.started, "life": death.life}
     return connection.execute(REAP, about).rowcount
 
 
 class Reaper:
-    """Records deaths from a thread of its own, so that an outage of the database holds up no restart."""
+    """Records deaths in a separate thread, so that an outage of the database does not delay a restart."""
 
     def __init__(self, address: Address | str) -> None:
         self._address = address
@@ -62,7 +64,7 @@ class Reaper:
         self._thread.join(LAST_TRY)
 
     def dead(self, death: Death) -> None:
-        """Have this on record, as soon as the database takes it."""
+        """Record this as soon as the database accepts it."""
         with self._news:
             self._deaths.append(death)
             self._news.notify()
@@ -81,7 +83,7 @@ class Reaper:
                 outage.down(error)
                 self._pause()
             except psycopg.Error as error:
-                # Not the database's absence: asking again would not help, and must not hold up the next.
+                # The database is available, so a retry would not help, and it must not delay the next record.
                 telemetry.broken("supervisor", error, "record of a death")
                 self._deaths.popleft()
 

@@ -1,4 +1,4 @@
-"""What `idem up` starts where there is no idem.toml: a bank, and one operation that pays through it."""
+"""What `idem up` starts without an idem.toml: a fake bank, and one operation that pays through it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ OPERATION = "payments.create"
 HOST = "127.0.0.1"
 
 TOML = """\
-# Written by `idem up`, once: it is yours to change, and is read at the next start.
-# The provider is a bank that misbehaves on order. Its times are short, so that a crash is settled while you watch.
+# Written once by `idem up`. You may change it; idem reads it at the next start.
+# The provider is a fake bank that fails on request. Its times are short, so that a crash is settled while you watch.
 environment = "development"
 
 [worker]
@@ -36,7 +36,7 @@ pause_allowance = "15s"
 schedule = ["1s", "5s", "15s", "30s", "1m", "10m", "1h"]
 throttles_before_execution = true
 on_unsettleable = "operator"
-dedicated_account = true                 # nobody but this installation pays at this bank
+dedicated_account = true                 # only this installation pays at this bank
 
 [providers.bank.key]
 carrier = "header"
@@ -50,7 +50,7 @@ agree = 2
 by_key = {{ path = "/payments?key={{idem.key}}", object = "/data/0", match = "/idempotency_key", empty = "/data" }}
 by_id = {{ path = "/payments/{{idem.reference}}" }}
 
-# For `idem reconcile --since 24h`, which holds the bank's own list against the ledger.
+# For `idem reconcile --since 24h`, which compares the bank's own list with the ledger.
 [providers.bank.list]
 path = "/payments?limit=50&since={{idem.since}}&until={{idem.until}}"
 items = "/data"
@@ -93,7 +93,7 @@ authorization = {{ file = "bank.token", prefix = "Bearer " }}
 [operations."{operation}"]
 provider = "bank"
 path = "/payments"
-# `faults` is for trying out: ["act_then_drop"] has the bank pay and hang up without an answer.
+# `faults` is for experiments: with ["act_then_drop"] the bank pays and closes the connection without an answer.
 body = {{ amount = "{{amount}}", currency = "eur", order = "{{order}}", bank_fault = "{{faults?}}" }}
 label = "{{order}}"
 answer.succeeded = {{ status = 201, body = {{ payment = "{{idem.reference}}", status = "{{idem.status}}" }} }}
@@ -112,7 +112,7 @@ faults = {{ type = "array", items = {{ type = "string" }} }}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The files of a sample: the configuration and the settings of its bank. `new`: they were written just now."""
+    """The files of a sample: the configuration and the settings of its bank. `new`: they were just written."""
 
     config: Path
     bank: Path
@@ -120,17 +120,17 @@ class Sample:
 
 
 def sample(home: Path) -> Sample:
-    """The sample in this folder, written if it is not there; what is there is never changed.
+    """The sample in this folder; writes missing files and never changes existing ones.
 
-    Raises ConfigError if half of it is there, or if the bank's port has been taken meanwhile.
+    Raises ConfigError if half of it is missing, or if the bank's port is in use.
     """
     config, bank, token = home / "idem.toml", home / "bank.json", home / "bank.token"
     if config.exists():
         if not (bank.exists() and token.exists()):
-            raise ConfigError(f"{home}: idem.toml is there, but its bank.json or bank.token is gone: remove idem.toml")
+            raise ConfigError(f"{home}: idem.toml exists, but bank.json or bank.token is missing. Remove idem.toml")
         _check_port(bank)
         return Sample(config, bank, new=False)
-    # The origin is part of every payment, so the port that is chosen now is kept.
+    # The origin is part of every payment, so this port is kept.
     with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
     word = secrets.token_urlsafe(16)
@@ -152,13 +152,13 @@ def _check_port(bank: Path) -> None:
         socket.create_server((HOST, port)).close()
     except OSError as error:
         raise ConfigError(
-            f"the bank of this folder has port {port}, which cannot be listened on: {error.strerror}. End who uses "
-            f"it, or change the port in {bank} and in the idem.toml beside it"
+            f"the bank of this folder cannot listen on port {port}: {error.strerror}. Stop the program that uses it, "
+            f"or change the port in {bank} and in the idem.toml beside it"
         ) from None
 
 
 def _write(path: Path, text: str) -> None:
-    # Whole or not at all, and readable by us alone: two of them hold a secret.
+    # Written atomically and readable only by us: two of them hold a secret.
     aside = path.with_suffix(".new")
     aside.unlink(missing_ok=True)
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -1,4 +1,4 @@
-"""One process that starts the daemons, starts again whoever dies, puts deaths on record, and ends them all in order."""
+"""One process that starts the daemons, restarts those that die, records deaths, and stops all in order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from idem.cli.group.stopping import Stop
 from idem.outbox.observe import daemon_events, metrics, telemetry
 
 LOOK = 0.5
-"""Seconds between two looks at the processes; the end of one wakes us at once."""
+"""Seconds between two checks of the processes; the exit of one wakes us at once."""
 PROGRAM = "idem.cli.main"
 
 
 class Supervisor:
-    """Tends a group until it is told to stop. `patience`: seconds that running calls have then, more than any needs."""
+    """Runs a group until a stop is requested. `patience`: seconds for running calls to finish, more than any needs."""
 
     def __init__(self, children: Children, reaper: Reaper, stop: Stop, patience: float) -> None:
         self._children = children
@@ -31,9 +31,9 @@ class Supervisor:
         self._children.start(name or kind, PROGRAM, kind, "run", *options)
 
     def run(self, each: Callable[[], None] = lambda: None, *, last: Collection[str] = ()) -> None:
-        """Tend them until a signal comes, then end them: those named in `last` when all others are gone.
+        """Keep them running until a signal arrives, then stop them; those named in `last` after all others.
 
-        `each` is called about twice a second.
+        It calls `each` about twice a second.
         """
         while not self._stop.asked:
             self._children.look()
@@ -49,12 +49,12 @@ class Supervisor:
         self._reaper.dead(death)
         try:
             daemon_events.metrics_unreadable(metrics.forget(death.pid))
-        except Exception as error:  # a full disk, a file that was half-written: counts are no reason to end the daemons
+        except Exception as error:  # a full disk or a half-written file: metrics must not stop the daemons
             telemetry.broken("supervisor", error, f"metrics of {death.name}")
 
 
 def _bury_strangers(ours: Collection[int]) -> None:
-    # Process 1 of a container is handed the orphans of everybody, and nobody else would bury them.
+    # Process 1 of a container inherits all orphans and must reap them.
     if os.getpid() != 1:
         return
     while True:

@@ -1,11 +1,11 @@
-"""The token of tenant `demo`, made once for a folder and kept in it."""
+"""The token of tenant `demo`, created once for a folder and stored in it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from idem.cli.options import who
+from idem.cli.base.options import who
 from idem.outbox.database import session
 from idem.outbox.database.address import Address
 from idem.outbox.tenants import tokens
@@ -16,7 +16,7 @@ FILE = "token"
 
 
 async def of_demo(address: Address, home: Path) -> str:
-    """The token in this folder; a new one where there is none that this database still takes."""
+    """The token in this folder; creates a new one if this database accepts none."""
     kept = home / FILE
     word = kept.read_text().strip() if kept.exists() else ""
     async with await session.connect(address, name="idem up") as connection:

@@ -1,4 +1,4 @@
-"""What `idem up` says when everything is up: where it is, a token, and a request to paste."""
+"""What `idem up` prints when everything runs: the address, a token, and a request to paste."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from idem.cli import typed
+from idem.cli.base import command_name
+from idem.cli.base.opening import URL, in_url
 from idem.cli.group.sample import OPERATION
-from idem.cli.opening import URL, in_url
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that are listened on and cannot be called."""
+"""Addresses for listening that cannot be called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the API is."""
+    """The address of the API."""
 
     host: str
     port: int
@@ -29,7 +29,7 @@ class Address:
         return f"http://{in_url(ANYWHERE.get(self.host, self.host))}:{self.port}"
 
     def answers(self) -> bool:
-        """Whether it is ready, asked over HTTP."""
+        """Ask over HTTP whether it is ready."""
         connection = http.client.HTTPConnection(ANYWHERE.get(self.host, self.host), self.port, timeout=1)
         try:
             connection.request("GET", "/readyz")
@@ -41,7 +41,7 @@ class Address:
 
 
 def request(address: Address, token: str, operation: str, body: str) -> str:
-    """A curl command for one request, to be pasted into a shell; its key is a new one each time."""
+    """A curl command for one request, to paste into a shell, with a new key each time."""
     headers = (
         f"Authorization: Bearer {token}",
         f"Idempotency-Key: try-{secrets.token_hex(4)}",
@@ -55,25 +55,25 @@ def request(address: Address, token: str, operation: str, body: str) -> str:
 def text(
     address: Address, token: str, operations: list[str], config: Path | None, database: str, *, sample: bool
 ) -> str:
-    """All of it. Only the sample's request has a body of ours: with another configuration it would be a real effect."""
+    """The whole text. Only the sample's request has a body: with another configuration it would be a real effect."""
     lines = [f"idem is up at {address.url}", f"token of tenant demo: {token}", ""]
     if sample and config is not None:
         body = '{"amount": 1999, "order": "order-1"}'
-        lines += [f"Pay (the bank is a pretended one, its settings are in {config.parent}):", ""]
+        lines += [f"Pay (at a fake bank; its settings are in {config.parent}):", ""]
         lines += [request(address, token, OPERATION, body), ""]
-        lines.append("Again with the same key: the same answer, and nobody pays twice.")
+        lines.append("Send it again with the same key: you get the same answer, and the bank pays once.")
     elif operations:
-        lines += [f"Ask for {operations[0]}, with what it takes in params.json:", ""]
+        lines += [f"Request {operations[0]}, with its params in params.json:", ""]
         lines += [request(address, token, operations[0], "@params.json"), ""]
-    idem = typed.command()
+    idem = command_name.command()
     if database:
-        lines += ["Look at it from another terminal, in this folder:", "", f"{idem} status", "", "or from any folder:"]
+        lines += ["Watch it from another terminal, in this folder:", "", f"{idem} status", "", "or from any folder:"]
     else:
-        lines.append("Look at it from another terminal:")
+        lines.append("Watch it from another terminal:")
     named = f"IDEM_APP={os.environ.get('IDEM_APP', '')}"
     place = named if config is None else f"IDEM_CONFIG={shlex.quote(str(config.absolute()))}"
     lines += ["", f"{place} {URL}={shlex.quote(database)} {idem} status" if database else f"{place} {idem} status", ""]
-    if activation := typed.activation():
-        lines += [f"The documentation writes `idem`: `{activation}` makes that work in a terminal.", ""]
-    lines.append("Ctrl-C ends everything; the data stays.")
+    if activation := command_name.activation():
+        lines += [f"To type just `idem`, as the documentation does, run `{activation}` in the terminal first.", ""]
+    lines.append("Ctrl-C stops everything; the data stays.")
     return "\n".join(lines)

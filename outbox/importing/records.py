@@ -95,7 +95,7 @@ class LineError(IdemError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A line that can be taken over. `digest` tells whether a line is the one that was taken over before."""
+    """A line that can be imported. `digest` tells whether a line is the one that was imported before."""
 
     number: int
     shape: Shape

@@ -83,9 +83,9 @@ async def take_over(
 ) -> Found:
     """Take over every line that is new, in transactions of `BATCH` lines; run again, it goes on where it ended.
 
-    `checked` is what `check` has found in the same file. Raises OperatorRefused for the first line that cannot be taken
-    over and where the file has other lines than those that were checked, AcceptPaused, and what an unreachable database
-    raises; what was committed before stays.
+    `checked` is what `check` has found in the same file. Raises OperatorRefused for the first line that cannot be
+    imported and where the file has other lines than those that were checked, AcceptPaused, and what an unreachable
+    database raises; what was committed before stays.
     """
     secret = await installation.secret(connection)
     found = Found()

@@ -1,7 +1,7 @@
-"""The bank: a payment provider that misbehaves on order, for tests and the demo.
+"""The bank: a fake payment provider that fails on request, for tests and the demo.
 
-Real HTTP over real sockets; every effect and every request stands in a log that is on the disk before anything is
-answered, so that a test can compare what the provider did with what its client believes.
+It speaks real HTTP over real sockets. It writes every request and every effect to a log on disk before it answers, so
+that a test can compare what the provider did with what its client believes.
 """
 
 from idem.testing.bank.bank import Bank

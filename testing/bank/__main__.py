@@ -1,4 +1,4 @@
-"""`python -m idem.testing.bank settings.json`: run a bank, say its URL in one line, end at SIGTERM."""
+"""`python -m idem.testing.bank settings.json`: run a bank, print its URL, exit at SIGTERM."""
 
 import sys
 from pathlib import Path

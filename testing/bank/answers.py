@@ -1,4 +1,4 @@
-"""The bank's answers, and its way of saying no."""
+"""The bank's answers and its error bodies."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The bank: a payment provider that misbehaves on order, on a real socket."""
+"""The bank: a fake payment provider on a real socket that fails on request."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator

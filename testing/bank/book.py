@@ -1,4 +1,4 @@
-"""The payments in memory: what the bank shows of them, and from when on."""
+"""The payments in memory: what the bank shows of them, and when it starts to show them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

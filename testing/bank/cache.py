@@ -1,4 +1,4 @@
-"""The idempotency keys: what a request with a key is to do, by the account's replay behaviour."""
+"""The idempotency keys: what a request with a key does, by the account's replay behaviour."""
 
 from dataclasses import dataclass
 from enum import Enum, auto

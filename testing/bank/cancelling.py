@@ -1,4 +1,4 @@
-"""Calling a payment off by its key: what a provider offers to whoever does not know whether there is one."""
+"""Cancels a payment by its key, for a client that does not know whether the payment exists."""
 
 from idem.testing.bank.answers import Answer, encoded, refusal
 from idem.testing.bank.book import Book
@@ -28,7 +28,7 @@ class Cancelling:
         """Work on request `number`; what was called off."""
         assert account.cancel is not None
         if account.replay is Replay.NONE:
-            return refusal(400, "unknown_parameter", "This account knows no idempotency keys."), []
+            return refusal(400, "unknown_parameter", "This account has no idempotency keys."), []
         if order.key is None:
             return refusal(400, "invalid_parameter", f"{account.cancel.member} must be the key of a payment."), []
         now, tombstone = self._clock.now(), account.cancel.tombstones

@@ -1,4 +1,4 @@
-"""The bank's clock: the wall clock, which a test may put forward."""
+"""The bank's clock: the wall clock, which a test may advance."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""One connection: HTTP/1.1 by h11 over a real socket, so that every accident of the wire can be made to happen."""
+"""One connection: HTTP/1.1 by h11 over a real socket, so that a test can cause every network fault."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The stage door, `/_bank/…`: scripts, clock and numbers for whoever runs the bank in another process."""
+"""The control endpoint `/_bank/…`: scripts, clock and statistics for a test that runs the bank in another process."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class Control:
             match method, path.removeprefix(PREFIX):
                 case "POST", "script":
                     if params is None:
-                        raise SettingsError("the body is no JSON object")
+                        raise SettingsError("the body is not a JSON object")
                     added = self._script.add_json(params, commands=False)
                     return Answer(201, encoded({"added": added, "left": self._script.left()}))
                 case "DELETE", "script":
@@ -46,7 +46,7 @@ class Control:
                         200, encoded({**stats(Log(self._ledger.records)), "script_left": self._script.left()})
                     )
                 case _:
-                    return refusal(404, "not_found", "There is script, clock and stats.")
+                    return refusal(404, "not_found", "Use script, clock or stats.")
         except SettingsError as error:
             return refusal(400, "bad_script", str(error))
 

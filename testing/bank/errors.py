@@ -1,9 +1,7 @@
-"""What can go wrong with the bank itself, as against what it does wrong on order.
+"""Errors of the bank itself, not the faults that it plays.
 
-BankError
-├── SettingsError   a setting, a fault's name or a script that makes no sense
-├── LogInUse        another bank writes this log
-└── LogCorrupt      the log has a line that no bank wrote
+BankError ├── SettingsError an invalid setting, fault name or script ├── LogInUse another bank writes to this log └──
+LogCorrupt the log has an unreadable line
 """
 
 

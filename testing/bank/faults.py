@@ -1,7 +1,7 @@
-"""The faults: what each one does, as a table, and which request meets which.
+"""The faults: a table of what each does, and which request gets which.
 
 A fault is named in the header `X-Bank-Fault`, in the body member `bank_fault`, in a script, or chosen by rate.
-`name:seconds` gives a fault its time (how long it stalls, drips, stays pending, asks to wait).
+`name:seconds` sets the duration of a fault (how long it stalls, drips, stays pending, asks to wait).
 """
 
 import hashlib
@@ -66,7 +66,7 @@ class Delivery(Enum):
     WHOLE = "sent"
     DROPPED = "FIN, nothing sent"
     RESET = "RST, nothing sent"
-    STALLED = "held back, for ever or for the fault's seconds"
+    STALLED = "held back, forever or for the fault's seconds"
     DRIPPED = "head at once, body byte by byte, the fault's seconds apart"
     CUT = "head and half of the body, then FIN"
 
@@ -161,9 +161,9 @@ class Fault:
         try:
             known = FaultName(name)
         except ValueError:
-            raise SettingsError(f"no fault {name!r}; there are: {', '.join(FaultName)}") from None
+            raise SettingsError(f"there is no fault {name!r}. Use one of: {', '.join(FaultName)}") from None
         if time and not re.fullmatch(r"\d+(\.\d+)?", time):
-            raise SettingsError(f"fault {text!r}: {time!r} is no number of seconds")
+            raise SettingsError(f"fault {text!r}: {time!r} is not a number of seconds")
         return cls(known, float(time) if time else None)
 
 

@@ -1,4 +1,4 @@
-"""Hooks: callbacks of a test at the three moments of a request."""
+"""Hooks: a test's callbacks at three moments of a request."""
 
 import asyncio
 import inspect
@@ -38,7 +38,7 @@ class Hooks:
             SettingsError: no such event, or the match is not understood.
         """
         if event not in EVENTS:
-            raise SettingsError(f"event {event!r} is none of {', '.join(EVENTS)}")
+            raise SettingsError(f"{event!r} is not an event. Use one of {', '.join(EVENTS)}")
         with self._lock:
             self._hooks.append(_Hook(event, matcher(match), callback, times))
 

@@ -1,7 +1,7 @@
 """The log file: append, and group commit.
 
-`write` hands the lines to the operating system at once, in one call: from then on a SIGKILL of the bank cannot lose
-them. `sync` returns when an fsync has ended that began after it was called; all who wait meanwhile share the next one.
+`write` passes the lines to the operating system in one call, so that a SIGKILL of the bank cannot lose them. `sync`
+returns after an fsync that began after the call; concurrent callers share one fsync.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Ledger:
             self._sync_folder()
         except BlockingIOError as error:
             os.close(fd)
-            raise LogInUse(f"another bank is writing {self._path}") from error
+            raise LogInUse(f"another bank writes to {self._path}") from error
         except BaseException:
             os.close(fd)
             raise

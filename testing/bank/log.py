@@ -1,4 +1,4 @@
-"""Reading the log: what proofs ask the bank's truth."""
+"""Reads the log, the record against which proofs check."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""A request, read: who asks, under which key, for what."""
+"""A parsed request: the account, the key, the payment."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The routes of the payments API: make one, show one, list them."""
+"""The routes of the payments API: create, show and list payments."""
 
 import asyncio
 import uuid
@@ -72,7 +72,7 @@ class Payments:
                     return refusal(404, "not_found", f"There is no payment {payment_id}.")
                 return Answer(200, encoded(self._book.shown(account, payment)))
             case _, ["payments"] | ["payments", _]:
-                return refusal(405, "method_not_allowed", "This resource knows no such method.")
+                return refusal(405, "method_not_allowed", "This resource does not support this method.")
             case _:
                 return refusal(404, "not_found", "There is no such resource.")
 
@@ -197,7 +197,7 @@ class Payments:
             return refusal(400, "unknown_parameter", f"Unknown: {', '.join(sorted(unknown))}.")
         if "key" in query and account.replay is Replay.NONE:
             # An empty list would be read as "absent", by a bank that could not know.
-            return refusal(400, "unknown_parameter", "This account knows no idempotency keys.")
+            return refusal(400, "unknown_parameter", "This account has no idempotency keys.")
         try:
             since, until = _moment(query.get("since", "0")), _moment(query.get("until", "inf"))
             limit = int(query.get("limit", LIMIT))
@@ -210,7 +210,7 @@ class Payments:
         if "after" in query:
             places = [place for place, payment in enumerate(found) if payment.id == query["after"]]
             if not places:
-                return refusal(400, "invalid_parameter", "after names no payment of this list.")
+                return refusal(400, "invalid_parameter", "after is not a payment of this list.")
             found = found[places[0] + 1 :]
         data = [self._book.shown(account, payment) for payment in found[:limit]]
         return Answer(200, encoded({"object": "list", "data": data, "has_more": len(found) > limit}))
@@ -221,13 +221,13 @@ class Payments:
 
 
 def _called_off() -> Answer:
-    return refusal(409, "payment_canceled", "The payment of this key was called off.")
+    return refusal(409, "payment_canceled", "The payment of this key was cancelled.")
 
 
 def _wrong(order: Order) -> Answer | None:
     params: Any = order.params
     if params is None:
-        return refusal(400, "invalid_json", "The body is no JSON object.")
+        return refusal(400, "invalid_json", "The body is not a JSON object.")
     amount, currency = params.get("amount"), params.get("currency")
     if isinstance(amount, bool) or not isinstance(amount, int) or amount < 1:
         return refusal(400, "invalid_amount", "amount must be a positive whole number of minor units.")

@@ -1,4 +1,4 @@
-"""The bank as a process of its own."""
+"""Runs the bank as a separate process."""
 
 import asyncio
 import signal

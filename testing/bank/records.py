@@ -1,4 +1,4 @@
-"""The lines of the log, typed. A line is written once and never changed; times are seconds since the epoch."""
+"""The typed lines of the log. A line is written once and never changed; times are seconds since the epoch."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The stage directions of a test: which request meets which fault, and what else happens when it does."""
+"""The script of a test: which request gets which fault, and what else happens then."""
 
 import asyncio
 import contextlib
@@ -103,18 +103,20 @@ class Step:
         if isinstance(given, str):
             return cls(Fault.parse(given))
         if not isinstance(given, Mapping):
-            raise SettingsError(f"{given!r} is no fault")
+            raise SettingsError(f"{given!r} is not a fault")
         _known(given, {f.name for f in fields(cls)}, "step")
         fault = given.get("fault")
         on = given.get("on", "acted")
         command = given.get("command", ())
         webhook = given.get("webhook")
         if on not in EVENTS:
-            raise SettingsError(f"on {on!r} is none of {', '.join(EVENTS)}")
+            raise SettingsError(f"on: {on!r} is not one of {', '.join(EVENTS)}")
         if command and not commands:
-            raise SettingsError("a command can stand in the settings only: anyone on this machine can reach this port")
+            raise SettingsError(
+                "a command is allowed only in the settings, because any user of this machine can reach this port"
+            )
         if isinstance(command, str):
-            raise SettingsError("a command is a list of words; no shell reads it")
+            raise SettingsError("a command must be a list of words; there is no shell")
         if isinstance(webhook, Mapping):
             _known(webhook, {f.name for f in fields(WebhookOrder)}, "webhook")
             webhook = WebhookOrder(**webhook)
@@ -213,13 +215,13 @@ def _pid(given: Any) -> int | None:
         return os.getpid()
     # 0 and negative numbers are whole process groups, 1 is init: no test means them.
     if isinstance(given, bool) or not isinstance(given, int) or given <= 1:
-        raise SettingsError(f"kill_pid {given!r} is no process")
+        raise SettingsError(f"kill_pid: {given!r} is not a process")
     return given
 
 
 def _known(given: Mapping[str, Any], names: set[str], what: str) -> None:
     if unknown := set(given) - names:
-        raise SettingsError(f"a {what} knows no {', '.join(sorted(unknown))}; it knows {', '.join(sorted(names))}")
+        raise SettingsError(f"unknown in a {what}: {', '.join(sorted(unknown))}. It takes {', '.join(sorted(names))}")
 
 
 def _told(happening: Happening) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The listening socket and the life of its connections."""
+"""The listening socket and its connections."""
 
 import asyncio
 import logging
@@ -67,7 +67,7 @@ class Server:
             # Cancelled by `stop` alone; raised on, asyncio's own callback would report it as an error.
             pass
         except Exception as error:
-            logger.exception("the bank failed at a request")
+            logger.exception("the bank failed on a request")
             self.failures.append(error)
             connection.reset()
         finally:

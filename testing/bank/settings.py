@@ -1,4 +1,4 @@
-"""Every setting of the bank: unit, default, reason; as one JSON file, so that a bank can be a process of its own."""
+"""Every setting of the bank with unit, default and reason; also as one JSON file, for a bank in its own process."""
 
 import difflib
 import math
@@ -21,20 +21,20 @@ _STRICT = ConfigDict(extra="forbid")
 
 
 class Replay(StrEnum):
-    """What a second request with the same idempotency key gets."""
+    """The response to a second request with the same idempotency key."""
 
     STORED = "stored"
-    """The first response again, a cached 500 included (as Stripe v1)."""
+    """The first response again, also a cached 500 (e.g. Stripe v1)."""
     CURRENT = "current"
-    """The object as it is now (as PayPal)."""
+    """The current object (e.g. PayPal)."""
     SUCCESS_ONLY = "success_only"
-    """The first 2xx again; after a 4xx or 5xx the request is executed anew (as Checkout.com)."""
+    """The first 2xx again; after a 4xx or 5xx it executes the request again (e.g. Checkout.com)."""
     NONE = "none"
-    """Keys are ignored: every POST executes (as a card terminal, or most mail providers)."""
+    """It ignores keys: every POST executes (e.g. a card terminal, or most mail providers)."""
 
 
 class Api(StrEnum):
-    """What an account's API looks like."""
+    """The kind of API of an account."""
 
     OWN = "own"
     """The bank's own payments API, or that of the account's `shape`."""
@@ -48,7 +48,7 @@ def _told(error: ErrorDetails) -> str:
         return f"{place}: {error['msg']}"
     known = {f.name for cls in (BankSettings, Account, WebhookOrder, CancelByKey, StripeSettings) for f in fields(cls)}
     near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
-    return f"{place}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{place}: there is no such setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _require(holds: bool, message: str) -> None:
@@ -67,15 +67,15 @@ def _word(words: type[_Word], name: str, value: str) -> _Word:
     try:
         return words(value)
     except ValueError:
-        raise SettingsError(f"{name} {value!r} is none of {', '.join(words)}") from None
+        raise SettingsError(f"{name}: {value!r} is not one of {', '.join(words)}") from None
 
 
 @dataclass(frozen=True)
 class WebhookOrder:
     """How events reach the receiver.
 
-    `copies` of each event are sent (2 = every event twice), `delay` seconds after it happened. With `hold` = n the
-    bank collects n events and sends them last first; what has waited for `hold_seconds` is sent anyhow.
+    The bank sends `copies` of each event (2 = every event twice), `delay` seconds after it happened. With `hold` = n
+    it collects n events and sends the last first; after `hold_seconds` it sends what it has.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -257,7 +257,7 @@ def seconds(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
     if match is None:
-        raise SettingsError(f"{text!r} is no duration: expected e.g. 0.5, 90s, 15m, 24h or 7d")
+        raise SettingsError(f"{text!r} is not a duration: expected e.g. 0.5, 90s, 15m, 24h or 7d")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
 
 

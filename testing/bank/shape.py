@@ -1,4 +1,4 @@
-"""How an account's API looks where it is not the bank's own: somebody else's provider, played by the bank."""
+"""The API of an account that imitates another provider instead of the bank's own API."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""How events are signed: as Standard Webhooks has it, and as Stripe has it."""
+"""Signs events, by Standard Webhooks or as Stripe does."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""The way of a request through the bank: read, log, meet its fault, act, log, answer."""
+"""The path of a request through the bank: read, log, apply the fault, act, log, answer."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""The sender of events; twice, late or out of order where it is told to."""
+"""Sends events; twice, late or out of order if configured."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""What passes between the sockets and the bank behind them."""
+"""The requests and responses between the sockets and the bank."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""The HTTP contract of idempotency keys as cases: JSON files, run over real HTTP against a running server, any server.
+"""The HTTP contract of idempotency keys as JSON cases, run over real HTTP against any running server.
 
-`python -m idem.testing.conformance --url https://… --token …` runs them; docs/conformance.md says how to read and
-how to write one, and how to write the driver that brings a server into the states that they begin in.
+`python -m idem.testing.conformance --url https://… --token …` runs them. docs/conformance.md explains how to read and
+write a case, and how to write the driver that puts a server into a case's initial state.
 """
 
 from idem.testing.conformance.cases import Case, CaseError, load, rows

@@ -1,4 +1,4 @@
-"""`python -m idem.testing.conformance`: run the cases against a server, print a table, exit 1 where one failed."""
+"""`python -m idem.testing.conformance`: run the cases against a server, print a table, exit 1 if one failed."""
 
 from __future__ import annotations
 
@@ -39,15 +39,19 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m idem.testing.conformance", description=__doc__)
-    parser.add_argument("--url", help="the server, as https://api.example.com")
+    parser.add_argument("--url", help="the server, e.g. https://api.example.com")
     parser.add_argument("--token", help="a bearer token of a test account")
-    parser.add_argument("--other-token", help="a token of another account; without it cases about two are skipped")
+    parser.add_argument(
+        "--other-token", help="a token of another account; without it, cases about two accounts are skipped"
+    )
     parser.add_argument("--target", type=Path, help="JSON file: paths of operations, their bodies, names of problems")
     parser.add_argument("--profile", help="how the server is configured: default, strict or stripe")
-    parser.add_argument("--driver", help="module:Class that brings the server into the states cases begin in")
-    parser.add_argument("--case", default="*", help="run only these, as keys/*")
-    parser.add_argument("--file", type=Path, action="append", default=[], help="cases of your own, beside the others")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds that one exchange may take")
+    parser.add_argument("--driver", help="module:Class that puts the server into the initial states of cases")
+    parser.add_argument("--case", default="*", help="run only these, e.g. keys/*")
+    parser.add_argument(
+        "--file", type=Path, action="append", default=[], help="a folder with your own cases, in addition"
+    )
+    parser.add_argument("--timeout", type=float, default=60.0, help="timeout of one exchange, in seconds")
     parser.add_argument("--json", action="store_true", help="results as JSON")
     parser.add_argument("--list", action="store_true", help="only list the cases")
     return parser
@@ -58,7 +62,7 @@ def _target(options: argparse.Namespace) -> Target:
     if options.target is not None:
         return Target.read(options.target, **said)
     if options.url is None:
-        raise ValueError("which server? Give --url, or --target with a url")
+        raise ValueError("no server. Give --url, or --target with a url")
     return Target(**{name: value for name, value in said.items() if value is not None})
 
 

@@ -1,4 +1,4 @@
-"""The cases: JSON files beside this module, one a group, in the form that schema.json describes."""
+"""The cases: JSON files beside this module, one per group, in the format of schema.json."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def load(more: Iterable[Path] = ()) -> list[Case]:
     seen: set[str] = set()
     for case in found:
         if case.id in seen:
-            raise CaseError(f"{case.id} is there twice")
+            raise CaseError(f"{case.id} exists twice")
         seen.add(case.id)
     return found
 

@@ -1,7 +1,7 @@
-"""How a server's world is brought into the states in which cases begin.
+"""Puts a server into the initial states of the cases.
 
-A driver has a method for each step that it can do, by the step's name; all are optional, and a case with a step that
-the driver lacks is reported as skipped, never as passed. `STEPS` says what each must bring about.
+A driver has a method for each step that it supports, with the step's name. All are optional; a case with a missing
+step is reported as skipped, never as passed. `STEPS` says what each step must do.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from idem.testing.conformance.target import Target
 from idem.testing.conformance.wire import Answer, Client
 
 STATES: Final = {
-    "accepted": "the request was accepted and nobody works on it",
+    "accepted": "the request was accepted and no worker processes it",
     "running": "the call to the provider is being made, under a live claim",
     "completed": "the effect exists and the answer is stored",
     "completed_empty": "the same; the stored answer is a 204 without a body",
     "completed_large": "the same; the stored answer's body has 1,048,576 bytes",
     "completed_binary": "the same; the stored body is every byte from 0 to 255, application/octet-stream, with the "
     "header x-receipt: r-1",
-    "refused": "the provider has decided against it and that answer is stored",
+    "refused": "the provider has refused it and that answer is stored",
     "unknown": "the call broke after bytes may have left",
-    "awaiting": "the provider has accepted and is working; the end is to come",
-    "must_act": "the provider has the object and waits for its customer (3-D Secure), who needs to be sent somewhere",
-    "failed_retryable": "proven not executed and at rest; a client's retry may take it up",
-    "needs_operator": "proven not executed or unknown, with a dead letter that only a person can answer",
-    "expired": "completed, and its time has passed: the answer is gone, the tombstone stands",
-    "tombstone_gone": "the tombstone has gone too",
+    "awaiting": "the provider has accepted and is still working",
+    "must_act": "the provider has the object and waits for the customer (3-D Secure), whom the client must redirect",
+    "failed_retryable": "proven not executed and at rest; a client's retry may run it",
+    "needs_operator": "proven not executed or unknown, with a dead letter that only an operator can decide",
+    "expired": "completed and expired: the answer is gone, the tombstone remains",
+    "tombstone_gone": "the tombstone is gone too",
     "cancelled": "cancelled before anything was sent",
-    "settled_later": "what was unknown or awaiting is now settled as done, by a look or a webhook",
-    "late_failure": "what was unknown is proven not executed, and rests",
+    "settled_later": "an unknown or awaiting call is now settled as done, by a look-up or a webhook",
+    "late_failure": "an unknown call is proven not executed, and at rest",
 }
 """States of one key, `world.key`. Before the steps that a case begins with the runner has sent its opening request;
 elsewhere the case's own requests have made the key."""
 
 WORLDS: Final = {
-    "nobody_works": "nobody calls providers while this case runs, but in steps of its own",
+    "nobody_works": "only the steps of this case call providers while it runs",
     "database_down": "the server cannot reach its database",
     "database_back": "it can again",
-    "restarted": "the server was stopped and started again",
+    "restarted": "the server was restarted",
     "restored": "its database was dumped, dropped and restored",
-    "requests_used_up": "the tenant of `world.token` has used up its rate of requests",
-    "keys_used_up": "the tenant of `world.token` may make no new key now; its `world.key` was accepted before",
+    "requests_used_up": "the tenant of `world.token` has reached its request rate limit",
+    "keys_used_up": "the tenant of `world.token` may not create new keys now; its `world.key` was accepted before",
     "token_revoked": "`world.token` is a token that was revoked",
     "provider_drops": "the provider acts and then drops the connection, for the next call of this key",
     "provider_fails": "the provider answers 500 after it has acted, for the next call of this key",
     "provider_cuts": "the provider acts and its answer breaks off in the middle, for the next call of this key",
-    "worker_works": "time has passed, and whoever calls providers has had the occasion",
-    "worker_is_killed": "a call is made, and whoever makes it is killed when the provider has acted; its lease is over",
+    "worker_works": "time has passed, and the workers had the opportunity to call providers",
+    "worker_is_killed": "a worker makes a call and is killed after the provider has acted; its lease has expired",
 }
 """States of the server around it."""
 

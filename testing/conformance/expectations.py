@@ -1,4 +1,4 @@
-"""Whether an answer is the one that a case expects; every difference as a sentence."""
+"""Compares an answer with the one that a case expects; each difference is a sentence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _differences(expected: Mapping[str, Any], answer: Answer, world: World) -> I
         try:
             yield from _subset("", expected["json"], answer.json(), world)
         except ValueError:
-            yield f"the body is no JSON: {_shown(answer.body)}"
+            yield f"the body is not JSON: {_shown(answer.body)}"
     if "body_hex" in expected and answer.body != bytes.fromhex(expected["body_hex"]):
         yield f"other bytes: {_shown(answer.body)}"
     if "size" in expected and len(answer.body) != expected["size"]:
@@ -67,7 +67,7 @@ def _header(name: str, wanted: Any, answer: Answer, world: World) -> Iterator[st
     found = answer.header(name)
     match wanted:
         case False if found is not None:
-            yield f"header {name}: {found!r} came, expected none"
+            yield f"header {name}: {found!r}, expected none"
         case True if found is None:
             yield f"header {name} is missing"
         case str() if found != filled(wanted, world):

@@ -1,4 +1,4 @@
-"""What a case says about a request, as the bytes that are sent."""
+"""Turns a case's request into the bytes to send."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def filled(text: str, world: World) -> str:
         if name.startswith("name."):
             known[name] = operation_path(world, name.removeprefix("name.")).rpartition("/")[2]
         if (found_value := known.get(name)) is None:
-            raise LookupError(f"nothing is known that ${{{name}}} could be")
+            raise LookupError(f"${{{name}}} is not defined")
         return found_value
 
     return PLACE.sub(value, text)
@@ -85,7 +85,7 @@ def _texts(said: Any, world: World) -> list[bytes]:
             return [bytes.fromhex(digits)]
         case list():
             return [value for each in said for value in _texts(each, world)]
-    raise ValueError(f"{said!r} is no header's value")
+    raise ValueError(f"{said!r} is not a header value")
 
 
 def _tokens(said: Said, world: World) -> list[bytes]:
@@ -94,7 +94,7 @@ def _tokens(said: Said, world: World) -> list[bytes]:
             return [] if world.token is None else [f"Bearer {world.token}".encode()]
         case "other":
             if world.target.other_token is None:
-                raise LookupError("the target has no other_token, of a second tenant")
+                raise LookupError("the target has no other_token of a second tenant")
             return [f"Bearer {world.target.other_token}".encode()]
         case None:
             return []
@@ -116,7 +116,7 @@ def _body(said: Any, world: World) -> bytes | None:
             return None
         case {"use": str() as name}:
             if name not in world.target.bodies:
-                raise LookupError(f"the target has no body called {name}")
+                raise LookupError(f"the target has no body named {name}")
             value = world.target.bodies[name]
             return spelled_differently(value) if said.get("spelled") == "differently" else compact(value)
         case {"json": value}:
@@ -131,7 +131,7 @@ def _body(said: Any, world: World) -> bytes | None:
             return compact(world.target.bodies["body"]).ljust(size)
         case {"beyond_the_limit": int() as more}:
             return compact(world.target.bodies["body"]).ljust(world.target.max_body + more)
-    raise ValueError(f"{said!r} is no body")
+    raise ValueError(f"{said!r} is not a body")
 
 
 def _signature(how: str, world: World, body: bytes) -> list[Header]:

@@ -1,4 +1,4 @@
-"""Runs cases, one after the other, against one server."""
+"""Runs the cases one after another against one server."""
 
 from __future__ import annotations
 

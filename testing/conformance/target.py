@@ -1,4 +1,4 @@
-"""The server that is tested: where its operations are, what they take, and how it names its problems."""
+"""The tested server: the paths and bodies of its operations, and the names of its problems."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Target:
         """
         given = json.loads(file.read_text("utf-8"))
         if not isinstance(given, dict):
-            raise ValueError("a target is a JSON object")
+            raise ValueError("a target must be a JSON object")
         if unknown := set(given) - set(cls.__dataclass_fields__):
-            raise ValueError(f"a target knows no {', '.join(sorted(unknown))}")
+            raise ValueError(f"unknown in a target: {', '.join(sorted(unknown))}")
         given |= {name: value for name, value in changes.items() if value is not None}
         if "url" not in given:
             raise ValueError("a target needs a url")

@@ -1,7 +1,7 @@
-"""A client that sends exactly the bytes it is given: a header twice, a key that is no ASCII, a body cut short.
+"""A client that sends exactly the given bytes: a header twice, a key that is not ASCII, a truncated body.
 
-A usual client repairs or refuses what a server must refuse. So requests are written by hand; only answers are parsed,
-by h11. One connection a request.
+A normal client repairs or refuses what a server must refuse. So this client writes requests by hand and parses only
+answers, with h11. It uses one connection per request.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Client:
     def __init__(self, url: str, *, timeout: float = 60.0) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url} is no http(s) URL")
+            raise ValueError(f"{url} is not an http(s) URL")
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = ssl_context() if parts.scheme == "https" else None
@@ -125,12 +125,12 @@ async def _read(reader: asyncio.StreamReader, method: str) -> tuple[int, tuple[t
         try:
             event = parser.next_event()
         except h11.RemoteProtocolError as error:
-            raise HungUp(f"no whole answer came: {error}") from None
+            raise HungUp(f"no complete answer: {error}") from None
         if event is h11.NEED_DATA:
             try:
                 parser.receive_data(await reader.read(READ))
             except ConnectionError as error:
-                raise HungUp(f"no whole answer came: {error}") from None
+                raise HungUp(f"no complete answer: {error}") from None
         elif isinstance(event, h11.Response):
             status = event.status_code
             headers = tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers)

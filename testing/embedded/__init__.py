@@ -1,11 +1,11 @@
-"""The embedded PostgreSQL: a server of one's own, shared by all processes that name the same folder.
+"""The embedded PostgreSQL: a private server, shared by all processes that use the same folder.
 
     with acquire(".idem") as pg:
         psycopg.connect(pg.url)
 
-A small supervisor owns the server. Users hold a shared file lock, and the server goes away when no one holds it,
-however its holders went. It listens on a socket that only its account can reach, and needs nothing but the standard
-library and the programs that `find_binaries` names. Not for Windows: set IDEM_DATABASE_URL there.
+A small supervisor owns the server. Users hold a shared file lock, and the server stops when no process holds it,
+however the holders ended. It listens on a socket that only its account can reach. It needs only the standard library
+and the programs that `find_binaries` finds. It does not run on Windows: set IDEM_DATABASE_URL there.
 """
 
 from idem.testing.embedded.binaries import find_binaries

@@ -1,4 +1,4 @@
-"""Whom the server runs as. PostgreSQL refuses root, so root lends it another account."""
+"""The account the server runs as. PostgreSQL refuses to run as root, so root switches to another user."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Account:
             return self._exit_code(["/bin/sh", "-c", 'cd "$1"', "sh", str(folder)]) == 0
         except PermissionError as e:  # a container's root without CAP_SETUID
             raise EmbeddedError(
-                f"running as root, but without the right to become '{self.name}', and PostgreSQL does not run as "
-                "root: run as an ordinary user, or set IDEM_DATABASE_URL"
+                f"PostgreSQL does not run as root, and this root may not switch to '{self.name}'. Run as an ordinary "
+                "user, or set IDEM_DATABASE_URL"
             ) from e
 
     def can_run(self, program: Path) -> bool:
@@ -84,8 +84,8 @@ def server_account(home: Path) -> Account:
         with contextlib.suppress(KeyError):
             return _borrow(pwd.getpwnam(name))
     raise EmbeddedError(
-        f"running as root, PostgreSQL does not run as root, and this system has no account named "
-        f"{' or '.join(_BORROWED)}: run as an ordinary user, or set IDEM_DATABASE_URL"
+        f"PostgreSQL does not run as root, and this system has no account named {' or '.join(_BORROWED)}. Run as an "
+        "ordinary user, or set IDEM_DATABASE_URL"
     )
 
 

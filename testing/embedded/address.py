@@ -1,4 +1,4 @@
-"""Where the server listens: a folder for its socket, and the note that tells users of it."""
+"""Where the server listens: a folder for its socket, and a note for its users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which PostgreSQL server programs to run."""
+"""Finds the PostgreSQL server programs to run."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def find_binaries() -> tuple[Path, int]:
             return folder, _major(folder)
         except _Unfit as e:
             raise EmbeddedError(
-                f"IDEM_PG_BIN names {folder}, which {e}: set it to the folder with initdb and postgres of "
-                f"PostgreSQL {OLDEST_MAJOR} or newer, or unset it to let idem look"
+                f"IDEM_PG_BIN names {folder}, which {e}. Set it to the folder with initdb and postgres of PostgreSQL "
+                f"{OLDEST_MAJOR} or newer, or unset it to let idem search"
             ) from None
     refused = []
     for folder in _candidates():
@@ -77,7 +77,7 @@ def _version_in_name(folder: Path) -> int:
 
 def _major(folder: Path) -> int:
     if missing := [name for name in ("initdb", "postgres") if not os.access(folder / name, os.X_OK)]:
-        raise _Unfit(f"has no {' and no '.join(missing)} that can be run")
+        raise _Unfit(f"has no executable {' and no '.join(missing)}")
     try:
         said = subprocess.run(
             [folder / "postgres", "--version"], env=ENVIRONMENT, capture_output=True, text=True, timeout=20

@@ -1,4 +1,4 @@
-"""Making a cluster: all of it or nothing."""
+"""Creates a cluster, all or nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Cluster:
             aside.rename(self.data)
         except OSError as e:
             raise EmbeddedError(
-                f"{self.data} is in the way ({e.strerror}): it holds no cluster, so move it away or remove it"
+                f"{self.data} is in the way ({e.strerror}) and is not a cluster. Move it away or remove it"
             ) from e
 
     def _run(self, program: str, *arguments: str, script: str = "") -> None:
@@ -72,7 +72,7 @@ class Cluster:
             preexec_fn=dies_with(os.getpid()),
         )
         if done.returncode != 0:
-            raise EmbeddedError(f"{program} failed with exit code {done.returncode} (its own words are above)")
+            raise EmbeddedError(f"{program} failed with exit code {done.returncode} (see its output above)")
 
 
 def _check_caller_has_a_name() -> None:
@@ -80,6 +80,6 @@ def _check_caller_has_a_name() -> None:
         pwd.getpwuid(os.geteuid())
     except KeyError:
         raise EmbeddedError(
-            f"user id {os.geteuid()} has no entry in the system's user database, and initdb insists on one: "
-            "run as a user that has one, or set IDEM_DATABASE_URL"
+            f"user id {os.geteuid()} has no entry in the system's user database, which initdb requires. Run as a user "
+            "that has one, or set IDEM_DATABASE_URL"
         ) from None

@@ -1,4 +1,4 @@
-"""The one error of the embedded PostgreSQL."""
+"""The error of the embedded PostgreSQL."""
 
 
 class EmbeddedError(RuntimeError):

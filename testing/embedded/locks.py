@@ -1,4 +1,4 @@
-"""Advisory file locks: the kernel drops them when their holder dies, whatever it died of."""
+"""Advisory file locks: the kernel releases them when their holder dies in any way."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def open_lock(path: Path) -> int:
         return os.open(path, flags)
     except OSError as e:
         raise EmbeddedError(
-            f"cannot open {path} ({e.strerror}): if the folder is another account's (root's, perhaps), run as that "
-            "account or remove the folder; else choose another folder, or set IDEM_DATABASE_URL"
+            f"cannot open {path} ({e.strerror}): if the folder belongs to another user, e.g. root, run as that user "
+            "or remove the folder. If not, choose another folder, or set IDEM_DATABASE_URL"
         ) from e
 
 

@@ -1,4 +1,4 @@
-"""Small files by which the processes of one home tell each other things."""
+"""Small files through which the processes of one home communicate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No server program outlives its supervisor, and one that did is found and stopped."""
+"""Finds and stops server processes that have outlived their supervisor."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stop_orphan(data: Path) -> None:
             if not _is_postmaster(pid, data):
                 return
             time.sleep(0.05)
-    raise EmbeddedError(f"an earlier PostgreSQL on {data} does not stop: end process {pid}")
+    raise EmbeddedError(f"an earlier PostgreSQL on {data} does not stop. Terminate process {pid}")
 
 
 def _is_postmaster(pid: int, data: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Taking the server away for a while, on purpose, from the users who hold it."""
+"""Stops the server for a while on purpose, while users hold it."""
 
 from __future__ import annotations
 

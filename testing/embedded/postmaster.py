@@ -1,4 +1,4 @@
-"""One run of the server on a cluster, as a child of this process."""
+"""Runs the server on a cluster as a child of this process."""
 
 from __future__ import annotations
 

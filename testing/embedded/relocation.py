@@ -1,7 +1,7 @@
-"""Where cluster and programs live when root runs them and the server's account cannot reach their own place.
+"""Moves cluster and programs if root runs them and the server's account cannot reach their folder.
 
-Typical is a clone under root's home (mode 0700). Its permissions are nobody's business to change, so cluster and
-programs go to a place of their own, and a note stays behind.
+A typical case is a clone under root's home (mode 0700). idem must not change its permissions, so cluster and programs
+go to another folder, and a note stays behind.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def settle(home: Path, deadline: float) -> Path:
     folder = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not locks.wait_for(folder, locks.EXCLUSIVE, deadline):
-            raise EmbeddedError(f"{home} is locked by another program: see who holds it (lsof {home})")
+            raise EmbeddedError(f"another program has locked {home}. Find it with lsof {home}")
         if made:
             home.chmod(_ENTERABLE)  # mkdir's mode is cut by the umask
         # Derived and not read from the note: root must not follow a path that another account can write.
@@ -82,8 +82,8 @@ def programs_for(account: Account, bindir: Path) -> Path:
     copied = copy / prefix.parent.name / prefix.name / bindir.name
     if not account.can_run(copied / "initdb"):
         raise EmbeddedError(
-            f"'{account.name}' can run neither the programs in {bindir} nor their copy in {copied}: "
-            "name programs that every account can run with IDEM_PG_BIN"
+            f"'{account.name}' can run neither the programs in {bindir} nor their copy in {copied}. Set IDEM_PG_BIN "
+            "to programs that every account can run"
         )
     return copied
 
@@ -98,7 +98,7 @@ def _make(home: Path) -> bool:
         return False
     except OSError as e:
         raise EmbeddedError(
-            f"cannot make {home} ({e.strerror}): choose a folder that you can write to, or set IDEM_DATABASE_URL"
+            f"cannot create {home} ({e.strerror}). Choose a folder that you can write to, or set IDEM_DATABASE_URL"
         ) from e
     return True
 

@@ -1,6 +1,6 @@
-"""The process that owns the server: a child of nobody, which ends when the last user is gone.
+"""The process that owns the server: detached, it exits when the last user is gone.
 
-It loads the standard library only and is started by `idem.testing.embedded.users`.
+It imports only the standard library; `idem.testing.embedded.users` starts it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Supervisor:
                     self._down_until = time.monotonic() + seconds
                     outages.confirm(self._home)
                 if self._postmaster and self._postmaster.exit_code is not None:
-                    _say(f"postgres ended with code {self._postmaster.exit_code}; starting it again")
+                    _say(f"postgres exited with code {self._postmaster.exit_code}; restarting it")
                     self._stop()
                 if self._postmaster is None and time.monotonic() >= self._down_until:
                     self._start()
@@ -91,7 +91,7 @@ class Supervisor:
             # The backends of a postmaster that was killed may outlive it for a moment, and postgres waits for none.
             if self._asked_to_end or not self._postmaster.found_stale_pid or time.monotonic() > deadline:
                 code = self._postmaster.exit_code
-                raise EmbeddedError(f"postgres ended with code {code} before it was ready (its own words are above)")
+                raise EmbeddedError(f"postgres exited with code {code} before it was ready (see its output above)")
             time.sleep(_POLL_SECONDS)
 
     def _ready(self, postmaster: Postmaster) -> bool:
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str]) -> None:
     place = Path(home)
     lock = locks.open_lock(place / locks.SUPERVISOR)
     if not locks.wait_for(lock, locks.EXCLUSIVE, time.monotonic() + _LOCK_SECONDS):  # a look at it takes it too
-        sys.exit(f"another supervisor of {place} is there already")
+        sys.exit(f"another supervisor of {place} is already running")
     if os.fork():
         os._exit(0)  # a flock belongs to the open file, which the child has too: no moment without a holder
     os.setsid()

@@ -1,4 +1,4 @@
-"""What a user of the embedded PostgreSQL holds, and how it is got."""
+"""The handle of a user of the embedded PostgreSQL, and how to acquire it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def acquire(
             server = _join_or_start(place, linger, timeout, deadline, durable)
         if durable and not server.durable:
             raise EmbeddedError(
-                f"the server in {place} runs without fsync, for tests: end its users, or choose another folder"
+                f"the server in {place} runs without fsync, for tests. Stop its users, or choose another folder"
             )
         return Embedded(place, server.socket_dir, address.PORT, server.major, server.server_pid, hold)
     except BaseException:
@@ -120,7 +120,7 @@ def outage(embedded: Embedded, seconds: float, *, wait: bool = True) -> None:
     while outages.is_pending(embedded.home) or (wait and address.read(embedded.home) is None):
         if not locks.is_held(embedded.home / locks.SUPERVISOR) or time.monotonic() > deadline:
             raise EmbeddedError(
-                f"the server in {embedded.home} did not take or survive an outage\n{_log(embedded.home)}"
+                f"the server in {embedded.home} did not stop for an outage, or did not restart\n{_log(embedded.home)}"
             )
         time.sleep(_POLL_SECONDS)
     if wait and (server := address.read(embedded.home)):
@@ -146,7 +146,7 @@ def _join_or_start(place: Path, linger: float, timeout: float, deadline: float, 
 def _start_supervisor(place: Path, linger: float, durable: bool) -> str:
     bindir, major = find_binaries()
     if not sys.executable:
-        raise EmbeddedError("this Python does not know its own program, which is needed: set IDEM_DATABASE_URL")
+        raise EmbeddedError("this Python does not know its own executable, which is required. Set IDEM_DATABASE_URL")
     # It returns when its child, the supervisor, has the lock and a log to complain to.
     path = ":".join(str(Path(p).absolute()) for p in sys.path)
     what = [str(place), str(bindir), str(major), str(linger), "durable" if durable else "fast"]
@@ -164,8 +164,8 @@ def _start_supervisor(place: Path, linger: float, durable: bool) -> str:
 
 def _late(place: Path, timeout: float) -> str:
     return (
-        f"the embedded PostgreSQL in {place} was not ready in {timeout:g} s: try again with more time, "
-        f"or see {place / 'pg.log'}\n{_log(place)}"
+        f"the embedded PostgreSQL in {place} was not ready within {timeout:g} s. Try again with more time, or see "
+        f"{place / 'pg.log'}\n{_log(place)}"
     )
 
 

@@ -1,10 +1,10 @@
-"""Is a provider contract true? A suite to subclass, which tries every promise of it on the provider's own socket.
+"""A suite to subclass that checks every promise of a provider contract against the provider.
 
     class TestLedger(ProviderConformance):
         @pytest.fixture
         def world(self) -> Iterator[World]: ...
 
-What cannot be checked in a world is skipped with its reason, never passed. See docs/adopt/provider-conformance.md.
+It skips what it cannot check in a world, with the reason; it never passes it. See docs/adopt/provider-conformance.md.
 """
 
 from idem.outbox.domain.webhook import Signed

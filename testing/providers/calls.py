@@ -1,6 +1,7 @@
-"""The calls of the suite: each goes through a lane as the daemons' do, over a real socket, and its effects are counted.
+"""The calls of the suite: each goes through a lane like a daemon's call, over a real socket, and its effects are
+counted.
 
-No daemon and no database: what a row would hold is in `Sent`.
+There is no daemon and no database; `Sent` holds what a row would hold.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class Calls:
     def ways(self, sent: Sent) -> tuple[FrozenRequest, ...]:
         """The ways to ask about a call whose answer was lost. NotSupported if there are none."""
         found = self.provider.questions(self.question(sent))
-        applies(bool(found), "lookup: this contract asks about no call whose reference is unknown")
+        applies(bool(found), "lookup: this contract cannot look up a call whose reference is unknown")
         return found
 
     def by_id(self, sent: Sent, reference: str) -> tuple[FrozenRequest, ...]:

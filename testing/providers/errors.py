@@ -1,4 +1,4 @@
-"""What a test of the suite ends with: a promise that does not hold, or a switch that this world does not have."""
+"""The failures of the suite: a promise that does not hold, or a switch that this world does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request as it is frozen: the same bytes every time, the key and the mark in it, and no credential."""
+"""The frozen request: the same bytes every time, with the key and the mark and without a credential."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks: what the provider has signed is verified, nothing else is, and an event says what a look-up says."""
+"""Webhooks: only events that the provider signed are verified, and an event agrees with a look-up."""
 
 from __future__ import annotations
 

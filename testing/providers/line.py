@@ -1,4 +1,4 @@
-"""A line with faults: an HTTP proxy in front of a provider's sandbox, which needs no help of the provider for them."""
+"""An HTTP proxy with faults in front of a provider's sandbox; it needs no support by the provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provider's own list: it shows what was made, whose it is, and all of its pages."""
+"""The provider's own list: it shows every object, its owner, and all of its pages."""
 
 from __future__ import annotations
 

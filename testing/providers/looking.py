@@ -1,4 +1,4 @@
-"""Look-ups: what is asked for is found, and nothing else ever is."""
+"""Look-ups: they find the requested object and never another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lost answers: ambiguous, and then settled with the same object by every way that the contract promises."""
+"""Lost answers: ambiguous, then settled with the same object in every way that the contract promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A provider whose every answer is kept as it came, and which may be hurried, or asked in one way only."""
+"""A provider that records every answer, and can be accelerated or asked in one way only."""
 
 from __future__ import annotations
 

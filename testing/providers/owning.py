@@ -1,4 +1,4 @@
-"""Whose an answer is: where the contract names a header of the provider's own answers, each of them has to carry it."""
+"""The origin of an answer: if the contract names a header of the provider's answers, each must carry it."""
 
 from __future__ import annotations
 

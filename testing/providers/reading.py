@@ -1,4 +1,4 @@
-"""How answers are read: whatever comes, nothing raises, and neither a cut answer nor a proxy's page proves anything."""
+"""Reading answers: no answer raises an error, and neither a truncated answer nor a proxy's page proves anything."""
 
 from __future__ import annotations
 

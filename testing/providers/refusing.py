@@ -1,4 +1,4 @@
-"""What the provider does not do: our own mistakes, throttling and its decisions, each read as what it is."""
+"""Calls that the provider does not execute: our mistakes, throttling and its refusals, each read correctly."""
 
 from __future__ import annotations
 

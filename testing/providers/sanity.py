@@ -1,4 +1,4 @@
-"""The contract itself: what start-up would refuse, and times that do not go together."""
+"""The contract itself: mistakes that start-up refuses, and times that contradict each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two sends under one key: what `key.replay` promises is what the provider does."""
+"""Two sends under one key: the provider does what `key.replay` promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancel by key: it really stops what was sent, and with tombstones what arrives later too."""
+"""Cancel by key: it stops what was sent, and with tombstones also what arrives later."""
 
 from __future__ import annotations
 

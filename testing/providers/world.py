@@ -1,4 +1,4 @@
-"""The provider that a contract is tried against, and the switch for its faults: what a user of the suite writes."""
+"""The provider for the test of a contract, and its fault switch; a user of the suite writes it."""
 
 from __future__ import annotations
 

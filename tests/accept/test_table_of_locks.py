@@ -14,7 +14,7 @@ from fix_database import ENVIRONMENT
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from idem.cli.failures import explain
+from idem.cli.base.failures import explain
 from idem.migrations import runner
 from idem.outbox.accept.accept import Acceptor
 from idem.outbox.api.store import Store

@@ -366,7 +366,7 @@ def connection(empty_database: str) -> Iterator[Connection]:
 
 def test_the_environment_must_be_named_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("IDEM_ENVIRONMENT", raising=False)
-    with pytest.raises(MigrationError, match=r"nothing names the environment.*IDEM_ENVIRONMENT"):
+    with pytest.raises(MigrationError, match=r"the environment is not set.*IDEM_ENVIRONMENT"):
         upgrade_in(connection)
     connection.rollback()
     monkeypatch.setenv("IDEM_ENVIRONMENT", "blue's 100% :x")
@@ -388,7 +388,7 @@ def test_the_environment_must_be_named_once(connection: Connection, monkeypatch:
 @pytest.mark.process
 def test_offline_too_the_environment_must_be_named(project: Project) -> None:
     project.edit("migrations/versions/a1_orders.py", ('upgrade_in(op, environment="test")', "upgrade_in(op)"))
-    assert "nothing names the environment" in project.alembic("upgrade", "head", "--sql", fails=True)
+    assert "the environment is not set" in project.alembic("upgrade", "head", "--sql", fails=True)
 
 
 def test_outside_of_a_transaction_it_is_refused(connection: Connection) -> None:

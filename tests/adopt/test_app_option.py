@@ -123,10 +123,10 @@ def wait(look: psycopg.Connection[tuple[bool]], question: str) -> None:
 @pytest.mark.parametrize(
     ("app", "said"),
     [
-        ("payments", "write module:name"),
-        ("paymants:idem", "there is no module paymants here"),
-        ("payments:idam", "payments:idam is not there"),
-        ("payments:Charge", "not an Idem"),
+        ("payments", "is not module:name"),
+        ("paymants:idem", "there is no module paymants in"),
+        ("payments:idam", "payments:idam is missing"),
+        ("payments:Charge", "expected an Idem"),
         ("broken:idem", "broken cannot be imported: ZeroDivisionError"),
     ],
 )

@@ -67,7 +67,7 @@ def test_configurations_are_opened_in_one_place() -> None:
                     found.add((path.relative_to(ROOT).as_posix(), node.attr))
     allowed = {"Configuration", "source"}
     assert {path for path, name in found if name not in allowed} == {
-        "cli/opening.py",
+        "cli/base/opening.py",
         "cli/demo/stage.py",  # an installation of its own
     }
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from fix_desk import Desk, Result
 
-from idem.cli import deciding
+from idem.cli.operator import decision
 
 WHY = ("--reason", "ticket 4711")
 
@@ -96,7 +96,7 @@ async def test_the_preview_comes_before_the_question_and_names_the_database(desk
     intent = await desk.held("k")
     letter = await desk.letter(intent, "rejected")
     result = await desk.cli("dlq", "redrive", letter, *WHY, answer="n\n")
-    refused(result, "environment test, database", "goes back to work", "Do it?", "nothing was changed")
+    refused(result, "environment test, database", "sends it again", "Do it?", "nothing was changed")
     assert await desk.state(intent) == ("failed_retryable", "held")
     result = await desk.cli("dlq", "redrive", letter, *WHY, answer="y\n")
     assert result.code == 0
@@ -169,7 +169,11 @@ async def test_closing_and_discarding(desk: Desk) -> None:
     intent = await desk.completed("k")
     conflict, stray = await desk.bury(intent, "conflict"), await desk.bury(None, "unmatched_webhook", "bank/evt_1")
     completed = await desk.cli("dlq", "resolve", conflict, "--as", "completed", "--reference", "p", *WHY, "--yes")
-    refused(completed, "not for a dead letter `conflict` of a completed intent", "Possible now: resolve --as closed")
+    refused(
+        completed,
+        "does not apply to a dead letter `conflict` of a completed intent",
+        "Possible now: resolve --as closed",
+    )
     refused(await desk.cli("dlq", "discard", conflict, *WHY, "--yes"), "Possible now: resolve --as closed")
     refused(await desk.cli("dlq", "resolve", stray, "--as", "closed", *WHY, "--yes"), "Possible now: redrive, discard")
     assert (await desk.cli("dlq", "resolve", conflict, "--as", "closed", *WHY, "--yes")).code == 0
@@ -187,7 +191,7 @@ async def test_what_moved_between_preview_and_answer_is_refused(desk: Desk) -> N
         asyncio.run_coroutine_threadsafe(desk.act("resolve_failed", intent, **other), loop).result()
 
     loop = asyncio.get_running_loop()
-    with mock.patch.object(deciding, "confirm", meanwhile):
+    with mock.patch.object(decision, "confirm", meanwhile):
         result = await desk.cli("dlq", "resolve", letter, "--as", "failed_retryable", *WHY)
     refused(result, "changed after you read it")
     assert await desk.state(intent) == ("failed_retryable", "held")
@@ -249,7 +253,7 @@ async def test_many_at_once_need_the_count_and_leave_out_what_is_unknown_or_live
     rest, unknown, live = await bulk(desk)
     order = ("dlq", "redrive", "--provider", "keyed", *WHY, "--yes", "--json")
     refused(await desk.cli(*order), "6 intents match: 2 will be redriven", "--expect 6")
-    refused(await desk.cli(*order, "--expect", 5), "6 intents match, and you expect 5")
+    refused(await desk.cli(*order, "--expect", 5), "6 intents match, but you expect 5")
     assert [await desk.state(each) for each in rest] == [("failed_retryable", "held")] * 2
     result = await desk.cli(*order, "--expect", 6)
     assert result.code == 3
@@ -282,7 +286,7 @@ async def test_intents_cancel_previews_and_cancels(desk: Desk) -> None:
     assert result.code == 0
     assert "409 `cancelled`" in result.err
     assert await desk.state(intent) == ("completed", None)
-    refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "completed already")
+    refused(await desk.cli("intents", "cancel", intent, *WHY, "--yes"), "already completed")
     refused(await desk.cli("intents", "cancel", uuid4(), *WHY, "--yes"), "does not exist in this database")
 
 
@@ -292,7 +296,7 @@ async def test_another_reference_than_the_providers_own_warns_and_opens_a_possib
     order = ("dlq", "resolve", letter, "--as", "completed", "--reference", "pay_7", "--unchecked", *WHY, "--yes")
     result = await desk.cli(*order)
     assert result.code == 0
-    assert "WARNING: the provider's reference so far is pay_9" in result.err
+    assert "WARNING: the recorded provider reference is pay_9" in result.err
     assert await desk.spine.letters(intent) == ["possible_duplicate"]
 
 

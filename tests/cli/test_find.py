@@ -67,7 +67,7 @@ async def test_what_names_nothing_finds_nothing_and_says_so(desk: Desk, text: st
     await one(desk)
     result = await desk.cli("find", text)
     assert result.code == 3
-    assert f"nothing is known by {text}:" in result.out and "idem intents list --since 24h" in result.out
+    assert f"no intent matches {text}:" in result.out and "idem intents list --since 24h" in result.out
 
 
 @pytest.mark.parametrize(("command", "name"), LISTS)

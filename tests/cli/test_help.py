@@ -12,9 +12,9 @@ import pytest
 import typer.main
 from fix_desk import run
 
-from idem.cli.help import GROUPS, LINES
+from idem.cli.base.help import GROUPS, LINES
+from idem.cli.base.options import Config
 from idem.cli.main import app
-from idem.cli.options import Config
 from idem.testing.bank.faults import FaultName
 
 
@@ -90,7 +90,7 @@ def test_every_command_is_in_a_group_and_no_line_of_help_is_cut() -> None:
         if below := getattr(command, "commands", {}):
             width = 80 - 2 - 6 - max(len(name) for name in below)
             cut = [name for name, each in below.items() if each.get_short_help_str(width).endswith("...")]
-            assert cut == [], f"{' '.join(path)}: shorten the first sentence, or give it a line in cli/help.py"
+            assert cut == [], f"{' '.join(path)}: shorten the first sentence, or give it a line in cli/base/help.py"
     first = run(["--help"], {}).out
     for title, names in GROUPS.items():
         section = first.partition(f"{title}:\n")[2].partition("\n\n")[0]

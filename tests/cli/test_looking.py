@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from fix_desk import Desk
 
-from idem.cli.output import table
+from idem.cli.base.output import table
 from idem.outbox.domain.outcomes import Succeeded
 
 
@@ -73,7 +73,7 @@ async def test_unknowns_are_listed_and_exported(desk: Desk) -> None:
     assert row["replay_window_left"] > 80000
     both = (await desk.cli("unknowns", "list", "--awaiting", "--json")).data["unknowns"]
     assert {each["intent_id"] for each in both} == {str(intent), str(waiting)}
-    assert (await desk.cli("unknowns", "list", "--provider", "other")).out == "nothing that is unknown matches\n"
+    assert (await desk.cli("unknowns", "list", "--provider", "other")).out == "no unknown call matches\n"
     (exported,) = csv.DictReader(io.StringIO((await desk.cli("unknowns", "export")).out))
     assert exported["intent_id"] == str(intent)
     assert exported["label"] == "'=1+1"

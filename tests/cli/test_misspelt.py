@@ -22,6 +22,6 @@ async def test_an_empty_list_of_a_misspelt_name_says_so(
     for form in ((), ("--json",)):
         result = await desk.cli(*command, option, written, *form)
         assert result.code == 0
-        assert f"'{written}' is configured" in result.err and f"Did you mean {meant}?" in result.err
+        assert f"note: {option.strip('-')} '{written}' is n" in result.err and f"Did you mean {meant}?" in result.err
         right = await desk.cli(*command, option, meant, *form)
-        assert "note: no" not in right.err
+        assert "note: " not in right.err

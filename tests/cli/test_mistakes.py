@@ -65,7 +65,7 @@ def test_a_database_that_is_not_there(order: Order, variables: dict[str, str], s
 def test_a_database_without_the_schema(order: Order, variables: dict[str, str], empty: str) -> None:
     result = call(order, variables, IDEM_DATABASE_URL=empty)
     assert result.code == 1
-    assert "run `idem db upgrade`" in result.err
+    assert "Run `idem db upgrade`" in result.err
 
 
 @pytest.mark.parametrize("order", [*LOOKING, *WRITING, *DAEMONS, ("db", "upgrade")], ids=str)
@@ -109,7 +109,7 @@ def test_a_role_without_rights(environment: dict[str, str], db_url: str, superus
         netloc = f"{role}:x@{parts.netloc.rpartition('@')[2]}"
         result = call(("status",), environment, IDEM_DATABASE_URL=urlunsplit(parts._replace(netloc=netloc)))
         assert result.code == 1
-        assert "may not do that" in result.err or "refuses" in result.err
+        assert "lacks a right" in result.err or "rejects" in result.err
     finally:
         with psycopg.connect(superuser_url, autocommit=True) as admin:
             admin.execute(f"DROP ROLE {role}")

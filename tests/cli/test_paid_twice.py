@@ -63,7 +63,7 @@ async def test_the_override_is_on_record_and_the_preview_has_one_key(desk: Desk)
     intent, letter = await exhausted(desk)
     result = await desk.cli("dlq", "redrive", letter, "--new-provider-key", SURE, *WHY, "--yes")
     assert result.code == 0, result.err
-    assert "NEW provider key" in result.err and "same provider key" not in result.err.split("What would settle")[0]
+    assert "NEW provider key" in result.err and "same provider key" not in result.err.split("What can settle")[0]
     assert "YOU OVERRIDE" in result.err and "may pay twice" in result.err
     kept = await desk.spine.one(
         "SELECT details FROM idem.evidence WHERE intent_id = %(i)s AND kind = 'resolved_failed'", i=intent

@@ -20,7 +20,7 @@ import typer.main
 from fix_desk import Desk
 
 from idem.cli import main as program
-from idem.cli.output import text
+from idem.cli.base.output import text
 from idem.outbox.values.terminal import encoded, printable, safe
 
 
@@ -42,7 +42,7 @@ LOOKUPS = [
 STARTER = """
 import io, json, os, sys
 from idem.cli.main import main
-import idem.cli.doctor.rounds, idem.outbox.config, idem.outbox.database.pool, sqlalchemy, alembic
+import idem.cli.doctor.checks, idem.outbox.config, idem.outbox.database.pool, sqlalchemy, alembic
 
 def stream(number, encoding):
     try:
@@ -156,7 +156,7 @@ def test_every_command_gives_its_help_whatever_its_streams_are(idem: Program) ->
             assert idem.code(*path, "--help", **way) == 0, (path, way, idem.said)
             assert idem.code(*path, "--no-such-option", **way) == 2, (path, way, idem.said)
         assert idem.code(*path, "--help", _1="full") == 1, path
-        assert b"could not be written" in idem.said
+        assert b"cannot write the output" in idem.said
 
 
 @pytest.mark.process

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 import pytest
 from fix_desk import Desk
 
-from idem.cli.tables import NARROW, lines, paragraph
+from idem.cli.base.tables import NARROW, lines, paragraph
 from idem.outbox.operator.id_prefixes import Prefix
 
 WIDTHS = (80, 120, 160)

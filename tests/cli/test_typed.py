@@ -10,8 +10,8 @@ import pytest
 
 SCRIPT = """#!{python}
 import sys
-from idem.cli import typed
-print(typed.command(), *sys.argv[1:])
+from idem.cli.base import command_name
+print(command_name.command(), *sys.argv[1:])
 """
 
 

@@ -86,7 +86,7 @@ async def test_doctor_names_the_roles_of_others(desk: Desk, role: str) -> None:
     hide(desk.spine.url, "outbox", "intents")
     result = await desk.cli("doctor")
     assert result.code == 1
-    assert f"on for 2 tables of idem, so role {role} finds no rows" in result.out, result.out
+    assert f"on for 2 tables of idem, so role {role} sees no rows" in result.out, result.out
     run(desk.spine.url, f"ALTER ROLE {role} BYPASSRLS")
     assert NAMED not in (await desk.cli("doctor")).out
 

@@ -12,9 +12,9 @@ from idem.cli.demo.database_record import DeadLetterRow
 BOTH = pytest.mark.parametrize("provider", ["bank", "oldbank"])
 PENDING, CLAIMED, UNKNOWN = "in_progress/pending", "in_progress/claimed", "unknown/unknown"
 HELD = "failed_retryable/held"
-LOST = ("P1", "an accepted intent is lost: it is not completed, and nobody works on it")
-BLIND = ("P2", "a forbidden second send, without proof that nothing had happened")
-EARLY = ("P2", "an absence was believed too early")
+LOST = ("P1", "an accepted intent is lost: it is not completed, and no daemon works on it")
+BLIND = ("P2", "a forbidden second send: there was no proof that nothing had happened")
+EARLY = ("P2", "an absence was accepted too early")
 NO_EVIDENCE = ("P4", "a change of state without evidence")
 NO_LAST_EVIDENCE = ("P4", "the last change of state is without evidence")
 
@@ -62,13 +62,13 @@ def test_an_open_payment_without_a_row(make: Any) -> None:
 def test_a_key_that_says_something_else_than_its_intent(make: Any) -> None:
     made = make()
     made.intent = replace(made.intent, key_state="unknown")
-    assert ("P1", "the key does not say what its intent says") in made.findings()
+    assert ("P1", "the key differs from its intent") in made.findings()
 
 
 def test_an_answer_without_an_effect(make: Any) -> None:
     made = make()
     made.bank[:] = []
-    assert made.findings() == [("P1", "answered as done, and nothing was done")]
+    assert made.findings() == [("P1", "answered as done, but nothing was done")]
 
 
 def test_an_answer_with_somebody_elses_payment(make: Any) -> None:
@@ -80,7 +80,7 @@ def test_an_answer_with_somebody_elses_payment(make: Any) -> None:
 def test_a_rolled_back_intent_that_is_there(make: Any) -> None:
     made = make()
     made.say("accepted", 9, "rolled_back", committed=False)
-    assert ("P1", "a rolled back intent is there") in made.findings()
+    assert ("P1", "a rolled back intent exists") in made.findings()
 
 
 def test_an_effect_that_nobody_asked_for(make: Any) -> None:
@@ -136,7 +136,7 @@ def test_a_second_send_although_the_first_acted_in_the_end(make: Any) -> None:
     made.send(2, 12.0)
     made.change(12.1, "worker", "report", CLAIMED, "completed/", attempt=2, outcome="succeeded")
     found = made.findings()
-    assert ("P2", "a forbidden second send, after one that acted") in found
+    assert ("P2", "a forbidden second send: an earlier send had acted") in found
     assert ("P2", "a duplicate effect") in found
 
 
@@ -176,7 +176,7 @@ def test_one_look_is_too_few(make: Any) -> None:
     made.begin_again()
     made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
     made.look(40, "absent", HELD, attempt=1)
-    assert ("P2", "an absence was believed after too few looks") in made.findings()
+    assert ("P2", "an absence was accepted after too few look-ups") in made.findings()
 
 
 def test_a_replay_under_the_same_key_is_allowed(make: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_replay_when_the_bank_may_have_forgotten_the_key(make: Any) -> None:
     made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
     made.send(2, 10.1 + 4000 - 21 + 1, effect="replayed")
     made.change(3999, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
-    assert made.findings() == [("P2", "a forbidden second send, when the bank may have forgotten the key")]
+    assert made.findings() == [("P2", "a forbidden second send: the bank may have forgotten the key")]
 
 
 def test_a_replay_of_other_bytes(make: Any) -> None:
@@ -204,13 +204,13 @@ def test_a_replay_of_other_bytes(make: Any) -> None:
     made.change(11, "worker", "report", CLAIMED, UNKNOWN, attempt=1, outcome="ambiguous")
     made.send(2, 12, effect="replayed", body_sha256="c" * 64)
     made.change(12.1, "reconciler", "replay", UNKNOWN, "completed/", attempt=2, outcome="succeeded")
-    assert made.findings() == [("P2", "a request that is not the frozen one")]
+    assert made.findings() == [("P2", "a request that differs from the frozen one")]
 
 
 def test_a_refusal_that_was_charged(make: Any) -> None:
     made = make()
     made.intent = replace(made.intent, outcome="refused")
-    assert made.findings() == [("P2", "answered as refused, and charged")]
+    assert made.findings() == [("P2", "answered as refused, but charged")]
 
 
 # P3
@@ -232,7 +232,7 @@ def test_a_status_or_a_header_that_changed(make: Any, changed: dict[str, Any]) -
 def test_a_stored_answer_that_is_another_one(make: Any) -> None:
     made = make()
     made.intent = replace(made.intent, answer_sha256="f" * 64)
-    assert made.findings() == [("P3", "an answer differs from the one that is stored")]
+    assert made.findings() == [("P3", "an answer differs from the stored one")]
 
 
 def test_a_final_answer_that_goes_away(make: Any) -> None:
@@ -246,13 +246,13 @@ def test_other_content_under_a_known_key(make: Any) -> None:
     made.say("mismatch", 10.2, "other_body")
     assert made.findings() == []
     made.say("replay", 13, "other_body")
-    assert made.findings() == [("P3", "other content was taken under a known key")]
+    assert made.findings() == [("P3", "other content was accepted under a known key")]
 
 
 def test_the_same_content_refused_as_another(make: Any) -> None:
     made = make()
     made.say("mismatch", 10.2, "poll")
-    assert ("P3", "the same content was refused as another") in made.findings()
+    assert ("P3", "the same content was refused as different") in made.findings()
 
 
 def test_a_key_that_was_accepted_twice(make: Any) -> None:
@@ -333,13 +333,13 @@ def test_something_at_rest_that_nobody_was_told_of(make: Any) -> None:
         made.intent, state="failed_retryable", key_state="failed_retryable", outcome=None, status="held", reference=None
     )
     made.lines[1:] = []
-    assert ("P5", "at rest without anybody who was told") in made.findings()
+    assert ("P5", "at rest without a dead letter") in made.findings()
 
 
 def test_a_proof_that_nobody_applied(make: Any) -> None:
     made = make()
     made.unapplied = ("i1",)
-    assert made.findings() == [("P5", "a proof was stored and applied by nobody")]
+    assert made.findings() == [("P5", "a stored proof was not applied")]
 
 
 @pytest.mark.parametrize("still_open", [True, False])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fix_desk import run
 
-from idem.cli.demo import DemoSettings, Sabotage, performance
+from idem.cli.demo import DemoSettings, Sabotage, play
 from idem.cli.demo.proof import Proof
 from idem.cli.demo.proof_records import BrokenPromise
 from idem.cli.demo.report import Result, closing
@@ -17,11 +17,11 @@ from idem.cli.demo.sabotage import Victim
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--factor", "nan"), "no number to multiply times by"),
-        (("--factor", "inf"), "no number to multiply times by"),
-        (("--factor", "0.001"), "use 0.03 or more"),
-        (("--database-url", "nonsense:hunter2"), "no URL of a PostgreSQL server"),
-        (("--database-url", "postgresql://a:hunter%zz2@h/d"), "no URL of a PostgreSQL server"),
+        (("--factor", "nan"), "not a usable factor"),
+        (("--factor", "inf"), "not a usable factor"),
+        (("--factor", "0.001"), "Use 0.03 or more"),
+        (("--database-url", "nonsense:hunter2"), "not a URL of a PostgreSQL server"),
+        (("--database-url", "postgresql://a:hunter%zz2@h/d"), "not a URL of a PostgreSQL server"),
         (("--sabotage", "nothing"), "choose one of"),
     ],
 )
@@ -63,11 +63,11 @@ def test_exit_codes(
     settings = DemoSettings(sabotage=sabotage, home=tmp_path)
     result = Result(settings, proven(*findings), 1.0, 1, 0, True, str(tmp_path / "work"), victim)
     monkeypatch.setattr("idem.cli.demo.stage.play", lambda *_: result)
-    assert performance.perform(settings) == code
+    assert play.perform(settings) == code
 
 
 def test_the_closing_explains_what_was_undone_and_kills_that_hit_nothing() -> None:
     said = closing(Result(DemoSettings(), proven(claims_lost=0), 1.0, 4, 0, True, "work", rolled_back=7))
-    assert "rolled back by their client" in said and "undone after accept" in said
+    assert "rolled back by their client" in said and "rolled back on purpose after accept" in said
     assert "no kill hit a claim" in said
     assert "no kill hit a claim" not in closing(Result(DemoSettings(), proven(), 1.0, 4, 0, True, "work"))

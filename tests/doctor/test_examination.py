@@ -14,7 +14,7 @@ import pytest
 from doctor.conftest import DAEMONS, Doctor, edit
 from fix_desk import Desk
 
-from idem.cli.doctor import examination, people, replication, server
+from idem.cli.doctor import examination, replication, server, unsettled
 from idem.migrations import grants
 from idem.outbox.config.doctor_settings import DoctorSettings
 
@@ -101,7 +101,7 @@ async def test_without_a_finding_the_last_line_only_counts(healthy: Desk, monkey
 
 
 async def test_no_check_can_write(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(people, "LETTERS", "DELETE FROM idem.daemons RETURNING id")
+    monkeypatch.setattr(unsettled, "LETTERS", "DELETE FROM idem.daemons RETURNING id")
     (found,) = await doctor("dead_letters")
     assert found["level"] == "error" and "read-only transaction" in found["what"]
     assert len(await desk.spine.all("SELECT id FROM idem.daemons")) == 3
@@ -109,8 +109,8 @@ async def test_no_check_can_write(desk: Desk, doctor: Doctor, monkeypatch: pytes
 
 async def test_a_fault_of_one_check_hides_no_other(desk: Desk, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "STATEMENT_TIMEOUT", 1)
-    monkeypatch.setattr(people, "LETTERS", "SELECT 1 AS nothing")
-    monkeypatch.setattr(people, "PROOFS", "SELECT pg_sleep(60)")
+    monkeypatch.setattr(unsettled, "LETTERS", "SELECT 1 AS nothing")
+    monkeypatch.setattr(unsettled, "PROOFS", "SELECT pg_sleep(60)")
     (letters,) = await doctor("dead_letters")
     assert letters["level"] == "error" and "a fault of idem's own: KeyError" in letters["what"]
     (slow,) = await doctor("proofs")
@@ -130,7 +130,7 @@ async def test_a_locked_table_is_waited_for_a_moment_only(
         async with asyncio.timeout(90):
             found = await doctor()
         other.rollback()
-    locked = {each["check"] for each in found if "locked by somebody else" in each["what"]}
+    locked = {each["check"] for each in found if "another session has locked" in each["what"]}
     assert "queue" in locked
     assert [each["level"] for each in found if each["check"] == "dead_letters"] == ["ok"]
     assert [each["level"] for each in found if each["check"] == "pooler"] == ["ok"]
@@ -195,11 +195,11 @@ async def test_contracts_that_cannot_settle_or_were_never_checked(
     desk: Desk, doctor: Doctor, configuration: Path
 ) -> None:
     (found,) = await doctor("contracts")
-    assert found["level"] == "warning" and "last checked" in found["what"]
+    assert found["level"] == "warning" and "last verified" in found["what"]
     old = date.today() - timedelta(days=DoctorSettings().verified // 86400 + 2)
     edit(configuration, lambda text: text.replace("[providers.keyed]\n", f'[providers.keyed]\nverified = "{old}"\n'))
     (found,) = await doctor("contracts")
-    assert found["level"] == "warning" and "last checked 367 days ago" in found["what"]
+    assert found["level"] == "warning" and "last verified 367 days ago" in found["what"]
 
     def without_proof(text: str) -> str:
         lines = [line for line in text.splitlines() if not line.startswith(("key = ", "lookup = ", "verified = "))]
@@ -216,7 +216,7 @@ async def test_daemons_that_do_not_run_are_an_error_where_rows_are_open(desk: De
     assert [each["level"] for each in await doctor("daemons")] == ["ok"]
     await desk.spine.all("DELETE FROM idem.daemons WHERE kind = 'sweeper' RETURNING 1")
     (found,) = await doctor("daemons")
-    assert found["level"] == "warning" and "no sweeper is running and none ever was" in found["what"]
+    assert found["level"] == "warning" and "no sweeper is running and none ever ran" in found["what"]
     await desk.pending("p")
     (found,) = await doctor("daemons")
     assert found["level"] == "error" and "idem sweeper run" in found["do"]
@@ -242,7 +242,7 @@ async def test_a_daemon_that_fell_silent_is_a_warning_beside_one_that_runs(desk:
         " VALUES ('worker-2', 'worker', 'there', 7, now() - interval '5 minutes', now()) RETURNING 1"
     )
     (found,) = await doctor("daemons")
-    assert found["level"] == "warning" and "a worker on there (process 7) fell silent 5m" in found["what"]
+    assert found["level"] == "warning" and "a worker on there (process 7) stopped reporting 5m" in found["what"]
     assert "kill -KILL 7" in found["do"] and "on there" in found["do"]
 
 
@@ -273,10 +273,12 @@ async def test_webhooks_that_never_came_and_webhooks_that_wait(desk: Desk, docto
     desk.environment["HOOK"] = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVoxMjM0NTY="
     found = await doctor("configuration", "webhooks")
     assert [each for each in found if each["level"] == "error"] == []
-    assert ["no webhook of keyed/keyed" in each["what"] for each in found if each["check"] == "webhooks"] == [True]
+    assert [
+        "keyed/keyed has a webhook configured" in each["what"] for each in found if each["check"] == "webhooks"
+    ] == [True]
     await desk.spine.all(WEBHOOK, id="e1", verdict="applied", retry=None)
     (found,) = await doctor("webhooks")
     assert found["level"] == "ok" and "keyed/keyed 1h" in found["what"]
     await desk.spine.all(WEBHOOK, id="e2", verdict="deferred", retry=datetime.now(UTC) - timedelta(minutes=20))
     late = [each for each in await doctor("webhooks") if each["level"] == "error"]
-    assert len(late) == 1 and late[0]["what"].startswith("1 webhook to be applied, the oldest of them due for 20m")
+    assert len(late) == 1 and late[0]["what"].startswith("1 webhook to apply, the oldest due for 20m")

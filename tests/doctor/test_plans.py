@@ -17,20 +17,20 @@ from schema import backlog
 from schema.databases import new_database
 
 import idem.cli.doctor
-from idem.cli.doctor import accounts, locks, people, queue, refused, webhooks
+from idem.cli.doctor import accounts, lanes, locks, queue, unsettled, webhooks
 from idem.testing.databases import HERE
 
 LEDGERS = backlog.HOT - {"outbox"}
-MOST = max(queue.MOST, refused.MOST)
+MOST = max(queue.MOST, lanes.MOST)
 
 PARAMETERS: dict[str, Any] = {
     "longest": 86400.0,
-    "window": 7200.0, "stated": "{}", "most": MOST, "sample": refused.SAMPLE, "failures": refused.MISSES,
-    "newest": people.NEWEST,
+    "window": 7200.0, "stated": "{}", "most": MOST, "sample": lanes.SAMPLE, "misses": lanes.MISSES,
+    "newest": unsettled.NEWEST,
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
     "columns": [""], "functions": ["lane_capacity"],
     "transactions": 1, "timeout": "5s", "lock": "2s", "recent": accounts.RECENT,
-    "patience": locks.PATIENCE, "others": refused.SENT_BY_OTHERS,
+    "patience": locks.PATIENCE, "others": lanes.SENT_BY_OTHERS,
 }  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def test_no_statement_reads_a_ledger_whole(loaded: str, name: str) -> None:
     with psycopg.connect(loaded, cursor_factory=psycopg.ClientCursor) as connection:
         explain: Any = "EXPLAIN (ANALYZE, FORMAT JSON) " + statements()[name]
-        most = people.MOST if name.startswith("people.") else MOST
+        most = unsettled.MOST if name.startswith("unsettled.") else MOST
         found = connection.execute(explain, PARAMETERS | {"most": most}).fetchone()
         connection.rollback()
     assert found is not None
@@ -76,7 +76,7 @@ def test_no_statement_reads_a_ledger_whole(loaded: str, name: str) -> None:
 
 
 def test_every_bound_is_one_of_the_statement() -> None:
-    for sql in (queue.OPEN, refused.REFUSED, people.LETTERS, people.ORPHANS, people.PROOFS, webhooks.RECEIVED):
+    for sql in (queue.OPEN, lanes.REFUSED, unsettled.LETTERS, unsettled.ORPHANS, unsettled.PROOFS, webhooks.RECEIVED):
         assert "LIMIT %(" in sql
 
 

@@ -18,7 +18,7 @@ from idem.testing.proxy import Proxy
 
 async def test_a_direct_connection_hears_its_notification(doctor: Doctor) -> None:
     (found,) = await doctor("pooler", "notify")
-    assert (found["level"], found["what"]) == ("ok", "connected directly; a notification was heard")
+    assert (found["level"], found["what"]) == ("ok", "connected directly; a notification arrived")
 
 
 @pytest.mark.parametrize("size", [1, 4])

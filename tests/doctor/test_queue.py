@@ -58,7 +58,7 @@ async def test_many_rows_of_one_kind_do_not_hide_the_others(
     assert errors == {"held", "awaiting", "claimed", "pending"}
     cut = [each["what"] for each in found if each["level"] == "warning"]
     assert cut == [
-        f"at least 3 rows are {kind}; only the oldest 3 of these were looked at"
+        f"at least 3 rows are {kind}; doctor read only the oldest 3"
         for kind in ("asked about", "at rest", "claimed", "queued")
     ]
 
@@ -78,7 +78,7 @@ async def test_the_replay_window_runs_out_before_it_is_over(desk: Desk, doctor: 
     assert found["level"] == "ok" and "2h" in found["what"]
     await desk.spine.advance(HOUR)
     (found,) = await doctor("replay_window")
-    assert found["level"] == "error" and "1 unknown row can be replayed for 1h 5" in found["what"]
+    assert found["level"] == "error" and "1 unknown row can be replayed for at most 1h 5" in found["what"]
 
 
 async def test_a_paused_lane_is_a_warning_until_it_was_forgotten(desk: Desk, doctor: Doctor) -> None:
@@ -112,7 +112,7 @@ Edit = Callable[[str], str]
         ),
         (
             lambda t: t.replace("http://127.0.0.1:", "http://127.0.0.2:"),
-            "but account keyed of keyed is http://127.0.0.2",
+            "but account keyed of keyed is now http://127.0.0.2",
         ),
     ],
 )
@@ -149,7 +149,7 @@ async def test_an_operation_that_moved_to_another_account_leaves_its_rows_behind
 
     edit(configuration, move)
     (found,) = await doctor("unserved")
-    assert found["level"] == "error" and "uses another account than keyed/keyed now" in found["what"]
+    assert found["level"] == "error" and "now uses another account than keyed/keyed" in found["what"]
 
 
 async def test_calls_that_are_refused_for_our_configuration_are_an_error(desk: Desk, doctor: Doctor) -> None:
@@ -202,7 +202,7 @@ async def test_a_provider_that_cannot_be_reached_is_a_warning(desk: Desk, doctor
     await desk.after("a", NotExecuted("transport"))
     await desk.after("b", NotExecuted("transport"))
     (found,) = await doctor("refused")
-    assert found["level"] == "warning" and "2 queued calls never left us" in found["what"]
+    assert found["level"] == "warning" and "2 queued calls not sent at all" in found["what"]
 
 
 async def test_a_breaker_that_is_open_is_a_warning_as_long_as_its_worker_lives(desk: Desk, doctor: Doctor) -> None:
@@ -228,7 +228,7 @@ async def test_questions_that_nobody_answers_are_a_warning(desk: Desk, doctor: D
         await spine.advance(400)
         await spine.reconcile()
     (found,) = await doctor("unasked")
-    assert found["level"] == "warning" and "for 1 row no question got a usable answer, 3 times or more" in found["what"]
+    assert found["level"] == "warning" and "look-ups of 1 row failed 3 times or more" in found["what"]
     assert "last: the question failed (HTTP 401)" in found["what"]
     assert f"idem intents show {intent}" in found["do"]
 

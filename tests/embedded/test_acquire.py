@@ -86,7 +86,7 @@ def test_whoever_needs_a_durable_server_is_not_given_one_without_fsync(home):
 
 
 def test_a_server_that_is_not_ready_in_time_is_an_error_and_no_leftover(home, processes_of, eventually):
-    with pytest.raises(EmbeddedError, match=r"was not ready in 0 s.*try again"):
+    with pytest.raises(EmbeddedError, match=r"was not ready within 0 s.*Try again"):
         acquire(home, linger=0, durable=False, timeout=0)
     eventually(lambda: not processes_of(home))
 

@@ -59,7 +59,7 @@ def test_without_a_supervisor_there_is_no_outage(home, supervisor_of, processes_
     with acquire(home, linger=0, durable=False) as pg:
         os.kill(supervisor_of(home), signal.SIGTERM)
         eventually(lambda: not processes_of(home))
-        with pytest.raises(EmbeddedError, match="did not take or survive"):
+        with pytest.raises(EmbeddedError, match="did not stop for an outage"):
             outage(pg, 0)
     with acquire(home, linger=0, durable=False) as pg:  # and the request is not carried out on a later server
         time.sleep(0.3)

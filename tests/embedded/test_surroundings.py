@@ -198,7 +198,7 @@ def test_a_folder_of_root_is_a_clear_error_to_others(folder, home, start_user):
     path = folder / "path"
     shutil.copytree(Path(idem.testing.embedded.__file__).parent, path / "idem" / "testing" / "embedded")
     user = start_user(home, python=python, uid=pwd.getpwnam("nobody").pw_uid, PYTHONPATH=str(path))
-    assert "run as that account or remove the folder" in user["error"]
+    assert "run as that user or remove the folder" in user["error"]
 
 
 def test_a_wrong_idem_pg_bin_says_so_and_what_to_do(home, folder, monkeypatch):
@@ -206,8 +206,8 @@ def test_a_wrong_idem_pg_bin_says_so_and_what_to_do(home, folder, monkeypatch):
     with pytest.raises(EmbeddedError) as caught:
         acquire(home)
     assert str(caught.value) == (
-        f"IDEM_PG_BIN names {folder}, which has no initdb and no postgres that can be run: set it to the folder with "
-        "initdb and postgres of PostgreSQL 14 or newer, or unset it to let idem look"
+        f"IDEM_PG_BIN names {folder}, which has no executable initdb and no postgres. Set it to the folder with "
+        "initdb and postgres of PostgreSQL 14 or newer, or unset it to let idem search"
     )
 
 
@@ -235,5 +235,5 @@ def test_a_server_that_does_not_start_says_why(fresh_home):
     begun = time.monotonic()
     with pytest.raises(EmbeddedError, match="is in the way") as caught:
         acquire(fresh_home, linger=0, durable=False)
-    assert "holds no cluster" in str(caught.value)
+    assert "is not a cluster" in str(caught.value)
     assert time.monotonic() - begun < 30

@@ -55,7 +55,7 @@ class Command:
 
     def children(self) -> dict[str, int]:
         """The processes of its group that live, as it has told of them: pid by name."""
-        living = left_of(f"idem.cli.group.leash {self.pid} ")
+        living = left_of(f"idem.cli.group.parent_watch {self.pid} ")
         return {e["process"]: e["pid"] for e in self.named("process_started") if e["pid"] in living}
 
     async def end(self, seconds: float = 40) -> int:

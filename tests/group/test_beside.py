@@ -15,9 +15,9 @@ import pytest
 from fix_desk import Desk, Result, run
 from group.conftest import command, eventually
 
-from idem.cli.group import beside
+from idem.cli.group import up_note
 
-TAKEN = "the database is that of the `idem up` which runs here"
+TAKEN = "using the database of the `idem up` that runs here"
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    for name in (beside.URL, beside.FILE, beside.APP, beside.ENVIRONMENT):
+    for name in (up_note.URL, up_note.FILE, up_note.APP, up_note.ENVIRONMENT):
         monkeypatch.delenv(name, raising=False)
     return folder
 
@@ -34,12 +34,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def running(here: Path, desk: Desk) -> Iterator[Path]:
     """The folder as a running `idem up` on the desk's database has it, with a sample of its own; gives the sample."""
-    home = here / beside.HOME
+    home = here / up_note.HOME
     home.mkdir(parents=True)
     sample = home / "idem.toml"
     sample.write_text(Path(desk.environment["IDEM_CONFIG"]).read_text())
-    there = beside.Running(desk.environment["IDEM_DATABASE_URL"], "test", str(sample))
-    with (home / beside.LOCK).open("w") as lock, beside.noted(home, there):
+    there = up_note.Running(desk.environment["IDEM_DATABASE_URL"], "test", str(sample))
+    with (home / up_note.LOCK).open("w") as lock, up_note.noted(home, there):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield sample
 
@@ -55,16 +55,16 @@ async def test_a_command_finds_the_database_and_says_so(running: Path, desk: Des
         assert done.code == 0, (arguments, done)
         assert TAKEN in done.err
     assert "rejected" in (await called("dlq", "list")).out
-    assert beside.URL not in os.environ, "nothing of it is left behind"
+    assert up_note.URL not in os.environ, "nothing of it is left behind"
 
 
 async def test_who_names_another_installation_gets_that_one(running: Path, desk: Desk, here: Path) -> None:
     other = here / "other.toml"
     shutil.copy(running, other)
     for arguments, environment in (
-        (["status"], {beside.URL: "postgresql://nobody@127.0.0.1:1/none"}),
+        (["status"], {up_note.URL: "postgresql://nobody@127.0.0.1:1/none"}),
         (["status", "--config", str(other)], {}),
-        (["status"], {beside.FILE: str(other)}),
+        (["status"], {up_note.FILE: str(other)}),
     ):
         done = await called(*arguments, **environment)
         assert TAKEN not in done.err
@@ -74,24 +74,24 @@ async def test_who_names_another_installation_gets_that_one(running: Path, desk:
 
 
 async def test_what_does_not_run_or_is_not_ours_is_not_taken(running: Path, here: Path) -> None:
-    note = here / beside.HOME / beside.NOTE
+    note = here / up_note.HOME / up_note.NOTE
     assert note.stat().st_mode & 0o077 == 0, "it may hold a password"
     for content in ("", "[]", "{}", json.dumps({"database": "x", "more": 1}), "no JSON"):
         note.write_text(content)
         assert TAKEN not in (await called("status")).err
-    for name in (beside.NOTE, beside.LOCK):
-        (here / beside.HOME / name).unlink()
+    for name in (up_note.NOTE, up_note.LOCK):
+        (here / up_note.HOME / name).unlink()
         done = await called("status")
         assert done.code == 2
         assert "nothing names a database" in done.err
 
 
 async def test_a_lock_that_nobody_holds_is_no_running_installation(here: Path, desk: Desk) -> None:
-    home = here / beside.HOME
+    home = here / up_note.HOME
     home.mkdir(parents=True)
-    (home / beside.LOCK).write_text("123\n")
-    with beside.noted(home, beside.Running(desk.environment["IDEM_DATABASE_URL"], "test")):
-        assert beside.found() is None
+    (home / up_note.LOCK).write_text("123\n")
+    with up_note.noted(home, up_note.Running(desk.environment["IDEM_DATABASE_URL"], "test")):
+        assert up_note.found() is None
         assert (await called("status")).code == 2
 
 
@@ -102,7 +102,7 @@ async def test_beside_a_real_one(linux: None, request: pytest.FixtureRequest) ->
     request.addfinalizer(lambda: shutil.rmtree(folder, ignore_errors=True))
     os.chmod(folder, 0o755)
     async with command("up", "--port", "0", env={}, cwd=folder) as up:
-        await eventually(lambda: "Ctrl-C ends everything" in up.out.decode() or up.process.returncode is not None, 90)
+        await eventually(lambda: "Ctrl-C stops everything" in up.out.decode() or up.process.returncode is not None, 90)
         for arguments in (["status"], ["token", "list"], ["dlq", "list"]):
             async with command(*arguments, env={}, cwd=folder) as look:
                 assert await look.end() == 0, look.said

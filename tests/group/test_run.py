@@ -274,7 +274,7 @@ async def test_a_database_without_the_schema_is_said_once(
     environment = desk.environment | {"IDEM_DATABASE_URL": server}
     async with command("run", "--port", str(unused_tcp_port), env=environment) as group:
         assert await group.end() in (1, 2)
-    assert group.said.count("run `idem db upgrade`") == 1
+    assert group.said.count("Run `idem db upgrade`") == 1
     assert "process_started" not in group.said
 
 

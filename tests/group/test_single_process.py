@@ -16,7 +16,7 @@ from fix_desk import Desk
 from fix_group import alive, answers, authorized, completed, held, metrics, running, status, take_their_time
 from group.conftest import Command, command, eventually
 
-from idem.cli.single import until_the_end
+from idem.cli.group.one_process import until_the_end
 
 pytestmark = pytest.mark.timeout(150)
 

@@ -19,7 +19,7 @@ from group.conftest import Command, command, eventually, left_of
 
 pytestmark = pytest.mark.timeout(170)
 
-END = "Ctrl-C ends everything; the data stays."
+END = "Ctrl-C stops everything; the data stays."
 
 
 @pytest.fixture
@@ -154,4 +154,4 @@ async def test_half_a_sample_is_said(folder: Path) -> None:
     (home / "idem.toml").write_text("environment = 'development'\n")
     async with command("up", "--port", "0", env={}, cwd=folder) as running:
         assert await running.end() == 2
-    assert "remove idem.toml" in running.said
+    assert "Remove idem.toml" in running.said

@@ -71,9 +71,9 @@ async def test_what_was_sent_after_the_backup_is_not_sent_again_as_new(
 async def test_a_word_lets_them_in_and_what_has_ended_needs_none(desk: Desk, tmp_path: Path) -> None:
     await restored(desk, "a person says it")
     ended = await taken(desk, tmp_path, line("k2", "completed", **PAID))
-    assert ended.code == 0 and "taken over: 1 completed" in ended.err
+    assert ended.code == 0 and "imported: 1 completed" in ended.err
     done = await taken(desk, tmp_path, line("k1", "queued"), options=("--not-sent-before",))
-    assert done.code == 0 and "taken over: 1 queued" in done.err
+    assert done.code == 0 and "imported: 1 queued" in done.err
     known = await taken(desk, tmp_path, line("k1", "queued"))
     assert known.code == 0, "what is there already is no new line"
 

@@ -36,13 +36,13 @@ async def test_a_pipe_is_refused(desk: Desk, options: tuple[str, ...]) -> None:
         done = await desk.cli("import", f"/dev/fd/{read}", *options)
     finally:
         os.close(read)
-    assert done.code == 2 and "is no regular file" in done.err and "Traceback" not in done.err, done
+    assert done.code == 2 and "is not a regular file" in done.err and "Traceback" not in done.err, done
 
 
 async def test_a_named_pipe_is_refused_and_not_waited_for(desk: Desk, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "lines")
     done = await desk.cli("import", tmp_path / "lines", *WHY)
-    assert done.code == 2 and "is no regular file" in done.err, done
+    assert done.code == 2 and "is not a regular file" in done.err, done
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ async def test_a_finished_wish_answers_its_client_byte_for_byte(desk: Desk, tmp_
     body = bytes(range(256))
     answer = {"status": 402, "headers": {"X-Old": "1"}, "body_base64": base64.b64encode(body).decode()}
     done = await taken(desk, tmp_path, line("k1", reference="pay_1"), line("k2", "refused", answer=answer))
-    assert done.code == 0 and "taken over: 1 completed, 1 refused" in done.err, done
+    assert done.code == 0 and "imported: 1 completed, 1 refused" in done.err, done
     first, second = desk.spine.accept("k1"), desk.spine.accept("k2")
     assert isinstance(first, Replay) and isinstance(second, Replay)
     assert (first.answer.status, first.answer.body, dict(first.answer.headers)) == (
@@ -112,7 +112,7 @@ async def test_a_key_lives_as_long_as_the_system_before_has_promised(desk: Desk,
         desk, tmp_path,
         line("k1", expires_at=(now + 2 * HOUR).isoformat()), line("k2", expires_at=(now - HOUR).isoformat()),
     )  # fmt: skip
-    assert "1 completed; 1 expired, left out" in done.err
+    assert "1 completed; 1 expired, skipped" in done.err
     expires = (await desk.spine.one("SELECT expires_at FROM idem.idempotency_keys"))["expires_at"]
     assert abs(expires - now - 2 * HOUR) < timedelta(minutes=5)
 
@@ -233,7 +233,7 @@ async def test_run_again_it_writes_what_is_new_and_nothing_twice(desk: Desk, tmp
     first, second = line("k1"), in_flight("k2")
     await taken(desk, tmp_path, first)
     done = await taken(desk, tmp_path, first, second)
-    assert "taken over: 1 in_flight; 1 taken over before" in done.err
+    assert "imported: 1 in_flight; 1 imported before" in done.err
     before = await rows(desk)
     again = await taken(desk, tmp_path, first, second, options=(*WHY, "--json"))
     assert again.code == 0 and again.data == {
@@ -255,7 +255,7 @@ async def test_a_key_that_idem_has_itself_is_left_alone(desk: Desk, tmp_path: Pa
 async def test_a_dry_run_checks_everything_and_writes_nothing(desk: Desk, tmp_path: Path) -> None:
     before = await rows(desk)
     done = await taken(desk, tmp_path, line("k1"), line("k2", "queued"), options=("--dry-run",))
-    assert done.code == 0 and "would be taken over: 1 completed, 1 queued" in done.err
+    assert done.code == 0 and "would be imported: 1 completed, 1 queued" in done.err
     assert await rows(desk) == before
     assert (await taken(desk, tmp_path, line("k1"), options=())).code == 2
 

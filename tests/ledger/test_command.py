@@ -73,7 +73,7 @@ async def test_clean_is_0_and_a_discrepancy_3(listed: Desk) -> None:
     await listed.spine.work()
     clean = await idem(listed, "reconcile", "--since", "24h")
     assert clean.code == 0, clean.err
-    assert "clean: both sides say the same" in clean.err
+    assert "clean: both sides agree" in clean.err
     lost = await post(listed.spine, metadata={"idem_deployment": "test"})
     foreign = await post(listed.spine, metadata={"idem_deployment": "other"})
     found = await idem(listed, "reconcile", "--since", "24h", "--json")
@@ -161,11 +161,11 @@ async def test_a_person_sees_both_sides_and_closes_it(listed: Desk) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--dry-run"], 2, "it goes with --since"),
+        (["--dry-run"], 2, "it needs --since"),
         (["--dry-run", "--now", "--since", "1h"], 2, "it settles nothing"),
         (["--since", "2099-01-01"], 1, "is in the future"),
         (["--since", "4000d"], 1, "the ledger keeps 400d"),
-        (["--since", "yesterday"], 2, "is no time"),
+        (["--since", "yesterday"], 2, "is not a time"),
     ],
 )
 async def test_mistakes(listed: Desk, arguments: list[str], code: int, says: str) -> None:

@@ -90,6 +90,6 @@ async def test_doctor_ends_where_connections_are_taken_and_nothing_is_answered(
         result = await desk.cli("doctor", "--json")
     found = [each for each in result.data["findings"] if each["check"] == "database"]
     assert result.code == 1
-    assert len(found) == 1 and "takes connections" in found[0]["what"]
+    assert len(found) == 1 and "accepts connections" in found[0]["what"]
     late = [each for each in result.data["findings"] if "could not be checked within" in each["what"]]
     assert 0 < len(late) <= 4

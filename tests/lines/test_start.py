@@ -14,7 +14,7 @@ import pytest
 from fix_desk import Desk
 from fix_line import target, through
 
-from idem.cli import starting
+from idem.cli.base import start_checks
 from idem.outbox.database.address import Address
 from idem.testing.proxy import Direction, Proxy, Verdict
 
@@ -115,12 +115,12 @@ async def nothing() -> None:
 async def test_a_server_that_starts_is_waited_for_in_any_language() -> None:
     async with refusing("57P03", "le système de bases de données se lance") as (server, address):
         with pytest.raises(psycopg.OperationalError, match="se lance"):
-            await starting.ready(address, "worker", 4.0, nothing)
-        assert await asked(server) > 2 * starting.REFUSALS, "it was asked again and again, each time with a ping"
+            await start_checks.ready(address, "worker", 4.0, nothing)
+        assert await asked(server) > 2 * start_checks.REFUSALS, "it was asked again and again, each time with a ping"
 
 
 async def test_what_a_server_refuses_for_good_ends_the_start_in_any_language() -> None:
     async with refusing("28P01", "authentification par mot de passe échouée") as (server, address):
         with pytest.raises(psycopg.OperationalError, match="mot de passe"):
-            await asyncio.wait_for(starting.ready(address, "worker", 3600.0, nothing), PATIENCE)
-        assert await asked(server) == 2 * starting.REFUSALS
+            await asyncio.wait_for(start_checks.ready(address, "worker", 3600.0, nothing), PATIENCE)
+        assert await asked(server) == 2 * start_checks.REFUSALS

@@ -12,8 +12,8 @@ from fix_desk import Desk
 from operators.situations import forced
 from operators.situations_at_rest import ALL as BUILDERS
 
-from idem.cli import bulk
 from idem.cli.main import app
+from idem.cli.operator import bulk
 from idem.outbox.domain.outcomes import Succeeded
 from idem.outbox.domain.states import Reason
 from idem.outbox.operator import dead_letters

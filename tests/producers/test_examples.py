@@ -159,5 +159,5 @@ def test_sync_says_what_changed(shop: Shop, tmp_path: Path) -> None:
 
 def test_sync_refuses_another_environment(shop: Shop) -> None:
     refused = run(("db", "sync"), shop.environment | {"IDEM_ENVIRONMENT": "production"})
-    assert refused.code == 1 and "wrong database, or the wrong idem.toml" in refused.err
+    assert refused.code == 1 and "it is the wrong database, or the wrong idem.toml" in refused.err
     assert shop.rows("SELECT version FROM idem.operations") == [(1,)]

@@ -13,13 +13,13 @@ async def test_pause_says_where_what_and_how_it_is_taken_back(desk: Desk) -> Non
     assert done.code == 0
     first, *rest = done.err.splitlines()
     assert first.startswith("environment test, database idem_test_")
-    assert rest[0] == "provider keyed, all accounts: calls and look-ups are paused now, until `idem resume keyed`"
+    assert rest[0] == "provider keyed, all accounts: calls and look-ups are now paused until `idem resume keyed`"
     assert done.out == ""
     again = await desk.cli("pause", "keyed", *WHY)
-    assert (again.code, "paused already" in again.err) == (0, True)
+    assert (again.code, "already paused" in again.err) == (0, True)
     back = await desk.cli("resume", "keyed", "--reason", "it is over")
     assert "provider keyed, all accounts: calls and look-ups are resumed" in back.err
-    assert "nothing of that was paused" in (await desk.cli("resume", "keyed", "--reason", "again")).err
+    assert "nothing was paused" in (await desk.cli("resume", "keyed", "--reason", "again")).err
 
 
 async def test_json_has_what_changed_and_what_is_paused_now(desk: Desk) -> None:
@@ -37,8 +37,8 @@ async def test_json_has_what_changed_and_what_is_paused_now(desk: Desk) -> None:
     [
         (("pause", "keyd", *WHY), 1, "Did you mean keyed?"),
         (("pause", "keyed", "--account", "keyd", *WHY), 1, "no account 'keyd'. Did you mean keyed?"),
-        (("pause", "keyed", "--what", "call", *WHY), 2, "nothing that can be paused"),
-        (("pause", "keyed", "--what", ",", *WHY), 2, "names nothing"),
+        (("pause", "keyed", "--what", "call", *WHY), 2, "cannot be paused"),
+        (("pause", "keyed", "--what", ",", *WHY), 2, "it is empty"),
         (("pause", "keyed"), 2, "--reason"),
         (("pause", "keyed", "--reason", " "), 1, "say why"),
         (("resume", "keyd", *WHY), 1, "Did you mean keyed?"),
@@ -63,7 +63,7 @@ async def test_it_needs_no_secret_of_the_provider(desk: Desk) -> None:
     """Who is on call has the database's URL, and no token of the bank."""
     del desk.environment["BANK_TOKEN"]
     done = await desk.cli("pause", "keyed", *WHY)
-    assert (done.code, "paused now" in done.err) == (0, True)
+    assert (done.code, "now paused" in done.err) == (0, True)
 
 
 async def test_what_is_gone_from_the_configuration_can_be_resumed(desk: Desk) -> None:

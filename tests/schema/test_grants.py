@@ -344,7 +344,7 @@ def test_the_command_explains_mistakes(installed: Installed, seller: str) -> Non
         look.execute("UPDATE idem.alembic_version SET version_num = '0000'")
         look.commit()
     code, _, said = idem(seller, "--as", "daemon", url=owner)
-    assert code == 1 and "run `idem db upgrade` first" in said
+    assert code == 1 and "Run `idem db upgrade` first" in said
 
 
 @pytest.mark.parametrize("name", ["", "a\0b"])

@@ -36,7 +36,7 @@ async def test_a_token_is_shown_once_and_stored_as_a_hash(desk: Desk) -> None:
 async def test_for_a_person_the_token_is_on_standard_output(desk: Desk) -> None:
     made = await desk.cli("token", "create", "acme", "--label", "checkout")
     assert len(re.findall(r"idem_[A-Za-z0-9_-]{43}", made.out)) == 1
-    assert "shown this once" in made.err
+    assert "only this once" in made.err
     assert re.search(r"idem_[A-Za-z0-9_-]{43}", made.err) is None
 
 

@@ -57,7 +57,7 @@ def test_operations_of_the_code_are_operations(tmp_path: Path) -> None:
     [
         (CODE.replace('"bank"', '"bonk"'), 'operations."payments.create".provider', "bonk"),
         (CODE.replace("idem = Idem()", "idem = 1 / 0"), "app", "ZeroDivisionError"),
-        ("idem = 1", "app", "not an Idem"),
+        ("idem = 1", "app", "expected an Idem"),
     ],
 )
 def test_mistakes_of_the_code_are_found(tmp_path: Path, code: str, where: str, said: str) -> None:

@@ -59,7 +59,7 @@ async def test_doctor_says_which_events_wait_to_be_confirmed(hooks: Hooks) -> No
     """Their calls are held up by them: beyond the limit it is an error, whatever their back-off is."""
     assert await hooks.verdict(event(uuid4())) == "unmatched"
     quiet = await hooks.desk.cli("doctor", "--json")
-    assert "to be confirmed" not in quiet.out
+    assert "to confirm" not in quiet.out
     async with hooks.spine.database.connection() as connection:
         await connection.execute(
             "UPDATE idem.webhook_events SET verdict = 'hint', received_at = now() - interval '1 hour',"
@@ -67,4 +67,4 @@ async def test_doctor_says_which_events_wait_to_be_confirmed(hooks: Hooks) -> No
         )
     found = await hooks.desk.cli("doctor", "--json")
     assert found.code != 0
-    assert "1 webhook of keyed/keyed to be confirmed" in found.out, found.out
+    assert "1 webhook of keyed/keyed to confirm" in found.out, found.out

@@ -1,4 +1,4 @@
-"""Charges: made by themselves, or as what a PaymentIntent comes to."""
+"""Charges, created directly or by a PaymentIntent."""
 
 from collections.abc import Mapping
 from typing import Any

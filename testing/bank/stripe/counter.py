@@ -1,4 +1,4 @@
-"""The way of a request through a Stripe-like account: key, work, log, answer."""
+"""The path of a request through a Stripe-like account: key, work, log, answer."""
 
 import asyncio
 from collections.abc import Mapping

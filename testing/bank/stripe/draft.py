@@ -1,4 +1,4 @@
-"""What one request is about to do: drawn up whole, then written in one line of the log and its answer."""
+"""The effects of one request: built completely, then written as one line of the log and as its answer."""
 
 import math
 import uuid

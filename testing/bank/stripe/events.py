@@ -1,4 +1,4 @@
-"""Events: what a change looks like in `GET /v1/events` and in a webhook."""
+"""Events: the form of a change in `GET /v1/events` and in a webhook."""
 
 from typing import Any
 

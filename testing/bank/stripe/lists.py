@@ -1,4 +1,4 @@
-"""Lists, newest first and page by page; and the search, which comes after them."""
+"""Lists, newest first and page by page; and the search, which lags behind them."""
 
 import itertools
 import re

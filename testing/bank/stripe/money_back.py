@@ -1,4 +1,4 @@
-"""Refunds and payouts: money that leaves, some of it over days."""
+"""Refunds and payouts: money that leaves, sometimes over days."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reading parameters, in the words in which Stripe says that they are wrong."""
+"""Parses parameters, with Stripe's error messages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

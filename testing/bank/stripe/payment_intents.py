@@ -1,4 +1,4 @@
-"""PaymentIntents: the way of their statuses."""
+"""PaymentIntents and their statuses."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a GET of a Stripe-like account shows."""
+"""The GET routes of a Stripe-like account."""
 
 from collections.abc import Mapping
 from typing import Any

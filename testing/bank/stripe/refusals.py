@@ -1,4 +1,4 @@
-"""Errors in Stripe's shape, and the headers that tell what to make of them."""
+"""Errors in Stripe's form, with the headers that classify them."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""All objects of Stripe-like accounts, as the sum of their changes: those that were, and those that are to come."""
+"""All objects of Stripe-like accounts, as the sum of their past and scheduled changes."""
 
 import math
 from bisect import insort

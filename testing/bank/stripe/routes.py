@@ -1,4 +1,4 @@
-"""What a POST or DELETE of a Stripe-like account does."""
+"""The POST and DELETE routes of a Stripe-like account."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a Stripe-like account may be told to do otherwise."""
+"""Settings of a Stripe-like account."""
 
 from dataclasses import dataclass
 from typing import ClassVar

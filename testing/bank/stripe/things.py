@@ -1,4 +1,4 @@
-"""Every other object: kept as it was ordered."""
+"""All other objects, stored as requested."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What tests ask of a Stripe-like account: its objects and events, read from the bank's log."""
+"""The objects and events of a Stripe-like account, read from the bank's log, for tests."""
 
 import math
 from typing import Any

@@ -8,9 +8,10 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from idem.cli import api, daemons, opening
-from idem.cli.failures import FAILED, OK
-from idem.cli.output import say
+from idem.cli import api, daemons
+from idem.cli.base import opening
+from idem.cli.base.failures import FAILED, OK
+from idem.cli.base.output import say
 
 if TYPE_CHECKING:
     from idem.outbox.config import Configuration
@@ -18,21 +19,21 @@ if TYPE_CHECKING:
     from idem.outbox.domain.catalogue import Catalogue
 
 At: TypeAlias = tuple[str, int] | None
-"""A host and a port to listen on; None: not at all."""
+"""A host and a port to listen on, or None."""
 
 POOLS: Final = ("worker", "sweeper", "reconciler")
-"""Who has a pool of connections of its own, beside the API: a lock that one of them waits for holds up no other."""
+"""The daemons with a connection pool each, so that a lock that one waits for does not block the others."""
 
 
 def run(config: Path | None, found: Configuration, address: Address, at: At, beside: At, patience: float) -> int:
-    """Run worker, sweeper and reconciler until SIGTERM, and the API at this address, if there is one; the exit code.
+    """Run worker, sweeper, reconciler and, with an address, the API until SIGTERM; returns the exit code.
 
-    `beside`: where metrics and probes are served too. A daemon that fails ends all: the others finish what runs, for
-    `patience` seconds at the most, and the exit code is 1.
+    `beside`: where it also serves metrics and probes. If one daemon fails, the others finish their running calls, for
+    `patience` seconds at most, and the exit code is 1.
     """
     failed = asyncio.run(_all(config, found, address, at, beside, patience))
     if failed:
-        say(f"idem: {' and '.join(failed)} failed, so everything in this process has ended; start `idem run` again")
+        say(f"idem: {' and '.join(failed)} failed, so all daemons of this process have stopped. Restart `idem run`")
     return FAILED if failed else OK
 
 
@@ -46,7 +47,7 @@ async def _all(
     catalogue = opening.catalogue(found)
     async with contextlib.AsyncExitStack() as stack:
         stop = stack.enter_context(stop_on_signals())
-        # Both ports first: nothing has been claimed when one of them is taken.
+        # Both ports first, so that nothing is claimed yet if one of them is in use.
         listening = None if at is None else stack.enter_context(contextlib.closing(listen(*at)))
         await stack.enter_async_context(api.probes(beside, stop, "run"))
         of = {name: await stack.enter_async_context(daemons.connected(found, address, name)) for name in POOLS}
@@ -58,7 +59,7 @@ async def _all(
             clients = await stack.enter_async_context(
                 daemons.connected(found, address, "api", lambda found: opening.pool(found, found.settings.api))
             )
-        # From here on nothing raises before all of them run.
+        # From here on nothing raises before all daemons run.
         running: dict[str, Coroutine[Any, Any, Any]] = {
             "worker": worker.run(stop), "sweeper": sweeper.run(stop), "reconciler": reconciler.run(stop)
         }  # fmt: skip
@@ -72,8 +73,8 @@ async def _all(
 def _descriptors(found: Configuration, catalogue: Catalogue) -> int:
     from idem.outbox.http_server import descriptors
 
-    # A call and its name look-up for each slot, the reconciler's share of them too; pools, and sessions that listen.
-    # Not more than half of all: not every slot of every lane is taken at once.
+    # A call and its DNS look-up for each slot, with the reconciler's share; pools, and sessions that listen. At most
+    # half of all descriptors, because not every slot of every lane is in use at once.
     lanes = sum(len(provider.accounts) for provider in catalogue.providers.values())
     most = lanes * 3 * found.settings.worker.slots + (len(POOLS) + 1) * daemons.SIZE
     return min(most, descriptors.raise_limit() // 2)
@@ -82,10 +83,10 @@ def _descriptors(found: Configuration, catalogue: Catalogue) -> int:
 async def until_the_end(
     running: Mapping[str, Coroutine[Any, Any, Any]], stop: asyncio.Event, patience: float
 ) -> list[str]:
-    """Run these until `stop`, and then until they have ended; the names of those that failed.
+    """Run these until `stop`, then wait until they end; returns the names of those that failed.
 
-    Failed has what raises, what ends before `stop`, and what has not ended `patience` seconds after it. The first of
-    them sets `stop` for all: half of an installation looks alive, and is not.
+    One fails if it raises, ends before `stop`, or still runs `patience` seconds after it. The first failure sets
+    `stop` for all, because half of an installation looks alive and is not.
     """
     from idem.outbox.observe import daemon_events
 
@@ -100,7 +101,7 @@ async def until_the_end(
         try:
             await work
             if not stop.is_set():
-                fail(name, "it has ended, though nothing told it to stop")
+                fail(name, "it ended before it was asked to stop")
         except (Exception, asyncio.CancelledError) as error:
             fail(name, error)
         finally:
@@ -111,6 +112,6 @@ async def until_the_end(
     await asyncio.wait(tasks.values(), timeout=patience)
     for name, task in tasks.items():
         if not task.done():
-            fail(name, f"it was told to stop and has not ended in {patience:.0f} s")
+            fail(name, f"it did not stop within {patience:.0f} s")
             task.cancel()
     return failed

@@ -1,4 +1,4 @@
-"""What each thing that an operator may do would do now, or why it cannot be done: the preview of `idem dlq`."""
+"""The preview of `idem dlq`: what each action would do now, or why it is not possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """One command: whether it is possible now, and what it would do or why not."""
+    """One command: whether it is possible now, and what it would do, or why it is not possible."""
 
     command: str
     possible: bool
@@ -41,9 +41,9 @@ def prospects(
     *,
     sure: bool = False,
 ) -> list[Prospect]:
-    """Everything that can be done about an intent, and about a dead letter, as they stand.
+    """The possible actions for an intent and for a dead letter in their current state.
 
-    `catalogue` is None where the configuration cannot be used: then nothing is known of any operation.
+    `catalogue` is None if the configuration cannot be used; then no operation is known.
     """
     found: list[Prospect] = []
     if letter is not None and dead_letters.is_of_handler(letter["reason"], letter["details"]):
@@ -56,13 +56,13 @@ def prospects(
             ),
             Prospect(
                 CLOSED, True,
-                f"skips {event} for handler {about['handler']}, which is never told of it; the later ones go on",
+                f"skips {event} for handler {about['handler']}, which never gets it; later events continue",
             ),
         ]  # fmt: skip
     if intent is None:
-        found = [Prospect(DISCARD, True, "closes this entry, which is about no intent; nothing else changes")]
+        found = [Prospect(DISCARD, True, "closes this entry, which belongs to no intent; nothing else changes")]
         if letter is not None and letter["reason"] == Reason.UNMATCHED_WEBHOOK:
-            again = "the reconciler looks at once for the call that the event is about; a match closes this entry"
+            again = "the reconciler immediately looks for the call of this event; a match closes this entry"
             found.insert(0, Prospect(REDRIVE, True, again))
         return found
     if held is not None:
@@ -76,36 +76,38 @@ def prospects(
 
 
 def _closing(reason: Reason, held: Snapshot | None) -> str:
-    text = "closes this entry and keeps your reason; the intent stays what it is"
+    text = "closes this entry and records your reason; the intent does not change"
     if reason is Reason.CONFLICT and held is not None and held.row.status is OutboxStatus.AWAITING:
-        text += f", so the reconciler asks on, and the next contradiction opens another entry. To end it: {COMPLETED}"
+        text += (
+            f", so the reconciler keeps asking, and the next contradiction opens another entry. To end it: {COMPLETED}"
+        )
     return text
 
 
 def _of_row(intent: dict[str, Any], held: Snapshot, catalogue: Catalogue | None, *, sure: bool) -> list[Prospect]:
     row = held.row
     terms = (catalogue or Catalogue("", {}, {})).cautious(row.operation, row.provider)
-    reference = f" (it is known there as {row.reference})" if row.reference else ""
+    reference = f" (the provider knows it as {row.reference})" if row.reference else ""
     return [
         _prospect(
             COMPLETED,
             guards.against_completed(held),
-            "stores the final answer for this key, for ever; nothing is sent again; handlers are told. Needs "
+            "stores the final answer of this key permanently; sends nothing again; runs the handlers. Needs "
             f"--reference{reference}",
         ),
         _prospect(
             FAILED,
             guards.against_failed(held, terms, sure=sure),
-            "records on your word that it did not happen; the client's retry with the same key makes it happen, "
-            f"nothing else does{_overridden(guards.overridable(held, terms), sure=sure)}",
+            "records your statement that it did not happen; only a client's retry with the same key will run "
+            f"it{_overridden(guards.overridable(held, terms), sure=sure)}",
         ),
         _redrive(held, terms, catalogue, sure=sure, new_key=False),
         _redrive(held, terms, catalogue, sure=sure, new_key=True),
         _prospect(
             CANCEL,
             guards.against_cancel(held, sure=sure),
-            "completes the key with the answer 409 `cancelled`: no retry with this key makes it happen any more "
-            f"(idem intents cancel {intent['id']})",
+            "completes the key with the answer 409 `cancelled`; no retry with this key will run it (idem intents "
+            f"cancel {intent['id']})",
         ),
     ]
 
@@ -115,10 +117,14 @@ def _redrive(held: Snapshot, terms: Terms, catalogue: Catalogue | None, *, sure:
     why_not = guards.against_redrive(held, terms, sure=sure, new_key=new_key)
     if why_not is None and catalogue is None:
         why_not = (
-            "the configuration cannot be used (see the note): mend it, or use the idem.toml that it was accepted with"
+            "the configuration cannot be used (see the note). Correct it, or use the idem.toml with which the intent "
+            "was accepted"
         )
     elif why_not is None and not terms.known:
-        why_not = f"operation {row.operation} is not in this configuration: use the idem.toml that it was accepted with"
+        why_not = (
+            f"operation {row.operation} is not in this configuration. Use the idem.toml with which the intent "
+            "was accepted"
+        )
     command = NEW_KEY if new_key else REDRIVE
     if why_not is not None:
         return Prospect(command, False, why_not)
@@ -136,9 +142,9 @@ def _redrive(held: Snapshot, terms: Terms, catalogue: Catalogue | None, *, sure:
     return Prospect(
         command,
         True,
-        f"{'is recorded as not executed, then ' if unknown else ''}goes back to work and is sent again to "
-        f"{row.provider}/{row.account} {key}; may be started for {guards.seconds(patience)} from now"
-        f"{_overridden(risks, sure=sure)}{_safer(held, terms, risks)}",
+        f"{'records it as not executed, then ' if unknown else ''}queues it and sends it again to "
+        f"{row.provider}/{row.account} {key}; the call may start within {guards.seconds(patience)} from "
+        f"now{_overridden(risks, sure=sure)}{_safer(held, terms, risks)}",
     )
 
 
@@ -149,7 +155,7 @@ def _overridden(risks: Iterable[guards.Risk], *, sure: bool) -> str:
 
 def _safer(held: Snapshot, terms: Terms, risks: list[guards.Risk]) -> str:
     unproven = {name for name, _ in risks} & {"new_key", "no_memory"}
-    return f". What would settle it instead: {guards.instead(held, terms)}" if unproven else ""
+    return f". What can settle it instead: {guards.instead(held, terms)}" if unproven else ""
 
 
 def _prospect(command: str, why_not: str | None, effect: str) -> Prospect:

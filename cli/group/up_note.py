@@ -1,4 +1,4 @@
-"""Commands beside a running `idem up`: they find its database and its configuration by themselves."""
+"""Commands find the database and the configuration of an `idem up` that runs in the same folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from idem.cli.output import say
+from idem.cli.base.output import say
 
 HOME: Final = Path(".idem") / "up"
 LOCK: Final = "up.lock"
@@ -25,7 +25,7 @@ ENVIRONMENT: Final = "IDEM_ENVIRONMENT"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What an `idem up` uses: the URL of its embedded database, its environment's name, and its configuration."""
+    """What an `idem up` uses: the URL of its embedded database, the name of its environment, and its configuration."""
 
     database: str
     environment: str
@@ -35,7 +35,7 @@ class Running:
 
 @contextlib.contextmanager
 def noted(home: Path, running: Running) -> Iterator[None]:
-    """The note in the folder of `idem up`, for as long as it runs."""
+    """Keep a note in the folder of `idem up` while it runs."""
     note = home / NOTE
     note.unlink(missing_ok=True)
     with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -47,9 +47,8 @@ def noted(home: Path, running: Running) -> Iterator[None]:
 
 
 def found() -> Running | None:
-    """The `idem up` that runs in this folder on a database of its own; None where there is none.
-
-    What another account has put there is not believed.
+    """The `idem up` that runs in this folder on its own database; None if there is none. It ignores a note of another
+    user.
     """
     try:
         lock = os.open(HOME / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -58,7 +57,7 @@ def found() -> Running | None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        pass  # it holds its folder: it runs
+        pass  # it locks its folder, so it runs
     else:
         return None
     finally:
@@ -71,10 +70,10 @@ def found() -> Running | None:
 
 
 def take(config: Path | None) -> Path | None:
-    """The configuration of a command that was given `config`: that of the `idem up` of this folder, where nothing else
-    is said. Its database becomes this process's, and standard error says so.
+    """The configuration of a command with option `config`; without it, that of the `idem up` of this folder.
 
-    Whoever names a database, or a configuration that is not that of `idem up`, means another installation.
+    This process then uses that database, and says so on standard error. An explicit database, or another configuration
+    than that of `idem up`, selects another installation.
     """
     running = None if os.environ.get(URL) else found()
     if running is None or not running.database:
@@ -87,5 +86,5 @@ def take(config: Path | None) -> Path | None:
         os.environ[ENVIRONMENT] = running.environment
     if running.app and not os.environ.get(APP):
         os.environ[APP] = running.app
-    say(f"the database is that of the `idem up` which runs here, in {HOME}; set {URL} for another one")
+    say(f"using the database of the `idem up` that runs here, in {HOME}; set {URL} to use another one")
     return config if running.config is None else Path(running.config)

@@ -1,4 +1,4 @@
-"""Exit codes, and one clear message for every mistake of a user's: what happened and what to do, never a traceback."""
+"""Exit codes, and a message for each user error: what happened and what to do, never a traceback."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ Exit codes of every command:
   0  done
   1  refused or failed; the message says why and what to do
   2  wrong usage, or a mistake in the configuration
-  3  done, and there is something that a person should look at (discrepancies, findings)
-  4  begun and not completed, so that what was not seen proves nothing (a ledger check)"""
+  3  done, with something to look at (discrepancies, findings)
+  4  not completed, so what was not seen proves nothing (a ledger check)"""
 
 AFTER_A_RESTORE: Final = (
-    "If this database was restored and has no idem schema at all, do not upgrade it: its backup did not come back "
-    "whole. Restore it again. A schema that is made anew has another secret, and retries would pay twice"
+    "If you restored this database and it has no idem schema at all, do not upgrade it: the restore is incomplete. "
+    "Restore it again. A new schema has another secret, so retries would pay twice"
 )
 NO_SCHEMA: Final = (
-    f"this database has no idem schema, or an older one than this program: run `idem db upgrade`. {AFTER_A_RESTORE}"
+    "this database has no idem schema, or an older one than this program needs. Run `idem db upgrade`. "
+    f"{AFTER_A_RESTORE}"
 )
 
 SQLSTATES: Final = {
@@ -35,21 +36,21 @@ SQLSTATES: Final = {
     "3F000": NO_SCHEMA,
     "42883": NO_SCHEMA,
     "42703": NO_SCHEMA,
-    "42501": "this database role may not do that: {text}. As the owner of the schema run `idem db grant ROLE --as "
-    "daemon`; `idem doctor` says what the role lacks",
-    "28000": "the database refuses this role: {text}",
-    "28P01": "the database refuses this password: {text}",
-    "3D000": "{text}: create it, or correct IDEM_DATABASE_URL (or [database] of idem.toml)",
-    "55P03": "something of idem is locked by another transaction, and nothing was changed ({text}): look for long "
-    "transactions in pg_stat_activity, end them, and try again",
-    "40P01": "another transaction was in the way: nothing was changed; try again",
+    "42501": "this database role lacks a right: {text}. Run `idem db grant ROLE --as daemon` as the owner of the "
+    "schema; `idem doctor` lists the missing rights",
+    "28000": "the database rejects this role: {text}",
+    "28P01": "the database rejects this password: {text}",
+    "3D000": "{text}. Create it, or correct IDEM_DATABASE_URL (or [database] in idem.toml)",
+    "55P03": "another transaction has locked rows of idem, and nothing was changed ({text}). Find long transactions "
+    "in pg_stat_activity, terminate them, and try again",
+    "40P01": "another transaction conflicted with this one: nothing was changed. Try again",
     "53200": f"{ROOM_FOR_LOCKS}. Nothing was changed",
-    "57014": "the database took too long and was stopped: nothing was changed. {text}",
+    "57014": "the statement timed out: nothing was changed. {text}",
 }
 
 
 def explain(error: BaseException) -> tuple[str, int] | None:
-    """The message and the exit code for an error; None for one that is no user's mistake, but ours."""
+    """The message and the exit code for an error; None if the error is a bug in idem."""
     if isinstance(error, ConfigError):
         return "\n".join(error.problems), USAGE
     if isinstance(error, IdemError):
@@ -76,7 +77,7 @@ OURS: Final = (
 
 
 def _known(module: str, name: str) -> tuple[type, ...]:
-    # Whatever raised this is loaded by now; loading it here would make every start slow.
+    # The package that raised this is already loaded; importing it here would slow down every start.
     found = getattr(sys.modules.get(module), name, None)
     return (found,) if isinstance(found, type) else ()
 

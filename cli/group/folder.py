@@ -1,4 +1,4 @@
-"""The folder of `idem up`: whose it is now, and the database in it."""
+"""The folder of `idem up`: its lock, and the database in it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from idem.cli.group.beside import LOCK
+from idem.cli.group.up_note import LOCK
 from idem.outbox.values.errors import OperatorRefused
 from idem.testing.embedded import acquire, locks
 
 LINGER = 0.5
-"""Seconds that the embedded server stays after us; longer only delays the end."""
+"""Seconds that the embedded server stays after us; more would only delay the end."""
 GONE = 30.0
 
 _DATABASE = "database"
@@ -21,14 +21,14 @@ _DATABASE = "database"
 
 @contextlib.contextmanager
 def claimed(home: Path) -> Iterator[None]:
-    """This folder for us alone, however we end. Raises OperatorRefused if another `idem up` has it, which it names."""
+    """Lock this folder until this process ends. Raises OperatorRefused, with its pid, if another `idem up` has it."""
     home.mkdir(parents=True, exist_ok=True)
     with locks.opened(home / LOCK) as lock:
         if not locks.try_lock(lock, locks.EXCLUSIVE):
             holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
             raise OperatorRefused(
-                f"another `idem up` runs in {home}" + (f" (process {holder})" if holder else "") + ": use that one, "
-                "stop it, or name another folder with --home and another --port"
+                f"another `idem up` runs in {home}" + (f" (process {holder})" if holder else "") + ". Use that one, "
+                "stop it, or give another folder with --home and another --port"
             )
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -37,9 +37,9 @@ def claimed(home: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def embedded(home: Path) -> Iterator[str]:
-    """The URL of the embedded database of this folder, which is stopped at the end, its data kept.
+    """Start the embedded database of this folder; at the end stop it and keep its data. Gives its URL.
 
-    Raises EmbeddedError where no server can be had.
+    Raises EmbeddedError if the server cannot start.
     """
     with acquire(home / _DATABASE, linger=LINGER) as server:
         yield server.url

@@ -1,4 +1,4 @@
-"""The first page of help: commands in groups by what a person wants, each with a line that is not cut."""
+"""The first page of help: the commands in groups by purpose, each with a line that is never cut."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ OTHERS: Final = "Other commands"
 
 LINES: Final[Mapping[str, str]] = {
     "up": "Run everything here, on an embedded database, to try it.",
-    "demo": "Kill daemons amid payments, and prove that none was doubled.",
-    "bank": "A payment provider that misbehaves on order.",
-    "import": "Take over a live outbox, with a dry run.",
+    "demo": "Kill daemons during payments, and prove that none was doubled.",
+    "bank": "A fake payment provider that fails on request.",
+    "import": "Import a live outbox, with a dry run.",
     "run": "Run all daemons and the API under one supervisor.",
-    "reconcile": "Settle what is unknown; compare with the provider's list.",
-    "pause": "Stop calling a provider, until it is resumed.",
-    "resume": "Take back a pause.",
-    "status": "What is unsettled, which daemons live, what is paused.",
-    "doctor": "Check everything, and say what to do about what is wrong.",
-    "db upgrade": "Create the schema, or bring it up to date.",
-    "db current": "Print the revision of the schema, and the one wanted.",
-    "db check": "Check that the schema is the one that is wanted.",
-    "db sql": "Print the statements of an upgrade, to run by hand.",
-    "db sync": "Tell idem.accept in SQL which operations there are.",
-    "db grant": "Give a database role what its program needs.",
-    "api run": "Take requests over HTTP, webhooks too, until SIGTERM.",
-    "webhooks run": "Take signed events until SIGTERM.",
-    "worker run": "Claim due rows and make the calls, until SIGTERM.",
-    "sweeper run": "End claims whose lease ran out, expire keys, until SIGTERM.",
-    "reconciler run": "Ask providers about what is unknown, until SIGTERM.",
-    "unknowns list": "List them, oldest first.",
-    "unknowns export": "Print all of them as CSV, with their provider keys.",
-    "dlq show": "Show everything that is known about a dead letter.",
-    "dlq redrive": "Put intents back to work under the same provider key.",
-    "dlq discard": "Close an entry that is about no intent.",
-    "intents cancel": "Cancel an intent of which nothing was executed.",
-    "token list": "List tokens by tenant and age, with their last use.",
+    "reconcile": "Settle unknown calls; compare with the provider's list.",
+    "pause": "Stop calling a provider until you resume it.",
+    "resume": "End a pause.",
+    "status": "Show what is unsettled, which daemons run, what is paused.",
+    "doctor": "Check everything, and tell what to do about each problem.",
+    "db upgrade": "Create the schema or upgrade it.",
+    "db current": "Print the schema's revision, and the one needed.",
+    "db check": "Check that the schema has the revision needed.",
+    "db sql": "Print the SQL that creates the schema.",
+    "db sync": "Store the operations for idem.accept in SQL.",
+    "db grant": "Grant a database role what its program needs.",
+    "api run": "Serve the HTTP API and webhooks until SIGTERM.",
+    "webhooks run": "Receive signed events until SIGTERM.",
+    "worker run": "Claim due rows and call providers until SIGTERM.",
+    "sweeper run": "End expired claims, expire keys, until SIGTERM.",
+    "reconciler run": "Ask providers about unknown calls until SIGTERM.",
+    "unknowns list": "List unknown calls, oldest first.",
+    "unknowns export": "Print all unknown calls as CSV, with provider keys.",
+    "dlq show": "Show a dead letter and the possible decisions.",
+    "dlq redrive": "Retry intents under the same provider key.",
+    "dlq discard": "Close an entry that belongs to no intent.",
+    "intents cancel": "Cancel an intent that was not executed.",
+    "token list": "List tokens with their last use.",
     "tenants top": "Show the tenants that misuse keys most.",
     "config check": "Check everything that needs no connection.",
 }
-"""For commands whose own first sentence is longer than a line."""
+"""Short lines for commands whose first sentence is longer than a line."""
 
 
 class Grouped(TyperGroup):
@@ -60,7 +60,7 @@ class Grouped(TyperGroup):
             command.short_help = LINES.get(path) or command.short_help
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the groups; what is in none comes last."""
+        """Write the groups; commands without a group come last."""
         grouped = {name for names in GROUPS.values() for name in names}
         others = tuple(name for name in self.commands if name not in grouped)
         width = max(map(len, self.commands))

@@ -1,10 +1,10 @@
-"""What waits for somebody: stored proofs, open dead letters; and keys that nothing would ever settle."""
+"""What waits: stored proofs, open dead letters, and keys that nothing will ever settle."""
 
 from __future__ import annotations
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
-from idem.cli.output import age
 from idem.outbox.domain.states import Reason
 from idem.outbox.values.durations import text
 
@@ -16,15 +16,16 @@ SELECT (SELECT count(*) FROM (SELECT FROM idem.proofs LIMIT %(most)s) AS p)::int
 
 
 async def proofs(examination: Examination) -> list[CheckResult]:
-    """Proofs that came while a claim was live, or the row was locked, and that nobody has applied since."""
+    """Proofs that arrived while a claim was live or the row was locked, and that are not applied yet."""
     found, limit = await examination.one(PROOFS, {"most": MOST}), examination.limits.proof
     if found["oldest"] is not None and found["oldest"] > limit:
         return [
             error(
                 "proofs",
-                f"{several(found['rows'], 'stored proof', more=found['rows'] >= MOST)}, the oldest of them not applied "
-                f"for {age(found['oldest'])}, more than {text(limit)}: what happened is known, and nobody is told",
-                "The reconciler applies them: is it running, with the operation in its idem.toml? Its log says more",
+                f"{several(found['rows'], 'stored proof', more=found['rows'] >= MOST)}, the oldest of them not "
+                f"applied for {age(found['oldest'])}, more than {text(limit)}: idem knows what happened, but clients "
+                "do not get the answer",
+                "The reconciler applies them: is it running, with the operation in its idem.toml? See its log",
             )
         ]
     return [ok("proofs", f"{several(found['rows'], 'stored proof')}, none older than {text(limit)}")]
@@ -47,10 +48,10 @@ async def dead_letters(examination: Examination) -> list[CheckResult]:
         entries = several(each["rows"], "open dead letter", more=each["rows"] >= MOST)
         what, do = (
             f"{entries} `{each['reason']}`, the oldest {age(each['oldest'])} old",
-            (f"idem dlq list --reason-code {each['reason']}; docs/on-call.md says what each reason asks for"),
+            (f"idem dlq list --reason-code {each['reason']}; docs/on-call.md explains each reason"),
         )
         if each["reason"] in URGENT:
-            findings.append(error("dead_letters", f"{what}: somebody may have paid twice", do))
+            findings.append(error("dead_letters", f"{what}: a customer may have paid twice", do))
         elif each["oldest"] > limit:
             findings.append(error("dead_letters", f"{what}, more than {text(limit)}", do))
         else:
@@ -59,8 +60,8 @@ async def dead_letters(examination: Examination) -> list[CheckResult]:
 
 
 NEWEST = 20_000
-"""Keys that are looked at, the newest first: all of them would be a scan of the whole table, to find nothing."""
-# It is MATERIALIZED so that the newest keys are chosen before their rows are looked for.
+"""How many keys to read, the newest first: reading all would scan the whole table to find nothing."""
+# MATERIALIZED, so that PostgreSQL chooses the newest keys before it looks for their rows.
 ORPHANS = """
 WITH newest AS MATERIALIZED (
     SELECT k.intent_id, k.state, k.operation, k.created_at FROM idem.idempotency_keys k
@@ -74,17 +75,17 @@ SELECT n.intent_id, n.state, n.operation FROM newest n
 
 
 async def orphans(examination: Examination) -> list[CheckResult]:
-    """Keys that are not final and have no open row, which cannot happen (hazard 67)."""
+    """Keys that are not final and have no open row, which must not happen (hazard 67)."""
     found = await examination.all(ORPHANS, {"newest": NEWEST})
     if found:
         named = ", ".join(f"{each['intent_id']} ({each['state']})" for each in found[:5])
         return [
             error(
                 "orphans",
-                f"{several(len(found), 'key', more=len(found) >= 100)} not final without an open row, so nothing will "
-                f"ever settle {'it' if len(found) == 1 else 'them'}: {named}",
-                "Somebody wrote past idem (was a trigger off?), or it is a fault of idem's own: keep the rows, read "
-                "`idem intents show ID`, and report it",
+                f"{several(len(found), 'key', more=len(found) >= 100)} not final without an open row, so idem will "
+                f"never settle {'it' if len(found) == 1 else 'them'}: {named}",
+                "Another program wrote to the tables (was a trigger disabled?), or it is a bug in idem: keep the "
+                "rows, read `idem intents show ID`, and report it",
             )
         ]
     return [ok("orphans", f"every key that is not final has an open row (of the newest {NEWEST})")]

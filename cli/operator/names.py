@@ -1,12 +1,12 @@
-"""Names that a person types: a misspelt one must not look like an empty list, or like a pause."""
+"""Checks provider, account and operation names, so that a misspelt name does not look like an empty list or a pause."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idem.cli import opening
-from idem.cli.output import say
+from idem.cli.base import opening
+from idem.cli.base.output import say
 from idem.outbox.values.errors import ConfigError, OperatorRefused
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def providers(connection: AsyncConnection[Any], catalogue: Catalogue | None) -> dict[str, set[str]]:
-    """The accounts of each provider that the database or the configuration knows."""
+    """The accounts of each provider in the database or the configuration."""
     from idem.outbox.operator import pause
 
     known = await pause.providers(connection)
@@ -26,7 +26,7 @@ async def providers(connection: AsyncConnection[Any], catalogue: Catalogue | Non
 
 
 async def require(config: Path | None, connection: AsyncConnection[Any], provider: str, account: str | None) -> None:
-    """Raises OperatorRefused for a provider or account that nobody has configured or used."""
+    """Raises OperatorRefused for a provider or account that is neither configured nor used."""
     from idem.outbox.values.suggestions import nearest
 
     catalogue = opening.catalogue_to_look(config)
@@ -48,9 +48,9 @@ async def note(
     account: str | None = None,
     operation: str | None = None,
 ) -> None:
-    """Say which of the names that an empty list was asked for nobody has configured or used.
+    """Note which filters of an empty list are neither configured nor used.
 
-    Where the configuration cannot be used, the database alone says which names exist, and it does not list operations.
+    Without a usable configuration only the database says which names exist, and it does not list operations.
     """
     from idem.outbox.values.suggestions import nearest
 
@@ -62,10 +62,10 @@ async def note(
         catalogue = None
     known = await providers(connection, catalogue)
     if provider is not None and provider not in known:
-        say(f"note: no provider {provider!r} is configured or was used here. {nearest(provider, known)}")
+        say(f"note: provider {provider!r} is neither configured nor used here. {nearest(provider, known)}")
         return
     accounts = set().union(*known.values()) if provider is None else known[provider]
     if account is not None and account not in accounts:
-        say(f"note: no account {account!r} is configured or was used here. {nearest(account, accounts)}")
+        say(f"note: account {account!r} is neither configured nor used here. {nearest(account, accounts)}")
     if operation is not None and catalogue is not None and operation not in catalogue.operations:
-        say(f"note: no operation {operation!r} is configured here. {nearest(operation, catalogue.operations)}")
+        say(f"note: operation {operation!r} is not configured here. {nearest(operation, catalogue.operations)}")

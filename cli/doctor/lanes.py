@@ -1,20 +1,20 @@
-"""Lanes that get nowhere: calls refused for our own configuration, calls that never leave, questions not answered."""
+"""Lanes without progress: calls refused because of our configuration, calls that are never sent, failed look-ups."""
 
 from __future__ import annotations
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination, Record
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
-from idem.cli.output import age
 from idem.outbox.calls.breaker import CONFIG_LIMIT
 from idem.outbox.operator.ages import SILENT
 from idem.outbox.worker.sent_as import SENT_BY_OTHERS
 
 SAMPLE = 500
-"""Queued rows with an attempt behind them whose last report is read."""
+"""How many queued rows with an earlier attempt to read."""
 MOST = 200_000
-"""Queued rows among which they are looked for, the oldest first."""
+"""How many queued rows to search for them, the oldest first."""
 
-# The last report of each, by the primary key of evidence.
+# The last report of each row, by the primary key of evidence.
 REFUSED = """
 SELECT q.provider, q.account, e.outcome, count(*)::integer AS rows, max(e.http_status) AS http_status,
        max(e.details ->> 'note') AS note,
@@ -31,7 +31,7 @@ SELECT q.provider, q.account, e.outcome, count(*)::integer AS rows, max(e.http_s
  GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 REACH = (
-    "Check the provider's status page, and DNS, firewall and TLS from a worker's machine; nothing is lost until the "
+    "Check the provider's status page, and DNS, firewall and TLS from a worker's machine. Nothing is lost until the "
     "rows are too old"
 )
 TRANSPORT = "not_executed:transport"
@@ -40,7 +40,7 @@ GIVEN_BACK = "not_executed:given_back"
 
 
 async def refused(examination: Examination) -> list[CheckResult]:
-    """What the last calls of rows that are queued again came to."""
+    """The results of the last calls of rows that are queued again."""
     findings = []
     for each in await examination.all(REFUSED, {"sample": SAMPLE, "most": MOST, "others": SENT_BY_OTHERS}):
         lane, rows = f"{each['provider']}/{each['account']}", each["rows"]
@@ -50,12 +50,12 @@ async def refused(examination: Examination) -> list[CheckResult]:
             findings.append(
                 error(
                     "refused",
-                    f"lane {lane}: {several(rows, 'queued call was', 'queued calls were', more=more)} refused for our "
-                    f"configuration, last {age(each['newest'])} ago (status {each['http_status'] or 'none'}"
-                    f"{', ' + each['note'] if each['note'] else ''})"
+                    f"lane {lane}: {several(rows, 'queued call was', 'queued calls were', more=more)} refused because "
+                    f"of our configuration, last {age(each['newest'])} ago (status "
+                    f"{each['http_status'] or 'none'}{', ' + each['note'] if each['note'] else ''})"
                     + ("; workers stop calling after five" if stopped else ""),
-                    "Correct credentials, origin or path of this account in idem.toml or its secret, then restart the "
-                    "workers: they read it at start. The rows wait and lose nothing until they are too old",
+                    "Correct the credentials, origin or path of this account in idem.toml or its secret, then restart "
+                    "the workers, which read it at start. The rows wait; nothing is lost until they are too old",
                 )
             )
         elif each["outcome"] == GIVEN_BACK and each["others"]:
@@ -63,27 +63,28 @@ async def refused(examination: Examination) -> list[CheckResult]:
                 warning(
                     "refused",
                     f"lane {lane}: {several(each['others'], 'queued call is', 'queued calls are', more=more)} not "
-                    "sent, because the credentials or the headers of the account have changed since an earlier send, "
-                    "which may count",
-                    "Put the old credentials back until these calls have ended, or configure account_check, with which "
-                    "the provider confirms that the new ones are of the same account. They wait until they are too old",
+                    "sent, because the credentials or the headers of the account have changed since an earlier send "
+                    "that may have acted",
+                    "Restore the old credentials until these calls have ended, or configure account_check, with which "
+                    "the provider confirms that the new ones belong to the same account. The calls wait until they "
+                    "are too old",
                 )
             )
         elif each["outcome"] == TRANSPORT and rows > 1:
             findings.append(
                 warning(
                     "refused",
-                    f"lane {lane}: {several(rows, 'queued call', more=more)} never left us, last "
+                    f"lane {lane}: {several(rows, 'queued call', more=more)} not sent at all, last "
                     f"{age(each['newest'])} ago: the provider cannot be reached",
                     REACH,
                 )
             )
     if not findings:
         findings = [_broken(each) for each in await examination.all(BREAKERS, {"silent": SILENT})]
-    return findings or [ok("refused", "no lane is refused for our configuration, and no breaker is open")]
+    return findings or [ok("refused", "no lane is refused because of our configuration, and no breaker is open")]
 
 
-# The last reports of rows that were given back do not say it: workers do, with each sign of life.
+# The last reports of returned rows do not show this; workers report it with each sign of life.
 BREAKERS = """
 SELECT b.lane, count(*)::integer AS workers
   FROM idem.daemons d CROSS JOIN LATERAL jsonb_array_elements_text(d.last_pass -> 'breakers') AS b (lane)
@@ -96,15 +97,15 @@ SELECT b.lane, count(*)::integer AS workers
 def _broken(each: Record) -> CheckResult:
     return warning(
         "refused",
-        f"lane {each['lane']}: the breaker is open in {several(each['workers'], 'worker')}: calls failed one after the "
-        "other, and only a trial call is made now and then",
-        f"{REACH}. The breaker closes by itself after a call that works",
+        f"lane {each['lane']}: the breaker is open in {several(each['workers'], 'worker')}: calls failed one after "
+        "another, so the workers only send a trial call from time to time",
+        f"{REACH}. The breaker closes by itself after a successful call",
     )
 
 
 MISSES = 3
-"""Questions that proved nothing: failed in a row, or answered and not believed."""
-# One row of each lane, and what its last evidence says about the question.
+"""Look-ups that proved nothing: they failed repeatedly, or their answers were not accepted as proof."""
+# One row of each lane, with what its last evidence says about the look-up.
 UNASKED = """
 SELECT q.provider, q.account, q.rows, q.intent, e.note, e.http_status
   FROM (SELECT o.provider, o.account, count(*)::integer AS rows,
@@ -121,17 +122,18 @@ SELECT q.provider, q.account, q.rows, q.intent, e.note, e.http_status
 
 
 async def unasked(examination: Examination) -> list[CheckResult]:
-    """Unknown rows about which the provider cannot be asked."""
+    """Unknown rows that idem cannot look up at the provider."""
     findings = [
         warning(
             "unasked",
-            f"lane {each['provider']}/{each['account']}: for {several(each['rows'], 'row')} no question "
-            f"got a usable answer, {MISSES} times or more"
+            f"lane {each['provider']}/{each['account']}: look-ups of {several(each['rows'], 'row')} failed {MISSES} "
+            "times or more"
             + (f"; last: {each['note']}" if each["note"] else "")
             + (f" (HTTP {each['http_status']})" if each["http_status"] else ""),
-            f"`idem intents show {each['intent']}` has each answer. Is the provider down, may the credential not read, "
-            "or do the credentials belong to another account? Mend that; then the reconciler goes on by itself",
+            f"`idem intents show {each['intent']}` shows each answer. Is the provider down, does the credential lack "
+            "the right to read, or does it belong to another account? Fix that; the reconciler then continues by "
+            "itself",
         )
         for each in await examination.all(UNASKED, {"failures": MISSES})
     ]
-    return findings or [ok("unasked", "the provider answers what is asked about unknown rows")]
+    return findings or [ok("unasked", "the providers answer look-ups of unknown rows")]

@@ -1,4 +1,4 @@
-"""The round of a doctor: which checks are made, in which order, and what is left out after which finding."""
+"""Runs the checks of the doctor: their order, and which checks to skip after which finding."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ from pathlib import Path
 
 import psycopg
 
-from idem.cli.application import VARIABLE
+from idem.cli.base.application import VARIABLE
+from idem.cli.base.failures import explain
 from idem.cli.doctor import (
     accounts,
-    ahead,
     clocks,
     connections,
     contracts,
     daemons,
+    future_times,
     handlers,
+    lanes,
     locks,
     objects,
-    people,
     pooler,
     queue,
-    refused,
     replication,
     rights,
     schema,
     server,
+    unsettled,
     vacuum,
-    way,
+    visibility,
     webhooks,
 )
 from idem.cli.doctor.examination import CHECK_TIMEOUT, CONNECT_TIMEOUT, Check, Examination, make
 from idem.cli.doctor.findings import CheckResult, error, warning
-from idem.cli.failures import explain
 from idem.outbox.config.doctor_settings import DoctorSettings
 from idem.outbox.values.errors import ConfigError
 
 FIRST = (
     Check("server", server.version, "database"),
-    Check("row_security", way.hindered, "database"),
+    Check("row_security", visibility.hindered, "database"),
     Check("schema", schema.schema, "database"),
 )
-"""In this order: what needs the schema follows only where both are in order."""
+"""In this order; checks that need the schema run only if server and schema are in order."""
 
 CHECKS = (
     Check("durability", server.durability, "database"),
     Check("timeouts", server.timeouts, "database"),
     Check("standby", replication.standbys, "database", needs_configuration=True),
     Check("connections", connections.connections, "database", needs_configuration=True),
-    # It opens its own connections, and must not wait inside a transaction of ours.
+    # It opens its own connections, and must not wait inside our transaction.
     Check("pooler", pooler.pooler, "way"),
-    Check("encryption", way.encrypted, "database"),
+    Check("encryption", visibility.encrypted, "database"),
     Check("clock", clocks.clocks, "database"),
     Check("contracts", contracts.contracts, "nothing", needs_configuration=True),
     Check("objects", objects.objects),
@@ -60,7 +60,7 @@ CHECKS = (
     Check("rights", rights.rights),
     Check("clock", clocks.clock_went_back),
     Check("clock", clocks.clock_jumped),
-    Check("clock", ahead.times_ahead),
+    Check("clock", future_times.times_ahead),
     Check("vacuum", vacuum.vacuum),
     Check("snapshot", vacuum.snapshots, "database"),
     Check("locks", locks.locks),
@@ -70,11 +70,11 @@ CHECKS = (
     Check("paused", queue.paused),
     Check("unserved", queue.unserved, needs_configuration=True),
     Check("accounts", accounts.accounts),
-    Check("refused", refused.refused),
-    Check("unasked", refused.unasked),
-    Check("proofs", people.proofs),
-    Check("dead_letters", people.dead_letters),
-    Check("orphans", people.orphans),
+    Check("refused", lanes.refused),
+    Check("unasked", lanes.unasked),
+    Check("proofs", unsettled.proofs),
+    Check("dead_letters", unsettled.dead_letters),
+    Check("orphans", unsettled.orphans),
     Check("handlers", handlers.handlers),
     Check("webhooks", webhooks.webhooks),
     Check("webhooks", webhooks.waiting),
@@ -82,7 +82,7 @@ CHECKS = (
 
 
 async def round_of(config: Path | None, replicas: int) -> AsyncIterator[CheckResult]:
-    """Every finding, as it is made. Raises nothing: what cannot be checked is a finding too."""
+    """Yield every finding as it is made. Raises nothing: a check that cannot run is a finding too."""
     findings, examination = _begin(config, replicas)
     for finding in findings:
         yield finding
@@ -99,8 +99,8 @@ async def round_of(config: Path | None, replicas: int) -> AsyncIterator[CheckRes
                 installed = bool(found) and all(each.level == "ok" for each in found)
                 for finding in found:
                     yield finding
-                if check.make is way.hindered and not installed:
-                    break  # where rows are hidden, every answer about them would be wrong
+                if check.make is visibility.hindered and not installed:
+                    break  # if rows are hidden, every answer about them would be wrong
         for check in CHECKS:
             if check.needs_configuration and examination.configuration is None:
                 continue
@@ -108,7 +108,7 @@ async def round_of(config: Path | None, replicas: int) -> AsyncIterator[CheckRes
                 continue
             for finding in await make(examination, check):
                 yield finding
-            # One that was lost is made anew, or nothing more is asked: each check would wait as long.
+            # Reconnect after a lost connection; if that fails, stop, because each further check would wait as long.
             if away is None and examination.connection is None:
                 away = await _reach(examination)
                 if away is not None:
@@ -122,10 +122,10 @@ async def _reach(examination: Examination) -> CheckResult | None:
     if examination.silent > 1:
         return error(
             "database",
-            f"the database takes connections, and twice it did not answer in {CHECK_TIMEOUT:g} s (what is "
-            "in it was not checked further)",
-            "Look at what stands between: a pooler that is paused or waits for its server, a balancer, a firewall. If "
-            "it is the server itself, see its log and its disks",
+            f"the database accepts connections but did not answer twice in {CHECK_TIMEOUT:g} s (its content was not "
+            "checked further)",
+            "Check what is in between: a pooler that is paused or waits for its server, a load balancer, a firewall. "
+            "If it is the server itself, check its log and its disks",
         )
     try:
         examination.connection = await examination.connect()
@@ -134,15 +134,16 @@ async def _reach(examination: Examination) -> CheckResult | None:
         what = explained[0] if explained and str(failed) else f"the database did not answer in {2 * CONNECT_TIMEOUT} s"
         return error(
             "database",
-            f"{what} (what is in it was not checked further)",
+            f"{what} (its content was not checked further)",
             "Is it running, and reachable from here? Check host and port in IDEM_DATABASE_URL, the network, and "
-            "pg_hba.conf. Until it is back clients hear 503 and nothing is sent; daemons go on by themselves",
+            "pg_hba.conf. Until it is back clients get 503 and idem sends nothing; the daemons then continue by "
+            "themselves",
         )
     return None
 
 
 def _begin(config: Path | None, replicas: int) -> tuple[list[CheckResult], Examination | None]:
-    from idem.cli import opening
+    from idem.cli.base import opening
     from idem.outbox.config import Configuration
 
     found: Configuration | None = None
@@ -151,7 +152,7 @@ def _begin(config: Path | None, replicas: int) -> tuple[list[CheckResult], Exami
             warning(
                 "configuration",
                 "there is no idem.toml here: providers, operations, standbys and pools were not checked",
-                "Run idem doctor where the daemons run, or name their file with -c",
+                "Run idem doctor where the daemons run, or give their file with -c",
             )
         ]
     else:
@@ -162,15 +163,15 @@ def _begin(config: Path | None, replicas: int) -> tuple[list[CheckResult], Exami
             findings.append(
                 warning(
                     "configuration",
-                    "as long as the configuration cannot be used, what depends on it is not checked",
-                    "Correct what is named above, then run idem doctor again",
+                    "the configuration cannot be used, so checks that depend on it were skipped",
+                    "Correct the mistakes above, then run idem doctor again",
                 )
             )
     try:
         address = opening.address(config)
     except ConfigError as wrong:
         problem = "; ".join(wrong.problems)
-        findings.append(error("database", problem, "Correct it: without a database nothing else can be checked"))
+        findings.append(error("database", problem, "Correct it: nothing else can be checked without a database"))
         return findings, None
     limits = DoctorSettings() if found is None else found.settings.doctor
     return findings, Examination(address, replicas, found, limits)

@@ -1,4 +1,4 @@
-"""What commands print: JSON with stable keys, or tables for people; messages go to standard error."""
+"""Output of the commands: JSON with stable keys, or tables for people. Messages go to standard error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from idem.outbox.values.terminal import encoded, printable
 def as_json(data: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Print as JSON: times in UTC (ISO 8601), bytes in base64, integers digit for digit. `indent` None: in one line.
 
-    Characters that are not seen, and those that the output's encoding lacks, are escaped.
+    It escapes invisible characters and those that the output's encoding lacks.
     """
     codec = codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name
     typer.echo(encoded(data, default=_plain, indent=indent, ascii=not codec.startswith("utf")))
@@ -47,13 +47,16 @@ def _plain(value: object) -> Any:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str, drop: Sequence[str] = ()
 ) -> Collection[str]:
-    """Print rows; `empty` where there is none. Where a width is known (`terminal`) the table fits into it: ids are
-    short, and columns go away in the order of `drop`. Elsewhere nothing is cut. Gives the columns that were shown."""
+    """Print rows, or `empty` if there are none. Returns the columns that it printed.
+
+    If the width is known (`terminal`), the table fits into it: it shortens ids and leaves out columns in the order of
+    `drop`. Otherwise it cuts nothing.
+    """
     if not rows:
         labelled("", empty)
         return ()
     if (width := terminal()) is not None:
-        from idem.cli.tables import lines
+        from idem.cli.base.tables import lines
 
         made = lines(columns, rows, width, drop=drop)
         for line in made:
@@ -67,14 +70,14 @@ def table(
 
 
 def terminal() -> int | None:
-    """The width to write in: that of the terminal, or COLUMNS where the output goes elsewhere; None without both."""
+    """The width for output: the terminal's, or COLUMNS if the output is not a terminal; None without both."""
     if not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal():
         return None
     return max(shutil.get_terminal_size().columns, 20)
 
 
 def fields(pairs: Sequence[tuple[str, object]]) -> None:
-    """Print names and values below each other; what is None is left out."""
+    """Print names and values below each other, without those that are None."""
     shown = [(name, value) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -82,19 +85,19 @@ def fields(pairs: Sequence[tuple[str, object]]) -> None:
 
 
 def labelled(label: str, value: str) -> None:
-    """Print a text behind its label; on a terminal it wraps between words, under itself."""
+    """Print a label and a text; on a terminal the text wraps between words, aligned behind the label."""
     width = terminal()
     if width is None or len(label) + len(value) <= width:
         typer.echo(f"{label}{value}")
         return
-    from idem.cli.tables import paragraph
+    from idem.cli.base.tables import paragraph
 
     for line in paragraph(label, value, width):
         typer.echo(line)
 
 
 def text(value: object) -> str:
-    """A value for people, in one line; control characters of foreign texts cannot move the cursor."""
+    """A value for people, in one line. Control characters in it cannot move the cursor."""
     match value:
         case None:
             return "-"
@@ -114,6 +117,6 @@ def age(seconds: float | None) -> str:
 
 
 def say(message: str) -> None:
-    """A message for the person at the terminal, beside the output; where nobody reads it any more, it is lost."""
+    """Print a message to standard error. It is lost if the reader is gone."""
     with contextlib.suppress(OSError):
         typer.echo("\n".join(printable(line) for line in message.split("\n")), err=True)

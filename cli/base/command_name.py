@@ -1,4 +1,4 @@
-"""The command `idem` as a person has to type it: where its environment is not activated, it is not on PATH."""
+"""The command `idem` as the user must type it: it is not on PATH unless its environment is activated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def command() -> str:
-    """`idem` where that is the program which runs, else a path that works in every folder."""
+    """`idem` if PATH finds this program, else a path that works in every folder."""
     ran = Path(sys.argv[0])
     if ran.name != "idem":
         return f"{shlex.quote(sys.executable)} -m idem.cli.main"
@@ -20,6 +20,6 @@ def command() -> str:
 
 
 def activation() -> str | None:
-    """The shell command that puts `idem` on PATH; None where it is there, or where there is no environment."""
+    """The shell command that puts `idem` on PATH; None if it is there, or if there is no environment."""
     script = Path(sys.prefix) / "bin" / "activate"
     return None if command() == "idem" or not script.exists() else f". {shlex.quote(str(script))}"

@@ -1,4 +1,4 @@
-"""What stands between idem and its rows: encoding, row-level security, triggers that are off, a line in the clear."""
+"""What may keep idem from its rows: encoding, row-level security, disabled triggers; and an unencrypted connection."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, error, ok, several, warning
 from idem.outbox.database import encryption, preconditions
 
-# Roles that may do something with a table of idem and have neither BYPASSRLS nor the owner's exemption.
+# Roles with rights on a table of idem and with neither BYPASSRLS nor the owner's exemption.
 OTHERS = """
 SELECT r.rolname::text AS role, count(DISTINCT c.oid)::integer AS tables
   FROM pg_catalog.pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
@@ -19,7 +19,7 @@ SELECT r.rolname::text AS role, count(DISTINCT c.oid)::integer AS tables
 
 
 async def hindered(examination: Examination) -> list[CheckResult]:
-    """Whether this database and this role show everything and keep everything."""
+    """Check that this database and this role hide no row and keep every character."""
     assert examination.connection is not None
     found = [error(each.check, each.what, each.do) for each in await preconditions.read(examination.connection)]
     if found:
@@ -27,17 +27,17 @@ async def hindered(examination: Examination) -> list[CheckResult]:
     others = [
         error(
             "row_security",
-            f"row-level security is on for {several(each['tables'], 'table')} of idem, so role {each['role']} finds no "
-            "rows there, and may write none",
+            f"row-level security is on for {several(each['tables'], 'table')} of idem, so role {each['role']} sees no "
+            "rows there and can write none",
             f"ALTER ROLE {each['role']} BYPASSRLS, or ALTER TABLE idem.… DISABLE ROW LEVEL SECURITY for each of them",
         )
         for each in await examination.all(OTHERS)
     ]
-    return others or [ok("row_security", "no row is hidden from idem, and the encoding is UTF8")]
+    return others or [ok("row_security", "idem sees every row, and the encoding is UTF8")]
 
 
 async def encrypted(examination: Examination) -> list[CheckResult]:
-    """Whether somebody on the way can read along."""
+    """Check whether the connection to the database is encrypted."""
     assert examination.connection is not None
     host = encryption.readable(examination.connection)
     if host is not None:

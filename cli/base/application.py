@@ -1,4 +1,4 @@
-"""The application whose operations and handlers a command serves: `app = "module:name"`, IDEM_APP or --app."""
+"""The application whose operations and handlers a command uses: `app = "module:name"`, IDEM_APP or --app."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VARIABLE: Final = "IDEM_APP"
 
 
 def _use(app: str | None) -> str | None:
-    # The processes that this one starts serve the same application.
+    # Child processes use the same application.
     if app:
         os.environ[VARIABLE] = app
     return app
@@ -31,13 +31,13 @@ App: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--app", envvar=VARIABLE, show_envvar=True, callback=_use, show_default=False,
-        help="The Idem of an application whose operations and handlers are served, as shop.payments:idem.",
+        help="The Idem object of the application whose operations and handlers to use, e.g. shop.payments:idem.",
     ),
 ]  # fmt: skip
 
 
 def application(config: Path | None) -> Idem | None:
-    """The application that is named for this process, imported from here; None where none is. Raises ConfigError."""
+    """Import the application that is configured for this process; None if there is none. Raises ConfigError."""
     from idem.outbox.config import source
 
     named = os.environ.get(VARIABLE)
@@ -58,7 +58,7 @@ def _imported(named: str) -> Idem:
 
     module, colon, attribute = named.partition(":")
     if not (module and colon and attribute):
-        raise ConfigError(f"app: {named!r} names no object: write module:name, as shop.payments:idem")
+        raise ConfigError(f"app: {named!r} is not module:name. Write e.g. shop.payments:idem")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -69,8 +69,8 @@ def _imported(named: str) -> Idem:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
             raise ConfigError(
-                f"app: there is no module {error.name} here ({here}): start the command where the application is, or "
-                "name it otherwise"
+                f"app: there is no module {error.name} in {here}. Run the command in the application's folder, or "
+                "correct the name"
             ) from None
         at = traceback.extract_tb(error.__traceback__)[-1]
         raise ConfigError(
@@ -80,5 +80,7 @@ def _imported(named: str) -> Idem:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, Idem):
-        raise ConfigError(f"app: {named} is {'not there' if found is None else type(found).__name__}, not an Idem")
+        raise ConfigError(
+            f"app: {named} is {'missing' if found is None else f'of type {type(found).__name__}'}, expected an Idem"
+        )
     return found

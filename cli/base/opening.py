@@ -1,4 +1,4 @@
-"""How a command comes to its configuration and its database; who writes says first where."""
+"""How a command gets its configuration and its database connection. A command that writes first prints where."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idem.cli.application import VARIABLE, application
-from idem.cli.output import say
+from idem.cli.base.application import VARIABLE, application
+from idem.cli.base.output import say
 from idem.outbox.database.installation import NOT_INSTALLED, other_environment
 from idem.outbox.values.errors import ConfigError
 
@@ -32,7 +32,7 @@ URL = "IDEM_DATABASE_URL"
 
 
 def configuration(config: Path | None) -> Configuration:
-    """The whole configuration, with the operations of the application that is named. Raises ConfigError."""
+    """The whole configuration, with the operations of the configured application. Raises ConfigError."""
     from idem.outbox.config import load
 
     app = application(config)
@@ -40,14 +40,14 @@ def configuration(config: Path | None) -> Configuration:
 
 
 def accepting(config: Path | None) -> Configuration | Idem:
-    """What is accepted, by the file and the application, without any provider's credentials. Raises ConfigError."""
+    """What idem accepts, from the file and the application, without any provider's credentials. Raises ConfigError."""
     from idem.outbox.config import load
 
     return application(config) or load(config, accepting=True)
 
 
 def is_written(config: Path | None) -> bool:
-    """Whether there is a file to read; an application can do without one. One that was named must be there."""
+    """Whether there is a file to read. An application needs none, but a file that was named must exist."""
     from idem.outbox.config import source
 
     named = config is not None or bool(os.environ.get(source.FILE_VARIABLE))
@@ -55,13 +55,13 @@ def is_written(config: Path | None) -> bool:
 
 
 def findings(config: Path | None) -> list[Finding]:
-    """Every mistake and doubt in the file, and in what the named application's code says of operations."""
+    """Every error and warning about the file and about the operations in the application's code."""
     from idem.outbox.config import explain
     from idem.outbox.providers.contract_checks import Finding
 
     found = explain(config) if is_written(config) or not os.environ.get(VARIABLE) else []
     if any(finding.level == "error" for finding in found):
-        return found  # the code would only say them again
+        return found  # the application would only repeat them
     try:
         named = application(config)
         if named is None:
@@ -74,7 +74,8 @@ def findings(config: Path | None) -> list[Finding]:
 
 
 def address(config: Path | None) -> Address:
-    """Where the database is, by IDEM_DATABASE_URL or [database] alone: who only looks needs no provider's secrets.
+    """The database's address, from IDEM_DATABASE_URL or [database] alone. A command that only reads needs no
+    provider's secrets.
 
     Raises ConfigError, which never quotes the URL.
     """
@@ -90,7 +91,7 @@ def address(config: Path | None) -> Address:
 
 
 def named(address: Address) -> str:
-    """A database for people: without the password. Raises ConfigError, which never quotes the URL."""
+    """A database's name for messages, without the password. Raises ConfigError, which never quotes the URL."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
@@ -100,14 +101,14 @@ def named(address: Address) -> str:
         if not all(port.isdigit() for port in ports):
             raise ProgrammingError
     except ProgrammingError as error:
-        # Of what libpq says only the name of a parameter is no part of a secret.
+        # In libpq's message only a parameter's name cannot be part of a secret.
         unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
         if unknown:
             raise ConfigError(
-                f"{address.source}: PostgreSQL knows no connection parameter {unknown[1]}: take it out of the URL"
+                f"{address.source}: PostgreSQL has no connection parameter {unknown[1]}. Remove it from the URL"
             ) from None
         raise ConfigError(
-            f"{address.source}: it cannot be read: write postgresql://user:password@host:5432/name, with special "
+            f"{address.source}: not a valid URL. Write postgresql://user:password@host:5432/name, with special "
             "characters of the password percent-encoded"
         ) from None
     hosts = str(parts.get("host", "")).split(",")
@@ -116,9 +117,9 @@ def named(address: Address) -> str:
 
 
 def environment(config: Path | None) -> tuple[str, bool]:
-    """The environment's name, and whether somebody said it, from a file whose secrets need not be there.
+    """The environment's name, and whether it is set, from a file whose secrets may be missing.
 
-    A migration job has none of them. Raises ConfigError for a name that cannot be one.
+    A migration job has no secrets. Raises ConfigError for an invalid name.
     """
     from idem.outbox.config.settings import InstallationSettings
 
@@ -127,12 +128,12 @@ def environment(config: Path | None) -> tuple[str, bool]:
         return InstallationSettings.model_validate(said).environment, bool(said)
     except ValueError:
         raise ConfigError(
-            "environment: it is no usable name: write a-z, 0-9, dashes and underscores, up to 63, as production"
+            "environment: invalid name. Use a-z, 0-9, dashes and underscores, up to 63 characters, e.g. production"
         ) from None
 
 
 def evidence_retention(config: Path | None) -> float | None:
-    """How long evidence is kept, in seconds, from the same; None where nobody says it."""
+    """How long idem keeps evidence, in seconds, from the same file; None if it is not set."""
     from idem.outbox.config.settings import SweeperSettings
 
     sweeper = _merged(config).get("sweeper", {})
@@ -141,7 +142,7 @@ def evidence_retention(config: Path | None) -> float | None:
     try:
         return SweeperSettings(evidence_retention=sweeper["evidence_retention"]).evidence_retention
     except ValueError:
-        raise ConfigError("sweeper.evidence_retention: it is no duration of a day or more: write 400d") from None
+        raise ConfigError("sweeper.evidence_retention: it must be a duration of a day or more, e.g. 400d") from None
 
 
 def _merged(config: Path | None) -> dict[str, Any]:
@@ -153,7 +154,7 @@ def _merged(config: Path | None) -> dict[str, Any]:
 
 
 def catalogue(found: Configuration) -> Catalogue:
-    """What the daemons know, out of a configuration."""
+    """The providers and operations of a configuration."""
     from idem.outbox.domain.catalogue import Catalogue
     from idem.outbox.domain.contract import LOCAL
     from idem.outbox.providers.local import Nobody
@@ -162,11 +163,11 @@ def catalogue(found: Configuration) -> Catalogue:
 
 
 def catalogue_to_look(config: Path | None) -> Catalogue | None:
-    """The same for a command that only looks: None, with a note, where the configuration cannot be used."""
+    """The same for a command that only reads: None, with a note, if the configuration cannot be used."""
     try:
         return catalogue(configuration(config))
     except ConfigError as error:
-        say("note: the configuration cannot be used here, so what an operation allows is not known:")
+        say("note: the configuration cannot be used here, so idem does not know what an operation allows:")
         for problem in error.problems:
             say(f"  {problem}")
         return None
@@ -184,7 +185,7 @@ def timeouts(found: Configuration) -> Timeouts:
 
 
 def pool(found: Configuration, served: ApiSettings | EndpointSettings) -> tuple[int, Timeouts]:
-    """Connections and timeouts of a process that serves HTTP: its clients hear 503 sooner than a daemon gives up."""
+    """Connections and timeouts of a process that serves HTTP. It answers 503 sooner than a daemon gives up."""
     from idem.outbox.database.pool import Timeouts
 
     database = found.settings.database
@@ -196,19 +197,19 @@ def pool(found: Configuration, served: ApiSettings | EndpointSettings) -> tuple[
 
 @asynccontextmanager
 async def connected(config: Path | None) -> AsyncIterator[AsyncConnection[Any]]:
-    """A connection of this command's own, never one of the workers' pool."""
+    """A connection for this command, outside the workers' pool."""
     from idem.outbox.database import session
 
     connection = await session.connect(address(config), name="idem command")
     async with connection:
         await unhindered(connection)
-        # A listing's filters are different at each call: planned for the ones that are given, not once for all.
+        # A listing's filters differ at each call, so PostgreSQL plans each call for its own filters.
         await connection.execute("SET plan_cache_mode = auto")
         yield connection
 
 
 async def unhindered(connection: AsyncConnection[Any]) -> None:
-    """Raises ConfigError where a setting of the database or the role hides rows, or lets nothing of idem work."""
+    """Raises ConfigError if a setting of the database or the role hides rows or makes idem unusable."""
     from idem.outbox.database import preconditions
 
     if wrong := await preconditions.read(connection):
@@ -219,7 +220,7 @@ AGO = "SELECT statement_timestamp() - make_interval(secs => %(ago)s)"
 
 
 async def time_of(connection: AsyncConnection[Any], moment: datetime | float | None) -> datetime | None:
-    """The time that `options.moment` has read: so many seconds ago by the database's clock, never by this machine's."""
+    """A time from `options.moment`. A number means seconds ago by the database's clock, not this machine's."""
     if not isinstance(moment, float):
         return moment
     found = await (await connection.execute(AGO, {"ago": moment})).fetchone()
@@ -231,7 +232,7 @@ async def time_of(connection: AsyncConnection[Any], moment: datetime | float | N
 async def times(
     connection: AsyncConnection[Any], since: datetime | float | None, until: datetime | float | None
 ) -> dict[str, Any]:
-    """The two filters of a list, as times."""
+    """The two time filters of a list."""
     return {"since": await time_of(connection, since), "until": await time_of(connection, until)}
 
 
@@ -240,7 +241,7 @@ INSTALLATION = "SELECT i.environment, current_database()::text, current_user::te
 
 @asynccontextmanager
 async def writing(config: Path | None, expected: str) -> AsyncIterator[AsyncConnection[Any]]:
-    """The same for a command that writes: it says where, and refuses another environment than the `expected`."""
+    """The same for a command that writes: it prints where, and refuses an environment other than `expected`."""
     async with connected(config) as connection:
         await announce(connection, expected)
         yield connection
@@ -248,9 +249,10 @@ async def writing(config: Path | None, expected: str) -> AsyncIterator[AsyncConn
 
 @asynccontextmanager
 async def deciding(config: Path | None, found: Configuration) -> AsyncIterator[AsyncConnection[Any]]:
-    """The same for a decision about intents: the session meets the database as a daemon does at its start.
+    """The same for a decision about intents, with the checks that a daemon makes at its start.
 
-    After a restore, what looks at rest may have been sent: nobody decides about it before that is noticed.
+    After a restore a row that looks unsent may have been sent; no decision is possible before idem notices the
+    restore.
     """
     from idem.outbox.observe import telemetry
 
@@ -261,14 +263,14 @@ async def deciding(config: Path | None, found: Configuration) -> AsyncIterator[A
 
 
 def guard(found: Configuration) -> Hook:
-    """What a session that writes checks at its start: whether this database is still the one it was (Recovery)."""
+    """The check of a session that writes: whether this database is still the one it was (Recovery)."""
     from idem.outbox.recovery.guard import Guard
 
     return Guard(catalogue(found), found.settings.database.durability)
 
 
 async def announce(connection: AsyncConnection[Any], expected: str) -> None:
-    """Say where this will write. Raises ConfigError where the database belongs to another environment."""
+    """Print where this will write. Raises ConfigError if the database belongs to another environment."""
     found = await (await connection.execute(INSTALLATION)).fetchone()
     if found is None:
         raise ConfigError(NOT_INSTALLED)
@@ -279,10 +281,10 @@ async def announce(connection: AsyncConnection[Any], expected: str) -> None:
 
 
 def in_url(address: str) -> str:
-    """An address as it stands in a URL: IPv6 in brackets."""
+    """An address as written in a URL: IPv6 in brackets."""
     return f"[{address}]" if ":" in address else address
 
 
 def listening(at: str, port: int) -> None:
-    """Say where a process serves HTTP."""
+    """Print where a process serves HTTP."""
     say(f"listening on http://{in_url(at)}:{port}")

@@ -1,7 +1,7 @@
-"""`python -m idem.cli.group.leash PARENT GRACE MODULE [ARGUMENT …]`: run a module that does not outlive PARENT.
+"""`python -m idem.cli.group.parent_watch PARENT GRACE MODULE [ARGUMENT …]`: run a module that does not outlive PARENT.
 
-When the parent dies, however it does, the module is told to stop (SIGTERM) and has GRACE seconds to finish its calls;
-with 0 it is killed at once. On Linux the kernel sends the signal; everywhere a thread watches for it as well.
+When the parent dies in any way, the module gets SIGTERM and has GRACE seconds to finish its calls; with 0 it is killed
+at once. On Linux the kernel sends the signal; on every system a thread also watches for it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _POLL_SECONDS = 0.5
 
 
 def tie(parent: int, grace: float) -> None:
-    """Have this process ended when its parent goes. The parent must have been started from a lasting thread."""
+    """End this process when its parent exits. The parent must have started it from a long-lived thread."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM if grace else signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # it died before this call
         os._exit(1)
     threading.Thread(target=_watch, args=(parent, grace), name="leash", daemon=True).start()
 
@@ -37,7 +37,7 @@ def _watch(parent: int, grace: float) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to its parent and become the module."""
+    """Tie this process to its parent and run the module."""
     parent, grace, module, *rest = arguments
     tie(int(parent), float(grace))
     sys.argv = [module, *rest]

@@ -1,4 +1,4 @@
-"""An intent as a person reads it: where it stands, what is known, and who saw what, in order."""
+"""Prints an intent: its state, what idem knows about it, and its timeline."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
-from idem.cli.output import age, fields, labelled, say, table, text
-from idem.cli.prospects import Prospect
+from idem.cli.base.output import age, fields, labelled, say, table, text
+from idem.cli.operator.preview import Prospect
 
 
 def show_intent(intent: dict[str, Any]) -> None:
@@ -59,15 +59,15 @@ def show_intent(intent: dict[str, Any]) -> None:
         labelled("dead letter  ", f"{letter['id']} {letter['reason']}, {end}")
     typer.echo()
     columns = ["at", "source", "kind", "outcome", "attempt", "http", "reference", "state", "row", "details"]
-    # Who saw what, and what came of it, is the story; the details of it want a wider terminal.
+    # Who saw what, and the transition, are the story; the details need a wider terminal.
     drop = ("reference", "http", "attempt", "row", "details", "outcome", "source", "state")
     shown = table(columns, [_line(entry) for entry in intent["timeline"]], empty="no evidence", drop=drop)
     if "details" not in shown and any(entry["details"] for entry in intent["timeline"]):
-        say("the details of each line: on a wider terminal, or with --json")
+        say("see the details of each line on a wider terminal, or with --json")
 
 
 def show_event(event: dict[str, Any]) -> None:
-    """Print what is kept of a provider's event, but for its body."""
+    """Print what idem stores of a provider's event, without its body."""
     fields(
         [
             ("event", event["event_id"]),
@@ -75,10 +75,18 @@ def show_event(event: dict[str, Any]) -> None:
             ("type", event["type"]),
             ("reference", event["reference"]),
             ("verdict", event["verdict"]),
-            ("signed", "at another time than it came: no proof by itself" if event["out_of_time"] else None),
+            (
+                "signed",
+                "by its own account at another time than it arrived: not a proof by itself"
+                if event["out_of_time"]
+                else None,
+            ),
             ("received", f"{age(event['age'])} ago"),
-            ("tries that failed", event["tries"] or None),
-            ("body", f"{event['body_bytes']} bytes" if event["body_bytes"] is not None else "not kept any more"),
+            ("failed tries", event["tries"] or None),
+            (
+                "body",
+                f"{event['body_bytes']} bytes" if event["body_bytes"] is not None else "deleted after its retention",
+            ),
         ]
     )
 
@@ -92,7 +100,7 @@ def _show_row(row: dict[str, Any]) -> None:
             ("may start until", row["start_before"]),
             ("quiet time left", _quiet(row)),
             ("replay window left", age(row["replay_window_left"]) if row["replay_window_left"] is not None else None),
-            ("doubted", "commits that the database has forgotten may have sent it" if row["doubted_since"] else None),
+            ("doubted", "commits that the database lost may have sent it" if row["doubted_since"] else None),
             (
                 "first send",
                 "time not known: the database's clock was ahead" if row["sent_ahead"] else None,
@@ -109,7 +117,7 @@ def _quiet(row: dict[str, Any]) -> str | None:
     left = row["quiet_left"]
     if left is None or left > 0:
         return None if left is None else age(left)
-    # Of a row at rest everything is proven: a time that is over says nothing about it.
+    # Everything about a row at rest is proven, so a time that has passed says nothing.
     return None if row["status"] == "held" else "over"
 
 
@@ -133,7 +141,7 @@ def _moved(before: str | None, after: str | None) -> str | None:
 
 
 def show_prospects(found: list[Prospect]) -> None:
-    """Print what can be done, and what cannot and why."""
+    """Print the possible actions, and why others are not possible."""
     if not found:
         return
     typer.echo()

@@ -1,8 +1,8 @@
-"""The start of a daemon: everything that it asks of the database before it works, until that goes through.
+"""The start of a daemon: repeat its checks of the database until they pass.
 
-A restart in the middle of an outage is no mistake, at whichever of its connections the line is cut. What a server
-refuses for good ends the start at once. A refused connection has no SQLSTATE in libpq, and its text is in the server's
-language: whether the server takes connections is asked by libpq's own ping, which goes by the SQLSTATE.
+A restart during an outage is normal, whichever connection is lost. A permanent refusal by the server ends the start at
+once. libpq gives no SQLSTATE for a refused connection, and its text is in the server's language. libpq's own ping,
+which uses the SQLSTATE, tells whether the server accepts connections.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ if TYPE_CHECKING:
     from idem.outbox.database.address import Address
 
 REFUSALS: Final = 4
-"""Connections in a row that a server which takes connections has not let in: after those it is no cut line."""
+"""Consecutive refusals by a server that accepts connections, after which the cause is not a lost connection."""
 PING: Final = 5
-"""Seconds for one ping."""
+"""Timeout of one ping, in seconds."""
 
 
 METRICS: Final = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
-"""What has prometheus_client write into a folder, in both of the forms that it knows."""
+"""The two variables that make prometheus_client write into a folder."""
 
 
 def own_metrics() -> None:
-    """Have no metrics of this process written into a folder of somebody else's. Nothing may have loaded them yet.
+    """Keep this process from writing metrics into another installation's folder. Call it before the metrics are
+    imported.
 
-    A supervisor serves none, and gives its daemons a folder of its own; a process that is alone keeps them in memory.
+    A supervisor serves no metrics and gives its daemons a folder of its own; a single process keeps them in memory.
     """
     for name in METRICS:
         os.environ.pop(name, None)
 
 
 async def ready(address: Address, name: str, seconds: float, checks: Callable[[], Awaitable[None]]) -> None:
-    """Run `checks` until they go through, for `seconds` at the most; raises what they raise if it will not pass.
+    """Run `checks` until they pass, for at most `seconds`; raises their error if it is permanent or the time is over.
 
-    The first connection is this function's own, so that it knows refused connections from lost ones.
+    It opens the first connection itself, to tell refused connections from lost ones.
     """
     import psycopg
     from sqlalchemy.exc import DBAPIError
@@ -66,7 +67,7 @@ async def ready(address: Address, name: str, seconds: float, checks: Callable[[]
 
 
 def passes(error: BaseException | None) -> bool:
-    """Whether this error of the database may be over by itself: a lost line, a server that starts or is full."""
+    """Whether this database error may be temporary: a lost connection, a server that starts or is full."""
     import psycopg
 
     from idem.outbox.database.pool import AWAY, REFUSED
@@ -78,7 +79,7 @@ def passes(error: BaseException | None) -> bool:
 
 
 async def takes_connections(address: Address) -> bool:
-    """Whether a server is there that takes connections, of whomever; while it starts or ends it does not."""
+    """Whether the server accepts connections at all; it does not while it starts or stops."""
     from psycopg.conninfo import make_conninfo
     from psycopg.pq import PGconn, Ping
 

@@ -1,4 +1,4 @@
-"""Redriving many dead letters at once: counted first, one by one under their own guards, released at a rate."""
+"""Redrive many dead letters: count them first, check each by itself, release them at a rate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from uuid import UUID
 
 import typer
 
-from idem.cli import opening
-from idem.cli.failures import FINDINGS
-from idem.cli.options import confirm
-from idem.cli.output import as_json, say, table
+from idem.cli.base import opening
+from idem.cli.base.failures import FINDINGS
+from idem.cli.base.options import confirm
+from idem.cli.base.output import as_json, say, table
 from idem.outbox.domain.states import Reason
 from idem.outbox.operator import guards
 from idem.outbox.values.errors import OperatorRefused
@@ -29,7 +29,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which open dead letters: of a provider, with a reason, from a time (or so many seconds ago) on."""
+    """Selects open dead letters: of a provider, with a reason, since a time (or a number of seconds ago)."""
 
     provider: str | None
     reason: str | None
@@ -38,10 +38,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An intent of the selection: at which version it was looked at, and why it is left out, if it is.
+    """A selected intent, the version that was read, and why it is skipped, if it is.
 
-    `letter`: it is an event that a handler could not be told, or, without intent, one that has matched no call; the
-    version is how often that was seen.
+    `letter` is set for an event that a handler did not take and, without intent, for an event that matched no call; the
+    version then counts how often it was seen.
     """
 
     intent: UUID | None
@@ -51,7 +51,7 @@ class Candidate:
 
     @property
     def named(self) -> dict[str, Any]:
-        """What is told about it."""
+        """The item as data, for the output."""
         return {"dead_letter": self.letter} if self.intent is None else {"intent": self.intent}
 
 
@@ -66,7 +66,7 @@ async def redrive(
     yes: bool,
     as_data: bool,
 ) -> None:
-    """Redrive everything of the selection that may be; exit code 3 if some were left out."""
+    """Redrive every selected entry that allows it; exit code 3 if some were skipped."""
     from idem.outbox.operator import actions, dead_letters
 
     configuration = opening.configuration(config)
@@ -77,15 +77,15 @@ async def redrive(
         what = "intents" if all(each.intent for each in candidates) else "entries"
         say(
             f"{len(candidates)} {what} match: {len(ready)} will be redriven, {rate:g} a second; "
-            f"{len(candidates) - len(ready)} are left out"
+            f"{len(candidates) - len(ready)} will be skipped"
         )
         for why, count in Counter(each.why_not for each in candidates if each.why_not).most_common(10):
             say(f"  {count} x {why}")
         if expect is None:
-            raise OperatorRefused(f"nothing was changed: say how many you expect, as in --expect {len(candidates)}")
+            raise OperatorRefused(f"nothing was changed: state how many you expect, e.g. --expect {len(candidates)}")
         if expect != len(candidates):
             raise OperatorRefused(
-                f"nothing was changed: {len(candidates)} {what} match, and you expect {expect}: look again"
+                f"nothing was changed: {len(candidates)} {what} match, but you expect {expect}. Check the selection"
             )
         confirm(f"Redrive {len(ready)} {what}?", yes=yes)
         done: list[dict[str, Any]] = []
@@ -153,9 +153,9 @@ async def _why_not(connection: AsyncConnection[Any], catalogue: Catalogue, inten
 
     held = await actions.snapshot(connection, intent)
     if held is None:
-        return "it is completed already"
+        return "it is already completed"
     if held.row.status == "unknown":
-        return "it is unknown: whether it happened is decided one by one, never in bulk"
+        return "it is unknown: decide unknown intents one by one"
     terms = catalogue.terms(held.row.operation, held.row.provider)
     if terms is None:
         return f"operation {held.row.operation} with provider {held.row.provider} is not in this configuration"

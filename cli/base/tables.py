@@ -1,8 +1,8 @@
-"""Tables for a terminal of any width: no line is longer, no id and no word is cut.
+"""Tables for a terminal of any width. No line is wider, and no id or word is cut.
 
-Columns without a value go first. Of the others each comes in, the most important one first, if there is room beside
-those that are in: so a wide one that has to go takes no narrow one with it. Texts wrap between words. On less than
-`NARROW` columns each item is one line, without columns.
+Columns without a value are left out first. Then columns are added by importance while they fit, so that a wide column
+that does not fit does not displace a narrow one. Texts wrap between words. Below `NARROW` columns each item is one
+line, without columns.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from idem.cli.output import text
+from idem.cli.base.output import text
 
 NARROW: Final = 80
 GAP: Final = "  "
 PROSE: Final = 24
-"""Characters beyond which a column is text that may be wrapped, and its least width then."""
+"""A column wider than this is text that may wrap; this is then its least width."""
 
 
 def lines(
     columns: Sequence[str], rows: Sequence[Sequence[object]], width: int, *, drop: Sequence[str] = ()
 ) -> list[str]:
-    """The lines of a table. `drop`: columns, the least important one first; the others follow from the right. The first
-    is always there."""
+    """The lines of a table. `drop`: columns to leave out, the least important first; then the others from the right.
+
+    The first column always stays.
+    """
     short = _short(rows)
     cells = [[_cell(cell, short) for cell in row] for row in rows]
     shown = [i for i in range(len(columns)) if i == 0 or any(row[i] != "-" for row in cells)]
@@ -42,7 +44,7 @@ def lines(
 
 
 def _short(rows: Sequence[Sequence[object]]) -> dict[UUID, str]:
-    """The shortest beginnings, at a dash, that tell the ids of a table apart."""
+    """The shortest prefixes, ending at a dash, that distinguish the ids of a table."""
     ids = {cell for row in rows for cell in row if isinstance(cell, UUID)}
     for length in (13, 18, 23):
         named = {each: str(each)[:length] for each in ids}
@@ -56,13 +58,13 @@ def _cell(cell: object, short: dict[UUID, str]) -> str:
 
 
 def _fit(columns: Sequence[str], cells: list[list[str]], shown: list[int], width: int) -> list[int] | None:
-    """The widths of the columns, if the table fits: texts give way, all else has the width that it needs."""
+    """The widths of the columns, if the table fits: texts shrink, every other column has the width that it needs."""
     natural = [max(len(columns[i]), *(len(row[i]) for row in cells)) for i in shown]
     least = [max(len(columns[i]), *(_longest_word(row[i]) for row in cells)) for i in shown]
     room = width - len(GAP) * (len(shown) - 1)
     if sum(natural) <= room:
         return natural
-    # Only a text of several words may wrap, and not into a column of one word a line.
+    # Only a text of several words may wrap, and not to one word a line.
     wraps = [n > PROSE and small < n for n, small in zip(natural, least, strict=True)]
     fixed = sum(n for n, may in zip(natural, wraps, strict=True) if not may)
     floor = [max(small, PROSE) for small, may in zip(least, wraps, strict=True) if may]
@@ -106,7 +108,7 @@ def _wrapped(cell: str, width: int) -> list[str]:
 
 
 def _items(cells: list[list[str]], shown: list[int], rank: list[int], width: int) -> list[str]:
-    """One line an item: what fits of it, in the order of the columns. A first text that is too long wraps."""
+    """One line per item with the columns that fit, in order. A first text that is too long wraps."""
     made: list[str] = []
     for row in cells:
         kept = [shown[0]]
@@ -120,7 +122,7 @@ def _items(cells: list[list[str]], shown: list[int], rank: list[int], width: int
 
 
 def paragraph(label: str, value: str, width: int) -> list[str]:
-    """A label and its text, wrapped between words under each other; a word that is longer than the line is broken."""
+    """A label and its text, wrapped between words and aligned; a word longer than the line is broken."""
     room = max(width - len(label), 20)
     parts = textwrap.wrap(value, room, break_on_hyphens=False) or [""]
     return [(label if number == 0 else " " * len(label)) + part for number, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""Bounded waits for a database at the other end of a line that may be dead."""
+"""Bounded waits for a database over a connection that may be dead."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from psycopg import AsyncConnection
 
 @contextlib.asynccontextmanager
 async def within(connection: AsyncConnection[Any], seconds: float) -> AsyncIterator[None]:
-    """Raises TimeoutError when the body takes longer than `seconds`, and the connection is lost then.
+    """Raises TimeoutError if the body takes longer than `seconds`; the connection is then closed.
 
-    The line is cut instead of the task: a cancelled statement would be followed by a ROLLBACK, which waits on a dead
-    line for ever.
+    It closes the connection instead of cancelling the task, because psycopg would follow the cancelled statement with
+    a ROLLBACK, which never ends on a dead connection.
     """
     late = False
 

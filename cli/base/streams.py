@@ -1,7 +1,7 @@
-"""Standard output and error of a command: closed, full, in any encoding, or with a reader that does not read.
+"""Standard output and error of a command that may be closed, full, in any encoding, or without a reader.
 
-What nobody can read is lost, and the command ends with the exit code that it has earned. Only where the output itself
-could not be kept (a full disk) has it failed.
+Output that cannot be read is lost, and the exit code stays what it was. The command fails only if the output could not
+be stored (a full disk).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TextIO
 from idem.outbox.values.terminal import safe
 
 NOBODY = frozenset({errno.EPIPE, errno.EBADF, errno.ECONNRESET})
-"""Errors of a stream that nobody reads: `idem run | head`, a shell that has closed it."""
+"""Errors of a stream without a reader: `idem run | head`, a closed shell."""
 
 
 class Stream(io.TextIOBase):
-    """In the place of `sys.stdout` or `sys.stderr`: never raises, and says no more after the first failure.
+    """Replaces `sys.stdout` or `sys.stderr`: never raises, and writes nothing after the first failure.
 
-    `error` is that failure, None while there is none or where nobody reads.
+    `error` is that failure; None if there is none, or if the reader is gone.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -31,7 +31,7 @@ class Stream(io.TextIOBase):
         self._broken = stream is None
         self.error: OSError | None = None
         with contextlib.suppress(AttributeError, OSError, ValueError):
-            # What the encoding lacks is replaced: a command that cannot say a letter has done its work all the same.
+            # Replace characters that the encoding lacks: the command has done its work all the same.
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
     @property
@@ -39,9 +39,9 @@ class Stream(io.TextIOBase):
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write, without what acts on a terminal. Raises TypeError for what is no text."""
+        """Write text without control characters. Raises TypeError if it is not text."""
         if not isinstance(text, str):
-            raise TypeError(f"a text stream takes no {type(text).__name__}")
+            raise TypeError(f"a text stream cannot write {type(text).__name__}")
         if not self._broken and self._stream is not None:
             with self._watched():
                 self._stream.write(safe(text))
@@ -66,7 +66,7 @@ class Stream(io.TextIOBase):
         return self._stream.fileno()
 
     def end(self) -> None:
-        """Flush; what cannot be written must not become the exit code 120 of an interpreter that tries again."""
+        """Flush. A failure must not become exit code 120, which the interpreter sets when its own flush fails."""
         self.flush()
         if self._broken and self._stream is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -87,9 +87,9 @@ class Stream(io.TextIOBase):
 
 @contextlib.contextmanager
 def guarded() -> Iterator[Stream]:
-    """Both streams for the length of the block, and the numbers 0 to 2 taken, so that no socket becomes one of them.
+    """Replace both streams during the block, and keep descriptors 0 to 2 open, so that no socket gets one of them.
 
-    Gives standard output, whose `error` says whether it was kept.
+    Returns standard output; its `error` is set if the output could not be stored.
     """
     _take_numbers()
     before = sys.stdout, sys.stderr
@@ -114,7 +114,7 @@ def _take_numbers() -> None:
 
 @contextlib.contextmanager
 def unblocked() -> Iterator[None]:
-    """Both streams for a daemon: no write waits for its reader, lines that nobody takes are lost and counted."""
+    """Replace both streams for a daemon: no write waits for its reader; unread lines are dropped and counted."""
     from idem.outbox.observe import daemon_events
     from idem.outbox.observe.log_writer import Lines
 
@@ -133,4 +133,4 @@ def unblocked() -> Iterator[None]:
 
 
 LAST_LINES = 1.0
-"""Seconds that the lines of a daemon have at its end."""
+"""How long a daemon waits at its end for its last lines to be read, in seconds."""

@@ -1,4 +1,4 @@
-"""One decision of an operator: read the case, show what will happen, ask, act on exactly what was shown."""
+"""One decision of an operator: read the case, show what will happen, ask, then act on exactly what was shown."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from uuid import UUID
 
 import typer
 
-from idem.cli import opening
-from idem.cli import prospects as prospect
-from idem.cli.options import confirm
-from idem.cli.output import age, as_json, say, text
-from idem.cli.prospects import Prospect, prospects
+from idem.cli.base import opening
+from idem.cli.base.options import confirm
+from idem.cli.base.output import age, as_json, say, text
+from idem.cli.operator import preview as prospect
+from idem.cli.operator.preview import Prospect, prospects
 from idem.outbox.values.errors import OperatorRefused
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ COMMANDS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an operator wants done about a dead letter, and why."""
+    """What an operator wants to do about a dead letter, and why."""
 
     act: Act
     reason: str
@@ -56,7 +56,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A dead letter with all that is known about it at one moment. What is done is done about this version."""
+    """A dead letter with its intent and event, read at one moment. The action applies to this version only."""
 
     letter: dict[str, Any]
     intent: dict[str, Any] | None
@@ -67,7 +67,7 @@ class Case:
 async def read(
     connection: AsyncConnection[Any], letter_id: Prefix | UUID, *, params: bool = False, unmask: str | None = None
 ) -> Case:
-    """Everything about a dead letter; `unmask`: who is shown what is masked. Raises OperatorRefused: there is none."""
+    """Read a dead letter with its intent and event; `unmask`: who sees masked values. Raises OperatorRefused."""
     from idem.outbox.operator import actions, id_prefixes, listing, unmasking
 
     letter_id = await id_prefixes.dead_letter(connection, letter_id)
@@ -87,7 +87,7 @@ async def read(
 
 
 def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False) -> list[Prospect]:
-    """What can be done about a case; `catalogue` is None where the configuration cannot be used."""
+    """The possible actions for a case; `catalogue` is None if the configuration cannot be used."""
     open_letter = case.letter if case.letter["resolved_at"] is None else None
     if case.intent is None and open_letter is None:
         return []
@@ -95,7 +95,7 @@ def prospects_of(case: Case, catalogue: Catalogue | None, *, sure: bool = False)
 
 
 async def resolve(config: Path | None, letter: Prefix | UUID, wish: Wish, *, yes: bool, as_data: bool) -> None:
-    """Show what the wish would do, ask, and do it. Raises OperatorRefused."""
+    """Show what the action would do, ask, and do it. Raises OperatorRefused."""
     configuration = opening.configuration(config)
     catalogue = opening.catalogue(configuration)
     async with opening.deciding(config, configuration) as connection:
@@ -129,23 +129,22 @@ def _preview(case: Case, wish: Wish, catalogue: Catalogue) -> None:
     chosen = found.get(prospect.NEW_KEY if wish.new_key and intent is not None else COMMANDS[wish.act])
     if chosen is None or not chosen.possible:
         possible = ", ".join(name for name, each in found.items() if each.possible)
-        why = chosen.text if chosen is not None else f"that is not for a dead letter `{letter['reason']}`" + (
-            f" of a {intent['state']} intent" if intent is not None else " without an intent"
-        )  # fmt: skip
-        raise OperatorRefused(f"{why}. Possible now: {possible or 'nothing'}")
+        about = f"of a {intent['state']} intent" if intent is not None else "without an intent"
+        impossible = f"this action does not apply to a dead letter `{letter['reason']}` {about}"
+        raise OperatorRefused(f"{impossible if chosen is None else chosen.text}. Possible now: {possible or 'nothing'}")
     say(f"{chosen.command}: {chosen.text}")
     if wish.answer is not None:
         say(f"the stored answer will be {wish.answer.status}, {len(wish.answer.body)} bytes")
     so_far, given = (case.held and case.held.row.reference), (wish.outcome and wish.outcome.reference)
     if so_far is not None and given is not None and so_far != given:
         say(
-            f"WARNING: the provider's reference so far is {so_far}, yours {given}: "
-            "both may exist, and a dead letter `possible_duplicate` will say so"
+            f"WARNING: the recorded provider reference is {so_far}, yours is {given}. Both may exist; this opens a "
+            "dead letter `possible_duplicate`"
         )
 
 
 async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case, wish: Wish) -> Wish:
-    """Ask the provider, and show what it says; the wish with the end that it confirms. Raises OperatorRefused."""
+    """Ask the provider and show its answer; returns the action with the confirmed outcome. Raises OperatorRefused."""
     from idem.outbox.domain.outcomes import name
     from idem.outbox.operator import confirmation
 
@@ -163,7 +162,7 @@ async def _confirmed(connection: AsyncConnection[Any], catalogue: Catalogue, cas
     other = await confirmation.of_another(connection, intent, reference)
     if wish.unchecked:
         doubt = confirmation.against(confirmed, wish.outcome, operation, other)
-        say(f"WARNING: UNCHECKED: {doubt or 'you ask for no check'}. Your word is stored for ever")
+        say(f"WARNING: UNCHECKED: {doubt or 'you skip the check'}. idem stores your statement permanently")
     outcome = confirmation.outcome_to_record(confirmed, wish.outcome, operation, unchecked=wish.unchecked, other=other)
     return replace(wish, outcome=outcome, confirmed=confirmed)
 
@@ -221,7 +220,7 @@ async def _do(connection: AsyncConnection[Any], catalogue: Catalogue, case: Case
 
 
 def final(outcome: str, reference: str | None, status: str | None, named: list[str]) -> Succeeded | Refused:
-    """The outcome that the options describe. Raises a usage error."""
+    """The outcome from the options. Raises a usage error."""
     from idem.outbox.domain.outcomes import Refused, Succeeded
 
     values: dict[str, Any] = {}
@@ -230,19 +229,19 @@ def final(outcome: str, reference: str | None, status: str | None, named: list[s
         if not equals or not name:
             raise typer.BadParameter(f"{each!r}: write name=value", param_hint="--field")
         values[name] = value
-        with suppress(ValueError):  # a text that is no JSON is the text
+        with suppress(ValueError):  # not JSON: keep the text
             values[name] = json.loads(value)
     if outcome == "succeeded":
         if not reference:
             raise typer.BadParameter(
-                "needed with --as completed: under which reference does the provider have it?", param_hint="--reference"
+                "required with --as completed: the provider's reference of the object", param_hint="--reference"
             )
         return Succeeded(reference, status, values)
     return Refused(reference, status, values)
 
 
 def answer(file: Path | None, status: int | None, outcome: str) -> Answer | None:
-    """The answer that the options give. Raises a usage error."""
+    """The answer from the options. Raises a usage error."""
     from idem.outbox.domain.operation import Answer
 
     if file is None:

@@ -1,18 +1,18 @@
-"""Open rows whose times lie ahead of the database's clock: what waits too long, and what has no known first send."""
+"""Open rows with times ahead of the database's clock: what waits too long, and what has no known first send."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from idem.cli.base.output import age
 from idem.cli.doctor.examination import Examination
 from idem.cli.doctor.findings import CheckResult, error, several, warning
 from idem.cli.doctor.queue import MOST
-from idem.cli.output import age
 from idem.outbox.domain.contract import Contract
 
 DAY: Final = 86400.0
 
-# The time of a change or of a claim is never ahead by itself. A next look is, by what a contract lets it wait.
+# Times of changes and claims are never ahead in normal operation. A next look-up is, by the wait of its contract.
 AHEAD = """
 SELECT count(o.until)::integer AS rows, (count(*) FILTER (WHERE o.status = 'claimed' AND o.until IS NOT NULL))::integer
        AS claimed, max(extract(epoch FROM o.until - statement_timestamp()))::float8 AS ahead,
@@ -28,13 +28,13 @@ SELECT count(o.until)::integer AS rows, (count(*) FILTER (WHERE o.status = 'clai
 
 
 def longest_wait(contract: Contract) -> float:
-    """Seconds after which the next look at a row comes at the latest, with what is added at random."""
+    """The longest wait for the next look-up of a row, in seconds, including the random part."""
     steps = (*contract.schedule, *contract.pending_schedule, 60 * contract.schedule[0], contract.retry_after_cap, DAY)
     return 2 * max(*steps, contract.flight_limit + contract.pause_allowance + contract.lookup.horizon)
 
 
 async def times_ahead(examination: Examination) -> list[CheckResult]:
-    """Whether the database's clock was ahead when open rows were written, or is behind now."""
+    """Check whether the database's clock was ahead when open rows were written, or is behind now."""
     contracts = [] if examination.configuration is None else examination.configuration.providers.values()
     longest = max((longest_wait(provider.contract) for provider in contracts), default=30 * DAY)
     found = await examination.one(AHEAD, {"longest": longest, "most": MOST})
@@ -44,21 +44,22 @@ async def times_ahead(examination: Examination) -> list[CheckResult]:
         findings.append(
             error(
                 "clock",
-                f"{several(found['rows'], 'open row was', 'open rows were')} written at a time that lies ahead of the "
-                f"database's clock, by {age(found['ahead'])} at most{leases}. Leases and waits of that time end as "
-                "much later, and no daemon takes these rows before",
-                "If the clock is behind now, make it right. If it was ahead, `idem reconcile --now` asks about what is "
-                "unknown or awaited; leases and queued rows wait (docs/databases.md, The server's clock)",
+                f"{several(found['rows'], 'open row was', 'open rows were')} written at a time ahead of the "
+                f"database's clock, by at most {age(found['ahead'])}{leases}. Their leases and waits end that much "
+                "later, and no daemon claims these rows before then",
+                "If the clock is behind now, correct it. If it was ahead, run `idem reconcile --now` to ask about "
+                "unknown and awaiting rows; leases and queued rows wait (docs/databases.md, The server's clock)",
             )
         )
     if found["unknown"]:
         findings.append(
             warning(
                 "clock",
-                f"when {several(found['unknown'], 'open row was', 'open rows were')} sent first is not known: the time "
-                "lies ahead of the database's clock. They are not replayed, and a list since then proves no absence",
-                "Look-ups by key or reference settle them; for the others look at the provider's own console: "
-                "`idem unknowns list`, `idem dlq list`",
+                f"idem does not know when {several(found['unknown'], 'open row was', 'open rows were')} first sent: "
+                "the time is ahead of the database's clock. idem does not replay them, and a list since then cannot "
+                "prove absence",
+                "Look-ups by key or reference settle them. For the others check the provider's console: `idem "
+                "unknowns list`, `idem dlq list`",
             )
         )
     return findings

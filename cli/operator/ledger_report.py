@@ -1,4 +1,4 @@
-"""What a ledger check found, and a discrepancy with both of its sides, as a person reads it."""
+"""Prints the result of a ledger check, and a discrepancy with both of its sides."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from uuid import UUID
 
 import typer
 
-from idem.cli.output import say, table, text
+from idem.cli.base.output import say, table, text
 
 if TYPE_CHECKING:
     from idem.reconciler.ledger.discrepancies import Opened
     from idem.reconciler.ledger.report import Checked, LaneReport
 
 SHOWN = 100
-"""Discrepancies that a table shows; all of them are dead letters, and in the JSON."""
+"""Most discrepancies that the table shows. All of them are dead letters and are in the JSON."""
 
 
 def show(seen: Checked) -> None:
-    """Print a ledger check: one line an account, then each discrepancy, and what follows from it."""
+    """Print a ledger check: one line for each account, then each discrepancy and the next step."""
     typer.echo()
     names = (
         "objects",
@@ -34,7 +34,7 @@ def show(seen: Checked) -> None:
     table(
         ["account", "list", *names],
         [[f"{lane.provider}/{lane.account}", _walked(lane), *_numbers(lane)] for lane in seen.lanes],
-        empty="no account to compare: this configuration has no operation that calls a provider",
+        empty="no account to compare: no operation of this configuration calls a provider",
     )
     if settled := [(lane, each) for lane in seen.lanes for each in lane.settled]:
         typer.echo()
@@ -73,11 +73,14 @@ def _conclude(seen: Checked) -> None:
         word = "discrepancy" if seen.discrepancies == 1 else "discrepancies"
         say(f"{seen.discrepancies} {word}: `idem dlq list --reason-code discrepancy`, then `idem dlq show`")
     if not seen.complete:
-        say("NOT COMPLETE: what was not compared may differ; run it again when the cause above is gone")
+        say("NOT COMPLETE: what was not compared may differ. Fix the cause above and run it again")
     elif not seen.compared:
-        say("NOT COMPARED: no provider here can be listed: write [providers.<name>.list] where one has such a list")
+        say(
+            "NOT COMPARED: no provider has a list configured. Write [providers.<name>.list] for a provider that can "
+            "list"
+        )
     elif seen.clean:
-        say("clean: both sides say the same")
+        say("clean: both sides agree")
 
 
 def _walked(lane: LaneReport) -> str:
@@ -113,7 +116,7 @@ def _side(each: dict[str, Any], side: str, outcome: str | None) -> str:
 
 
 def show_discrepancy(details: dict[str, Any]) -> None:
-    """Print what both sides say of one discrepancy, and what to do about it."""
+    """Print both sides of a discrepancy and what to do about it."""
     here, there = details.get("here") or {}, details.get("there") or {}
     rows = [
         ["reference", here.get("reference"), there.get("reference")],
@@ -127,9 +130,9 @@ def show_discrepancy(details: dict[str, Any]) -> None:
     table(
         ["", "here", "there"],
         [row for row in rows if row[1] is not None or row[2] is not None],
-        empty="neither side shows anything",
+        empty="neither side has a record",
     )
     typer.echo()
     if details.get("ours_by"):
-        typer.echo(f"it is taken for ours because {details['ours_by']}")
+        typer.echo(f"it counts as ours because {details['ours_by']}")
     typer.echo(f"next: {details['next']}")

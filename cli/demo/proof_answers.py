@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from idem.cli.demo.client_log import Line
-from idem.cli.demo.proof_records import Case, BrokenPromise, Records
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records
 
 REFUSALS = frozenset({"mismatch", "error"})
 

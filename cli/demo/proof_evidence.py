@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import Case, BrokenPromise, Records
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records
 
 ENDS_OF_CLAIMS = frozenset({"report", "late_result", "late_not_executed", "swept"})
 """How a worker's claim ends: reported, given back (a report too) or swept."""

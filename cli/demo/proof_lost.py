@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idem.cli.demo.proof_records import Case, BrokenPromise, Records
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records
 
 
 def lost(records: Records) -> Iterator[BrokenPromise]:

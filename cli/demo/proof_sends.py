@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from idem.cli.demo.database_record import EvidenceRow
-from idem.cli.demo.proof_records import Case, BrokenPromise, Records, Rules
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records, Rules
 from idem.testing.bank import Request
 
 TOLERANCE = 0.01

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from idem.cli.demo.database_record import DeadLetterRow, EvidenceRow
-from idem.cli.demo.proof_records import Case, BrokenPromise, Records
+from idem.cli.demo.proof_records import BrokenPromise, Case, Records
 
 OPEN = frozenset({"pending", "claimed", "unknown", "awaiting", "waiting", "unfrozen"})
 

@@ -57,18 +57,13 @@ async def environment(examination: Examination) -> list[CheckResult]:
     if found is None:
         return [error("environment", "this database has no idem installation", "Run `idem db upgrade`")]
     wanted = examination.configuration.settings.environment if examination.configuration is not None else None
-    if wanted not in (None, found["environment"]):
-        findings.append(
-            error(
-                "environment",
-                f"this database is environment {found['environment']}, but the configuration says {wanted}: no daemon "
-                "with this configuration will work on it",
-                "Use the right database (IDEM_DATABASE_URL) or the right idem.toml",
-            )
-        )
-    else:
-        findings.append(ok("environment", f"environment {found['environment']}"))
-    return [*findings, *_identity(found, await examination.one(IDENTITY), examination)]
+    wrong = other_environment(found["environment"], wanted)
+    own = (
+        ok("environment", f"environment {found['environment']}")
+        if wrong is None
+        else error("environment", wrong, "No daemon with this configuration works on it. Correct IDEM_DATABASE_URL")
+    )
+    return [own, *_identity(found, await examination.one(IDENTITY), examination)]
 
 
 def _identity(known: Record, now: Record, examination: Examination) -> list[CheckResult]:

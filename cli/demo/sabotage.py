@@ -181,9 +181,9 @@ SELECT o.id, o.intent_id, n.idempotency_key AS key, o.provider_key::text
 """
 
 
-async def _unknown_of_old_bank(connection: Connection, bank_log: Path, *, absents: int) -> Row | None:
+async def _unknown_of_old_bank(connection: Connection, bank_log: Path, *, absences: int) -> Row | None:
     """An unknown row whose payment the bank has made or will make, so that a second send does harm."""
-    rows = await (await connection.execute(UNKNOWN, {"provider": KEYLESS, "absents": absents})).fetchall()
+    rows = await (await connection.execute(UNKNOWN, {"provider": KEYLESS, "absences": absences})).fetchall()
     sends = _by_reference(read_log(bank_log).sends(account=KEYLESS)) if rows else {}
     for row in rows:
         if len(found := sends.get(row["provider_key"], [])) == 1 and _acts(found[0]):

@@ -25,7 +25,7 @@ MOST = max(queue.MOST, lanes.MOST)
 
 PARAMETERS: dict[str, Any] = {
     "longest": 86400.0,
-    "window": 7200.0, "stated": "{}", "most": MOST, "sample": lanes.SAMPLE, "misses": lanes.MISSES,
+    "window": 7200.0, "stated": "{}", "most": MOST, "sample": lanes.SAMPLE, "failures": lanes.MISSES,
     "newest": unsettled.NEWEST,
     "changed": datetime.now(UTC), "silent": 30.0, "names": ["outbox"], "tables": ["outbox"], "verbs": ["SELECT"],
     "columns": [""], "functions": ["lane_capacity"],

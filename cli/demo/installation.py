@@ -33,7 +33,7 @@ interval = 0.5
 [reconciler]
 interval = 0.25
 lease = {reconciler_lease:g}
-share = 0.5
+lookup_share = 0.5
 
 {providers}
 """

@@ -165,7 +165,7 @@ class ReconcilerSettings(Section):
         description="Seconds for which a taken row is held; default 90s. It must hold the deadlines of a replay and a "
         "look-up, and the worker's margin.",
     )
-    share: float = Field(
+    lookup_share: float = Field(
         default=0.25,
         gt=0,
         le=1,

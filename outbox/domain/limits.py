@@ -42,7 +42,7 @@ class Limits(Section):
         description="By how many processes the rate is divided; default: as many as live. Say it where the rate must "
         "hold while processes start.",
     )
-    share: float = Field(
+    lookup_share: float = Field(
         default=0.5,
         gt=0,
         lt=1,
@@ -53,4 +53,4 @@ class Limits(Section):
     @property
     def asking(self) -> int | None:
         """How many of `concurrency` looks and replays may take together."""
-        return None if self.concurrency is None else max(1, int(self.concurrency * self.share))
+        return None if self.concurrency is None else max(1, int(self.concurrency * self.lookup_share))

@@ -29,18 +29,18 @@ class Serving:
 def part(limits: Limits, who: Part, serving: Serving) -> float | None:
     """Calls a second of this process; None: as many as it likes. All processes together make `limits.rate`.
 
-    Everybody has the same part, but all reconcilers together have no more than `limits.share`; what they do not get is
+    Everybody has the same part, but all reconcilers together have no more than `limits.lookup_share`; what they do not get is
     the workers'.
     """
     if limits.rate is None:
         return None
     if limits.processes is not None:
         even = limits.rate / max(1, limits.processes)
-        return even if who == "worker" else min(even, limits.rate * limits.share)
+        return even if who == "worker" else min(even, limits.rate * limits.lookup_share)
     reconcilers = max(serving.reconcilers, 1 if who == "reconciler" else 0)
     workers = max(serving.workers, 1 if who == "worker" else 0)
     even = limits.rate / (workers + reconcilers)
-    asking = min(even, limits.rate * limits.share / reconcilers) if reconcilers else 0.0
+    asking = min(even, limits.rate * limits.lookup_share / reconcilers) if reconcilers else 0.0
     return asking if who == "reconciler" else (limits.rate - reconcilers * asking) / workers
 
 

@@ -176,7 +176,12 @@ def test_the_database_alone_needs_nothing_of_the_rest(write: Path) -> None:
 def test_every_section_has_its_variables() -> None:
     known = variables()
     assert known["IDEM_DATABASE_URL"] == ("database", "url")
-    assert {"IDEM_ENVIRONMENT", "IDEM_WORKER_POLL", "IDEM_SWEEPER_TOMBSTONE_TTL", "IDEM_RECONCILER_SHARE"} <= set(known)
+    assert {
+        "IDEM_ENVIRONMENT",
+        "IDEM_WORKER_POLL",
+        "IDEM_SWEEPER_TOMBSTONE_TTL",
+        "IDEM_RECONCILER_LOOKUP_SHARE",
+    } <= set(known)
 
 
 def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -12,7 +12,7 @@ from idem.outbox.domain.limits import Limits
 
 async def test_who_asks_has_its_share_and_no_more(spine: Spine) -> None:
     await backlog(spine, unknown=8, pending=0)
-    lane = limited(spine, Limits(concurrency=10, share=0.3))
+    lane = limited(spine, Limits(concurrency=10, lookup_share=0.3))
     assert len(await take(spine, lane)) == 3
     assert await take(spine, lane) == []
 
@@ -20,7 +20,7 @@ async def test_who_asks_has_its_share_and_no_more(spine: Spine) -> None:
 async def test_first_sends_leave_free_what_is_due_to_be_asked_about(spine: Spine) -> None:
     """Else sends that never stop would keep every question waiting until its replay window has passed."""
     await backlog(spine, unknown=2, pending=20)
-    lane = limited(spine, Limits(concurrency=10, share=0.5))
+    lane = limited(spine, Limits(concurrency=10, lookup_share=0.5))
     assert len(await claim(spine, lane)) == 8
     assert len(await take(spine, lane)) == 2
     assert await claim(spine, lane) == []
@@ -28,13 +28,13 @@ async def test_first_sends_leave_free_what_is_due_to_be_asked_about(spine: Spine
 
 async def test_where_nothing_is_to_be_asked_first_sends_have_it_all(spine: Spine) -> None:
     await backlog(spine, unknown=0, pending=20)
-    assert len(await claim(spine, limited(spine, Limits(concurrency=10, share=0.5)))) == 10
+    assert len(await claim(spine, limited(spine, Limits(concurrency=10, lookup_share=0.5)))) == 10
 
 
 async def test_paused_look_ups_keep_nothing_free(spine: Spine) -> None:
     await backlog(spine, unknown=5, pending=20)
     await spine.all("INSERT INTO idem.lanes (provider, account, looks_paused) VALUES ('keyed', '', true) RETURNING 1")
-    assert len(await claim(spine, limited(spine, Limits(concurrency=10, share=0.5)))) == 10
+    assert len(await claim(spine, limited(spine, Limits(concurrency=10, lookup_share=0.5)))) == 10
 
 
 async def test_a_fleet_of_one_call_is_starved_by_neither_side(spine: Spine) -> None:
@@ -50,7 +50,7 @@ async def test_a_fleet_of_one_call_is_starved_by_neither_side(spine: Spine) -> N
 async def test_a_lease_that_is_over_takes_no_place(spine: Spine) -> None:
     """A reconciler that died with its takes must not stop the lane: only another reconciler ends them."""
     await backlog(spine, unknown=3, pending=10)
-    lane = limited(spine, Limits(concurrency=6, share=0.5))
+    lane = limited(spine, Limits(concurrency=6, lookup_share=0.5))
     assert len(await take(spine, lane)) == 3
     await spine.advance(31)
     assert len(await take(spine, lane)) == 3

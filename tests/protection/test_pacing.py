@@ -25,7 +25,7 @@ from idem.outbox.domain.rate_limit import BURST, Pacer, Serving, part
 def test_all_processes_together_make_the_rate(
     share: float, workers: int, reconcilers: int, each_worker: float, each_reconciler: float | None
 ) -> None:
-    limits, serving = Limits(rate=100.0, share=share), Serving(workers, reconcilers)
+    limits, serving = Limits(rate=100.0, lookup_share=share), Serving(workers, reconcilers)
     assert part(limits, "worker", serving) == pytest.approx(each_worker)
     if each_reconciler is not None:
         assert part(limits, "reconciler", serving) == pytest.approx(each_reconciler)
@@ -34,13 +34,13 @@ def test_all_processes_together_make_the_rate(
 
 
 def test_a_process_that_nobody_has_counted_yet_counts_itself() -> None:
-    limits = Limits(rate=100.0, share=0.5)
+    limits = Limits(rate=100.0, lookup_share=0.5)
     assert part(limits, "worker", Serving(0, 0)) == pytest.approx(100.0)
     assert part(limits, "reconciler", Serving(0, 0)) == pytest.approx(50.0)
 
 
 def test_the_configuration_may_say_the_number_of_processes() -> None:
-    limits = Limits(rate=100.0, share=0.1, processes=5)
+    limits = Limits(rate=100.0, lookup_share=0.1, processes=5)
     assert part(limits, "worker", Serving(1, 1)) == 20.0
     assert part(limits, "reconciler", Serving(1, 1)) == 10.0
     assert part(Limits(), "worker", Serving(1, 1)) is None

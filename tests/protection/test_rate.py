@@ -71,7 +71,7 @@ async def test_a_fleet_keeps_its_rate_and_uses_it(spine: Spine) -> None:
 
 
 async def test_the_rate_is_divided_by_those_who_live(spine: Spine) -> None:
-    catalogue = limited(spine, rate=RATE, share=0.25)
+    catalogue = limited(spine, rate=RATE, lookup_share=0.25)
     first, second = worker(spine, catalogue), worker(spine, catalogue)
     third = Reconciler(spine.database, catalogue, ReconcilerSettings(lease=30))
     await counted(first, spine)
@@ -126,7 +126,7 @@ async def test_a_pass_of_reconcile_waits_for_its_tokens_and_leaves_nothing(spine
     await spine.work()
     await spine.advance(10)
     one = Reconciler(
-        spine.database, limited(spine, rate=8, share=0.5, processes=1), ReconcilerSettings(lease=30), margin=1
+        spine.database, limited(spine, rate=8, lookup_share=0.5, processes=1), ReconcilerSettings(lease=30), margin=1
     )
     done = await one.run_once()
     await one.close()

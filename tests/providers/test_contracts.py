@@ -156,7 +156,9 @@ def test_facts_are_believed_for_a_year_and_never_before_they_were_checked(
     assert about == (expected if verified != "2025-11-27" else [])
 
 
-@pytest.mark.parametrize("limits", [{"concurrency": 0}, {"rate": 0}, {"share": 0}, {"share": 1}, {"processes": 0}])
+@pytest.mark.parametrize(
+    "limits", [{"concurrency": 0}, {"rate": 0}, {"lookup_share": 0}, {"lookup_share": 1}, {"processes": 0}]
+)
 def test_a_limit_that_would_stop_a_provider_is_refused(limits: dict[str, float]) -> None:
     """`idem pause` stops one."""
     with pytest.raises(ValidationError):

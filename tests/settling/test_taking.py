@@ -45,9 +45,9 @@ def reconciler(spine: Spine, *, slots: int, limits: Limits = Limits()) -> Reconc
     [
         (1, Limits()),
         (2, Limits()),
-        (4, Limits(concurrency=2, share=0.5)),
-        (4, Limits(concurrency=1, share=0.5)),
-        (4, Limits(rate=20, share=0.9)),
+        (4, Limits(concurrency=2, lookup_share=0.5)),
+        (4, Limits(concurrency=1, lookup_share=0.5)),
+        (4, Limits(rate=20, lookup_share=0.9)),
     ],
     ids=["one_slot", "two_slots", "fleet_of_two", "fleet_of_one", "rate"],
 )

@@ -51,13 +51,13 @@ class ProviderOptions(TypedDict, total=False):
     headers: Mapping[str, str]
     key: Table
     retention_max: Duration | None
-    mark: Table | None
-    kinds: Table | None
+    deployment_tag: Table | None
+    object_types: Table | None
     lookup: AskAbout | Table
     cancel_by_key: Table | None
     settle: Sequence[Strategy]
     late_effects: bool
-    exclusive: bool
+    dedicated_account: bool
     answers_carry: str | None
     errors: Table
     object: Table
@@ -75,7 +75,6 @@ class ProviderOptions(TypedDict, total=False):
     traceparent: bool
     throttles_before_execution: bool
     unlisted_4xx: Literal["hold", "answer"]
-    retry_after_cap: Duration
     on_unsettleable: OnUnsettleable
     value_at_risk: ValueAtRisk
     start_mark: bool | None

@@ -45,7 +45,7 @@ def check_tag(findings: Findings, name: str, settings: ProviderSettings) -> None
             findings.error(
                 ("providers", name, "deployment_tag"),
                 f"the provider key is carried at {json_pointer.render(place)} (key.name)",
-                "Give the tag a place of its own, as /metadata/idem_deployment",
+                "Give the tag a place of its own, e.g. /metadata/idem_deployment",
             )
 
 

@@ -24,7 +24,7 @@ HOST: Final = re.compile(
 
 def _header(name: str) -> str:
     if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | OF_THE_REQUEST:
-        raise ValueError(f"{name!r} is no header that can be set")
+        raise ValueError(f"{name!r} is not a header that can be set")
     return name
 
 
@@ -42,7 +42,7 @@ class SignatureSettings(Section):
 
     secret: Secret = Field(description="Where the shared secret is; its text is the key.")
     header: str = Field(default="X-Signature", description="Header of the signature; default X-Signature.")
-    prefix: str = Field(default="", description='Text before the signature, as "sha256="; default none.')
+    prefix: str = Field(default="", description='Text before the signature, e.g. "sha256="; default none.')
     algorithm: Algorithm = Field(default="sha256", description='"sha256" (default) or "sha512".')
     encoding: Digits = Field(default="hex", description='"hex" (default, small letters) or "base64".')
     over: str = Field(
@@ -105,7 +105,7 @@ class AccountSettings(Section):
     """One credential of a provider; keys, looks and webhooks are scoped to it."""
 
     origin: str = Field(
-        description="Scheme, host and port of the provider, as https://api.bank.example; no default. There is no "
+        description="Scheme, host and port of the provider, e.g. https://api.bank.example; no default. There is no "
         "setting for an egress proxy: what a proxy has done after CONNECT cannot be seen, and so no call through one "
         "could be proven not sent. Let the network route the calls."
     )
@@ -144,7 +144,7 @@ class AccountSettings(Section):
         parts = urlsplit(value)
         # urlsplit leaves out line ends and tabs, wherever they are.
         if parts.scheme not in ("http", "https") or not parts.hostname or not VISIBLE.fullmatch(value):
-            raise ValueError("an origin is scheme, host and port, as https://api.bank.example")
+            raise ValueError("an origin is scheme, host and port, e.g. https://api.bank.example")
         if parts.username is not None or parts.password is not None:
             raise ValueError("an origin holds no credentials: use authorization")
         if parts.path.strip("/") or parts.query or parts.fragment:

@@ -126,7 +126,7 @@ def _check_params(findings: Findings, name: str, settings: OperationSettings) ->
             if settings.params.get("additionalProperties") is False:
                 findings.error(
                     at,
-                    f"{{{hole.name}}} is no param of the schema",
+                    f"{{{hole.name}}} is not a param of the schema",
                     nearest(first, [str(known) for known in properties]),
                 )
         elif first not in required and not hole.optional:

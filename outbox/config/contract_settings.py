@@ -19,7 +19,7 @@ class KeySettings(Section):
         default="none",
         description='What carries the provider key: "header", "body" or "none" (default: nothing is promised).',
     )
-    name: str | None = Field(default=None, description="Name of the header or body member, as Idempotency-Key.")
+    name: str | None = Field(default=None, description="Name of the header or body member, e.g. Idempotency-Key.")
     replay: Replay = Field(
         default="none",
         description='What a second send under the same key gets: "stored" (the first answer), "current" (the object as '

@@ -58,7 +58,7 @@ def _said(problem: Any, loc: Loc, known: list[str], field: FieldInfo | None) -> 
             do = nearest(str(loc[-1]), known)
             # [operations.payments.create] is a table inside a table for TOML.
             if isinstance(problem["input"], dict) and loc[:-1] == () and "path" in problem["input"]:
-                do = f'A name with a dot is written in quotes, as [operations."….{loc[-1]}"]'
+                do = f'A name with a dot is written in quotes, e.g. [operations."….{loc[-1]}"]'
             return "there is no such setting", do
         case "missing":
             return "it is missing", about

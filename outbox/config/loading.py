@@ -235,7 +235,9 @@ def _tables(findings: Findings, merged: Mapping[str, Any], kind: str, model: typ
         return found
     for name, raw in tables.items():
         if not NAME.fullmatch(name):
-            findings.error((kind, name), "it is no usable name", "Use a-z, 0-9, dots, dashes and underscores, up to 63")
+            findings.error(
+                (kind, name), "it is not a usable name", "Use a-z, 0-9, dots, dashes and underscores, up to 63"
+            )
         own = _model(model, raw)
         try:
             found[name] = own.model_validate(raw)

@@ -33,7 +33,7 @@ class AnswerTemplate(Section):
     body: Any = Field(
         default=None,
         description="JSON body with places {idem.intent}, {idem.reference}, {idem.status}, {idem.state} and the "
-        "fields of the outcome, as {amount?}; default null.",
+        "fields of the outcome, e.g. {amount?}; default null.",
     )
     headers: dict[str, str] = Field(
         default_factory=dict, description="Headers of the answer, plain text; default content-type: application/json."
@@ -57,7 +57,7 @@ class InterimTemplate(Section):
     """What the client is told while the provider has the object and its end is to come."""
 
     body: Any = Field(
-        description="JSON with places {idem.reference}, {idem.status} and the fields of the outcome, as {redirect?}; "
+        description="JSON with places {idem.reference}, {idem.status} and the fields of the outcome, e.g. {redirect?}; "
         "it becomes the member interim of the 202."
     )
 
@@ -92,7 +92,7 @@ class OperationSettings(Section):
         default=None, description="Name of the provider's account; default the only one that it has."
     )
     method: HttpMethod = Field(default="POST", description="HTTP method; default POST.")
-    path: str = Field(description="Path and query, as /payments/{id}; values are percent-encoded whole.")
+    path: str = Field(description="Path and query, e.g. /payments/{id}; values are percent-encoded whole.")
     body: Any = Field(
         default=None,
         description='JSON body; "{amount}" is the param with its type, {note?} may be missing; no default.',
@@ -106,7 +106,7 @@ class OperationSettings(Section):
         "Patterns have no look-around and no references back, and count to 1000 at most.",
     )
     label: str | None = Field(
-        default=None, description='Text for people, from the params, as "order {order}"; default none. No card data.'
+        default=None, description='Text for people, from the params, e.g. "order {order}"; default none. No card data.'
     )
     key_ttl: Duration = Field(
         default=3 * DAY,
@@ -162,7 +162,7 @@ class OperationSettings(Section):
     )
     fingerprint_without: list[str] = Field(
         default_factory=list,
-        description="JSON pointers to members of the params that a retry may change, as /client_time; they are left "
+        description="JSON pointers to members of the params that a retry may change, e.g. /client_time; they are left "
         "out of the fingerprint. Default none.",
     )
     key_owner: Literal["tenant", "label"] = Field(
@@ -250,6 +250,6 @@ class OperationSettings(Section):
 
 def _check_header(name: str, value: str) -> None:
     if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET:
-        raise ValueError(f"{name!r} is no header that can be set")
+        raise ValueError(f"{name!r} is not a header that can be set")
     if not template.HEADER_VALUE.fullmatch(value):
         raise ValueError(f"the value of {name!r} is not visible ASCII")

@@ -31,8 +31,9 @@ class ObjectSettings(Places):
 
     path: Pointers = Field(
         default=(),
-        description='JSON pointer to the object in the answer to a write, as "/payment", or a list of which the first '
-        "that is there counts; default none: the answer is the object. Look-ups and events have their own `object`.",
+        description='JSON pointer to the object in the answer to a write, e.g. "/payment", or a list of '
+        "pointers: the first that exists counts; default none: the answer is the object. "
+        "Look-ups and events have their own `object`.",
     )
     statuses: dict[Says, Words] = Field(
         default_factory=dict,
@@ -101,7 +102,7 @@ class RuleSettings(Section):
     @classmethod
     def _are_statuses(cls, value: Any) -> Any:
         if value is not None and not statuses(value):
-            raise ValueError("an empty list is no status, and the rule would never hold: name one, or leave it out")
+            raise ValueError("an empty list is not a status, and the rule would never hold: name one, or leave it out")
         return value
 
     @field_validator("when", "headers")

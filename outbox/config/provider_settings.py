@@ -58,7 +58,7 @@ class ProviderSettings(Section):
     )
     headers: dict[str, str] = Field(
         default_factory=dict,
-        description="Headers of every request, look-ups too, as Stripe-Version; plain text; default none. An "
+        description="Headers of every request, look-ups too, e.g. Stripe-Version; plain text; default none. An "
         "operation may say another value; credentials belong to the accounts.",
     )
     key: KeySettings = Field(default=KeySettings(), description="How the provider key travels and what a replay does.")
@@ -95,7 +95,7 @@ class ProviderSettings(Section):
     )
     answers_carry: str | None = Field(
         default=None,
-        description="A header that is on every answer of the provider's own, as Request-Id at Stripe; default none. "
+        description="A header that is on every answer of the provider's own, e.g. Request-Id at Stripe; default none. "
         "An answer without it comes from something in between (a gateway, a firewall, an egress proxy) and proves "
         "nothing, whatever its status: a call becomes unknown, and a look, a cancel, the account check and the list "
         "count as questions that failed.",
@@ -171,7 +171,7 @@ class ProviderSettings(Section):
     )
     limits: Limits = Field(default=Limits(), description="What each account bears: calls at a time and calls a second.")
     verified: str | None = Field(
-        default=None, description="Date at which these facts were last checked, as 2026-11-28."
+        default=None, description="Date at which these facts were last checked, e.g. 2026-11-28."
     )
     # The last one: below it the word means this table.
     list: Listing | None = Field(
@@ -182,7 +182,7 @@ class ProviderSettings(Section):
     @classmethod
     def _is_header(cls, value: str | None) -> str | None:
         if value is not None and not HEADER_NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is no name of a header: write it as the provider's documentation does")
+            raise ValueError(f"{value!r} is not the name of a header: write it as the provider's documentation does")
         return value
 
     @field_validator("headers")
@@ -190,7 +190,7 @@ class ProviderSettings(Section):
     def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if not HEADER_NAME.fullmatch(name) or name.lower() in NOT_OURS_TO_SET | CREDENTIALS:
-                raise ValueError(f"{name!r} is no header that can be set here")
+                raise ValueError(f"{name!r} is not a header that can be set here")
             if not HEADER_VALUE.fullmatch(text):
                 raise ValueError(f"the value of {name!r} is not visible ASCII")
         check_once(value)
@@ -275,7 +275,7 @@ class ProviderSettings(Section):
     def events_name_key(self) -> bool:
         """Whether an event says which call of ours it is about: in a place of its own, or beside our tag."""
         tagged = self.deployment_tag is not None and self.deployment_tag.key_at is not None
-        return self.webhook is not None and (tagged or self.webhook.key is not None)
+        return self.webhook is not None and (tagged or bool(self.webhook.key))
 
     def addresses(self) -> dict[str, str]:
         """Where the provider sends the events of each account, where that is written."""

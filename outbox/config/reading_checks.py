@@ -39,7 +39,7 @@ def check_reading(findings: Findings, name: str, settings: ProviderSettings) -> 
             (*loc, "answers_carry"),
             f"any HTTP server sends the header {settings.answers_carry}, a proxy too: it does not tell the "
             "provider's own answers from others",
-            "Name a header that the provider alone sets on every answer, as Request-Id at Stripe, or leave it out",
+            "Name a header that the provider alone sets on every answer, e.g. Request-Id at Stripe, or leave it out",
         )
     elif carried in OF_GATEWAYS:
         findings.add(

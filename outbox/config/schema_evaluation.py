@@ -46,7 +46,7 @@ class Plan:
         return found
 
     def lists(self, wanted: list[Any], value: Any) -> bool:
-        """Whether an `enum` has this value, which is no list and no object."""
+        """Whether an `enum` has this value, which is neither a list nor an object."""
         found = self._listed.get(id(wanted))
         if found is None:
             plain = (each for each in wanted if not isinstance(each, list | dict))

@@ -47,7 +47,7 @@ class Pattern:
         if self.weight > MOST_WEIGHT:
             raise ValueError(
                 f"the pattern {text!r} counts classes of many characters (\\w, \\s, \\S) too often: say which "
-                "characters, as [A-Za-z0-9_], or maxLength beside a pattern that does not count"
+                "characters, e.g. [A-Za-z0-9_], or maxLength beside a pattern that does not count"
             )
         with warnings.catch_warnings():
             # Python warns of "[" and "&&" in a class, which the other engine reads as a class of classes.
@@ -61,7 +61,7 @@ class Pattern:
                     "before what stands for itself"
                 ) from None
             except re.error as error:
-                raise ValueError(f"the pattern {text!r} is no regular expression: {error}") from None
+                raise ValueError(f"the pattern {text!r} is not a regular expression: {error}") from None
             except RecursionError:
                 raise ValueError(f"the pattern {text[:60]!r}… has too many groups inside each other") from None
         try:

@@ -78,12 +78,12 @@ class SchemeSettings(Section):
         'Treasury), "square", "adyen" or "gocardless". It also says where things stand in the provider\'s events.',
     )
     header: str | None = Field(
-        default=None, description='Header with the signature, as "X-Hub-Signature-256"; hmac-sha256 only, no default.'
+        default=None, description='Header with the signature, e.g. "X-Hub-Signature-256"; hmac-sha256 only, no default.'
     )
     prefix: str = Field(
         default="",
         pattern=r"^[!-~]*$",
-        description='What stands before the signature in its header, as "sha256="; hmac-sha256 only, default nothing.',
+        description='What stands before the signature in its header, e.g. "sha256="; hmac-sha256 only, default none.',
     )
     encoding: Encoding = Field(
         default="hex", description='How the signature is written: "hex" (default) or "base64"; hmac-sha256 only.'
@@ -115,7 +115,7 @@ class SchemeSettings(Section):
     @classmethod
     def _is_header(cls, value: str | None) -> str | None:
         if value is not None and not HEADER_NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is no name of a header")
+            raise ValueError(f"{value!r} is not the name of a header")
         return value
 
     @field_validator("signed")
@@ -181,7 +181,7 @@ def checked_url(value: str) -> str:
     except ValueError:
         host = None
     if host is None or parts.scheme not in ("http", "https") or not value.isascii() or " " in value:
-        raise ValueError(f"{value!r} is no address, as https://hooks.shop.example/webhooks/square")
+        raise ValueError(f"{value!r} is not an address (expected e.g. https://hooks.shop.example/webhooks/square)")
     return value
 
 

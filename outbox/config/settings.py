@@ -28,7 +28,7 @@ class DatabaseSettings(Section):
     url: str | None = Field(
         default=None,
         description="URL of the PostgreSQL database, postgresql://user@host/name, without a password; default none. "
-        "IDEM_DATABASE_URL may hold the password, because an environment variable is no file in a repository.",
+        "IDEM_DATABASE_URL may hold the password, because an environment variable is not a file in a repository.",
     )
     url_from: Secret | None = Field(
         default=None, description="Where the URL with its password is, {env = …} or {file = …}; default none."

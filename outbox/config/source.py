@@ -22,7 +22,7 @@ URL_VARIABLE: Final = address.VARIABLE
 LARGEST: Final = 4 * 1_048_576
 
 BESIDE: Final = (FILE_VARIABLE, "IDEM_OPERATOR", "IDEM_PG_BIN", "IDEM_KILL_RUNS")
-"""Variables of idem's own that are no setting: of the command line, the embedded server and the tests."""
+"""Variables of idem's own that are not settings: of the command line, the embedded server and the tests."""
 OF_TESTS: Final = "IDEM_TEST_"
 
 ORCHESTRATOR: Final = re.compile(r"IDEM_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?)")
@@ -43,7 +43,7 @@ def find(path: Path | str | None, env: Mapping[str, str]) -> Path:
 
 
 def read(path: Path) -> tuple[dict[str, Any], str]:
-    """The file's tables and its text. Raises ConfigError: it is missing, cannot be read, or is no TOML."""
+    """The file's tables and its text. Raises ConfigError: it is missing, cannot be read, or is not TOML."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
@@ -54,7 +54,7 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: it cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > LARGEST:
-        raise ConfigError(f"{path}: it has more than {LARGEST} bytes, which is no idem.toml")
+        raise ConfigError(f"{path}: it has more than {LARGEST} bytes, too many for an idem.toml")
     try:
         text = content.decode("utf-8-sig")
         return tomllib.loads(text), text

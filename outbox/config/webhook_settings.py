@@ -67,8 +67,8 @@ class WebhookSettings(SchemeSettings):
     )
     when: dict[str, Any] = Field(
         default_factory=dict,
-        description='What members of the body must be, as {"/livemode" = true}; default nothing. An event of which it '
-        "does not hold is stored and changes nothing: test and live events at one address.",
+        description='What members of the body must be, e.g. {"/livemode" = true}; default nothing. An event for '
+        "which that is not so is stored and changes nothing, e.g. a test event at the address of live ones.",
     )
     event_id: Pointers = Field(
         default=(),
@@ -83,7 +83,7 @@ class WebhookSettings(SchemeSettings):
     )
     types: list[str] = Field(
         default_factory=list,
-        description='Types that are read, a star at the end for all that begin so, as "payment.*"; default all. The '
+        description='Types that are read, a star at the end for all that begin so, e.g. "payment.*"; default all. The '
         "others are stored and change nothing.",
     )
     object: Pointer | None = Field(
@@ -93,7 +93,7 @@ class WebhookSettings(SchemeSettings):
     )
     key: Pointers = Field(
         default=(),
-        description='JSON pointer to the provider key, as "/data/reference", or a list, best first; default where '
+        description='JSON pointer to the provider key, e.g. "/data/reference", or a list, best first; default where '
         "`deployment_tag` says, else none: an event is then matched by the provider's reference alone, which an "
         "unknown call may not have yet.",
     )
@@ -128,7 +128,7 @@ class WebhookSettings(SchemeSettings):
     def _are_types(cls, value: list[str]) -> list[str]:
         for each in value:
             if not 1 <= len(each) <= LONGEST_TYPE or "*" in each[:-1]:
-                raise ValueError(f"{each!r} is no type of events: write its name, or its beginning and one star")
+                raise ValueError(f"{each!r} is not a type of events: write its name, or its beginning and one star")
         return value
 
     @field_validator("when")

@@ -18,11 +18,11 @@ class AccountCheck(Section):
     """Asked at the start of worker and reconciler. Where another account answers than at first, nothing is called."""
 
     path: str = Field(
-        description="Path and query of a GET whose answer names the account of the credentials, as /v1/account; no "
+        description="Path and query of a GET whose answer names the account of the credentials, e.g. /v1/account; no "
         "default."
     )
     at: Pointer = Field(
-        description='JSON pointer, inside its answer, to what names the account for good, as "/id"; no default.'
+        description='JSON pointer, inside its answer, to what names the account for good, e.g. "/id"; no default.'
     )
 
     @field_validator("path")
@@ -38,7 +38,7 @@ class AccountCheck(Section):
     @classmethod
     def _is_inside(cls, value: Tokens) -> Tokens:
         if not value:
-            raise ValueError('the whole answer names no account: say where it stands, as "/id"')
+            raise ValueError('the whole answer names no account: say where it stands, e.g. "/id"')
         return value
 
     def request(self) -> FrozenRequest:

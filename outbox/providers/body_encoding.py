@@ -53,13 +53,13 @@ def _json(content: Any) -> bytes:
     try:
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
-        raise Unrenderable(f"the body of the provider request is no JSON: {error}") from None
+        raise Unrenderable(f"the body of the provider request is not JSON: {error}") from None
 
 
 def _form(content: Any) -> bytes:
     """As Stripe's own library writes it: an object's null and whatever is empty is left out, "" is kept."""
     if not isinstance(content, dict):
-        raise Unrenderable("the body of the provider request is no object, and a form has members only")
+        raise Unrenderable("the body of the provider request is not an object, and a form has members only")
     pairs: dict[str, str] = {}
     try:
         for name, text in _members(content, _Room()):
@@ -68,13 +68,13 @@ def _form(content: Any) -> bytes:
             pairs[name] = text
         return urlencode(pairs).encode("ascii")
     except (ValueError, RecursionError) as error:
-        raise Unrenderable(f"the body of the provider request is no form: {error}") from None
+        raise Unrenderable(f"the body of the provider request is not a form: {error}") from None
 
 
 def _members(content: dict[Any, Any], room: _Room, around: str = "") -> Iterator[tuple[str, str]]:
     for name, item in content.items():
         if not isinstance(name, str):
-            raise Unrenderable("the body of the provider request has a member whose name is no text")
+            raise Unrenderable("the body of the provider request has a member whose name is not text")
         if item is not None:
             yield from _pairs(room.take(f"{around}[{name}]" if around else name), item, room)
 

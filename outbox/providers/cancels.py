@@ -35,9 +35,9 @@ class Cancel(Section):
     """A request that makes "not executed" true. It burns the key: what is sent again gets a new one."""
 
     method: Literal["POST", "PUT", "PATCH", "DELETE"] = Field(default="POST", description="HTTP method; default POST.")
-    path: str = Field(description="Path and query, as /v2/payments/cancel; {idem.key} is here or in the body.")
+    path: str = Field(description="Path and query, e.g. /v2/payments/cancel; {idem.key} is here or in the body.")
     body: dict[str, Any] | None = Field(
-        default=None, description='Body, as {idempotency_key = "{idem.key}"}; default none.'
+        default=None, description='Body, e.g. {idempotency_key = "{idem.key}"}; default none.'
     )
     tombstones: bool = Field(
         default=False,
@@ -68,7 +68,9 @@ class Cancel(Section):
     @classmethod
     def _are_statuses(cls, value: Any) -> Any:
         if not outcome_rules.statuses(value):
-            raise ValueError("an empty list is no status, and no cancel would ever be done: name one, or leave it out")
+            raise ValueError(
+                "an empty list is not a status, and no cancel would ever be done: name one, or leave it out"
+            )
         return value
 
     @model_validator(mode="after")

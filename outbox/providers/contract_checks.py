@@ -162,7 +162,7 @@ def _key(contract: Contract) -> Iterator[Finding]:
     if key.name is None and key.carrier != "argument":
         yield error("key.name", f"the {key.carrier} that carries the key has no name", 'As in name = "Idempotency-Key"')
     elif key.carrier == "header" and not TOKEN.fullmatch(key.name or ""):
-        yield error("key.name", f"{key.name!r} is no name of a header", 'As in name = "Idempotency-Key"')
+        yield error("key.name", f"{key.name!r} is not the name of a header", 'As in name = "Idempotency-Key"')
     elif key.carrier == "header" and (key.name or "").lower() in NO_CARRIERS:
         yield error(
             "key.name",
@@ -225,7 +225,7 @@ def _verified(contract: Contract, today: date | None, believed: float) -> Iterat
     try:
         checked = date.fromisoformat(contract.verified)
     except ValueError:
-        yield error("verified", f"{contract.verified!r} is no date", "Write it as 2026-11-28")
+        yield error("verified", f"{contract.verified!r} is not a date", "Write it as 2026-11-28")
         return
     if today is None:
         return

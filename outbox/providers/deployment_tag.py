@@ -27,7 +27,7 @@ class DeploymentTag(Section):
     )
     key_at: Pointer | None = Field(
         default=None,
-        description='The same for the provider key, as "/metadata/idem_key", so that an object or event names its '
+        description='The same for the provider key, e.g. "/metadata/idem_key", so that an object or event names its '
         "call; default none.",
     )
     shown_at: Pointer | None = Field(
@@ -38,7 +38,7 @@ class DeploymentTag(Section):
     not_in: list[str] = Field(
         default_factory=list,
         description="Paths whose bodies carry no tag, because the provider refuses it there or it would write over "
-        'that of another call, as "/v1/payment_intents/*/confirm"; a star is any one segment, ** at the end all that '
+        'that of another call, e.g. "/v1/payment_intents/*/confirm"; a star is any one segment, ** at the end all that '
         "follow, and ! before a path takes it out again; default none.",
     )
 
@@ -47,7 +47,9 @@ class DeploymentTag(Section):
     def _are_patterns(cls, value: list[str]) -> list[str]:
         for each in value:
             if not is_pattern(each.removeprefix("!")):
-                raise ValueError(f"{each!r} is no pattern of paths: a star stands for a whole segment, as /v1/*/cancel")
+                raise ValueError(
+                    f"{each!r} is not a pattern of paths: a star stands for a whole segment, e.g. /v1/*/cancel"
+                )
         return value
 
     @field_validator("at", "key_at", "shown_at", "shown_key_at")
@@ -97,7 +99,7 @@ def _put(value: Any, tokens: Tokens, text: str, whole: Tokens) -> Any:
     if isinstance(value, list) and INDEX.fullmatch(token) and int(token) < len(value):
         index = int(token)
         return [*value[:index], _put(value[index], rest, text, whole), *value[index + 1 :]]
-    kind = "a list without such an item" if isinstance(value, list) else "no object"
+    kind = "a list without such an item" if isinstance(value, list) else "not an object"
     raise _clash(whole, f"what the operation writes on the way is {kind}")
 
 

@@ -54,7 +54,7 @@ class ErrorShape(Section):
 
     shape: Pointers = Field(
         default=(),
-        description='JSON pointer that every error of the provider itself has, as "/error/code", or a list where they '
+        description='JSON pointer that every error of the provider itself has, e.g. "/error/code", or a list where they '
         "look in several ways; default none. It tells the provider's 404 from a proxy's.",
     )
     code: Pointers = Field(
@@ -79,7 +79,7 @@ class ErrorShape(Section):
         if self.codes and not (self.shape and self.code):
             raise ValueError("codes are read at `code`, in errors that have the `shape`: say both")
         if Says.LATER_FACT in self.codes:
-            raise ValueError("an error is no later_fact, which only events tell")
+            raise ValueError("an error is not a later_fact, which only events tell")
         said_once("code", self.codes)
         return self
 

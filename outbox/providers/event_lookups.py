@@ -41,12 +41,12 @@ class EventLookup(Section):
     """The provider's list of events. It settles a call whose answer was lost: its events name our key."""
 
     path: str = Field(
-        description="Path and query of the GET, as /v1/events?limit=100&created%5Bgte%5D={idem.sent_at}; also "
+        description="Path and query of the GET, e.g. /v1/events?limit=100&created%5Bgte%5D={idem.sent_at}; also "
         "{idem.sent_at_iso}, {idem.key} and {idem.path}."
     )
     items: Pointer = Field(default=(), description='JSON pointer to the list, e.g. "/data"; default the whole answer.')
     match: Pointers = Field(
-        description='JSON pointers, inside an event, of which one must equal our key, as "/request/idempotency_key" or '
+        description='JSON pointers, inside an event, of which one must equal our key, e.g. "/request/idempotency_key" or '
         '"/data/object/metadata/idem_key"; no default.'
     )
     object: Pointer = Field(
@@ -58,7 +58,7 @@ class EventLookup(Section):
     types: list[str] | dict[str, list[str] | Literal[False]] = Field(
         default_factory=list,
         description="Types that speak of the object that the call made, a star at the end for all that begin so; "
-        'default all. Also a table by the beginning of the path of the call, as {"/v1/refunds" = ["refund.*"]}: whole '
+        'default all. Also a table by the beginning of the path of the call, e.g. {"/v1/refunds" = ["refund.*"]}: whole '
         "segments, a star for any one; the longest wins. Calls that fit none, or one that is false, are not asked "
         "about: no event is sure to come of them. One call makes events of other objects too.",
     )
@@ -85,11 +85,13 @@ class EventLookup(Section):
     ) -> list[str] | dict[str, list[str] | Literal[False]]:
         for each in value if isinstance(value, list) else [name for names in value.values() for name in names or ()]:
             if not each or "*" in each[:-1]:
-                raise ValueError(f"{each!r} is no type of events: write its name, or its beginning and one star")
+                raise ValueError(f"{each!r} is not a type of events: write its name, or its beginning and one star")
         if isinstance(value, dict):
             for prefix in value:
                 if not is_pattern(prefix):
-                    raise ValueError(f"{prefix!r} is no beginning of a path: a slash, and stars for whole segments")
+                    raise ValueError(
+                        f"{prefix!r} is not the beginning of a path: a slash, and stars for whole segments"
+                    )
         return value
 
     @model_validator(mode="after")

@@ -30,7 +30,7 @@ class Listing(Section):
 
     path: str = Field(
         description="Path and query of the GET, with {idem.since} and {idem.until} (POSIX seconds) or "
-        "{idem.since_iso} and {idem.until_iso} (RFC 3339), as /payments?since={idem.since}&until={idem.until}."
+        "{idem.since_iso} and {idem.until_iso} (RFC 3339), e.g. /payments?since={idem.since}&until={idem.until}."
     )
     items: Pointer = Field(default=(), description='JSON pointer to the list, e.g. "/data"; default the whole answer.')
     object: Pointer = Field(

@@ -21,7 +21,7 @@ SLACK: Final = 300.0
 TIMES: Final = frozenset({"sent_at", "sent_at_iso"})
 
 SEGMENTS: Final = frozenset(f"segment.{number}" for number in range(1, 10))
-"""The parts of the path of the call itself, as /payments/{2}/refunds: what a call was about."""
+"""The parts of the path of the call itself, e.g. /payments/{2}/refunds: what a call was about."""
 
 WORDS: Final = frozenset({"key", "reference", "path", *TIMES, *SEGMENTS})
 """What `{idem.…}` may name in a look-up."""

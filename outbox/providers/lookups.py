@@ -56,7 +56,7 @@ class Lookup(Section):
     )
     empty: Pointer | None = Field(
         default=None,
-        description='JSON pointer to the list that is empty where there is nothing, as "/data"; default none.',
+        description='JSON pointer to the list that is empty where there is nothing, e.g. "/data"; default none.',
     )
     absent: int | str | list[int | str] | None = Field(
         default=None,

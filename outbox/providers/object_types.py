@@ -18,7 +18,7 @@ from idem.outbox.values.settings_base import Pointer, Section
 class ObjectTypes(Section):
     """Types of objects, where one call makes several under one key: a payment and its charge."""
 
-    at: Pointer = Field(description='JSON pointer, inside an object, to its type, as "/object"; no default.')
+    at: Pointer = Field(description='JSON pointer, inside an object, to its type, e.g. "/object"; no default.')
     paths: dict[str, str] = Field(
         description="The type of object that a call is about, by the beginning of its path, as "
         '{"/v1/payment_intents" = "payment_intent"}: whole segments, a star for any one; the longest wins. An empty '
@@ -30,7 +30,7 @@ class ObjectTypes(Section):
     def _are_patterns(cls, value: dict[str, str]) -> dict[str, str]:
         for each in value:
             if not is_pattern(each):
-                raise ValueError(f"{each!r} is no beginning of a path: a slash, and stars for whole segments")
+                raise ValueError(f"{each!r} is not the beginning of a path: a slash, and stars for whole segments")
         return value
 
     def of_path(self, path: str) -> str | None:

@@ -62,7 +62,7 @@ def statuses(value: object) -> StatusSet:
         return frozenset().union(*(statuses(item) for item in value))
     match = STATUS_FORM.fullmatch(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else None
     if match is None:
-        raise ValueError(f"{value!r} is no HTTP status: write 402, '2xx', '400-422' or a list of these")
+        raise ValueError(f"{value!r} is not an HTTP status: write 402, '2xx', '400-422' or a list of these")
     if match[1]:
         return frozenset(range(int(match[1]) * 100, int(match[1]) * 100 + 100))
     first, last = int(match[2]), int(match[3] or match[2])
@@ -104,11 +104,12 @@ class Places(Section):
 
     reference: Pointer | None = Field(
         default=None,
-        description='JSON pointer to the provider\'s reference, as "/id"; default none. An answer without it is '
+        description='JSON pointer to the provider\'s reference, e.g. "/id"; default none. An answer without it is '
         "no proof.",
     )
     status: Pointer | None = Field(
-        default=None, description='JSON pointer to the provider\'s own word for the state, as "/status"; default none.'
+        default=None,
+        description='JSON pointer to the provider\'s own word for the state, e.g. "/status"; default none.',
     )
     fields: dict[str, Pointer] = Field(
         default_factory=dict, description="Further values for the answer, name to JSON pointer; default none."

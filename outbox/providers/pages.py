@@ -72,17 +72,17 @@ class Paging(Section):
         '"link": the answer names the next address; "offset": a number is.'
     )
     parameter: str = Field(
-        default="", min_length=1, description="Name of the query parameter, as starting_after; no default."
+        default="", min_length=1, description="Name of the query parameter, e.g. starting_after; no default."
     )
     next: Pointer | None = Field(
         default=None,
-        description='JSON pointer to the cursor, as "/cursor", or to the next address; missing or null there is the '
+        description='JSON pointer to the cursor, e.g. "/cursor", or to the next address; missing or null there is the '
         "end. Default for link: the Link header (rel=next). An address elsewhere than at the "
         "accounts of this provider is not followed.",
     )
     more: Pointer | None = Field(
         default=None,
-        description='JSON pointer to what is true while the list goes on, as "/has_more"; default none: an empty page '
+        description='JSON pointer to what is true while the list goes on, e.g. "/has_more"; default none: an empty page '
         "is the end, or one that names no next.",
     )
     id: Pointer = Field(
@@ -209,7 +209,7 @@ def _number(path: str, name: str, default: int) -> int:
         if _name(part) == name:
             text = unquote_plus(part.partition("=")[2])
             if not re.fullmatch(r"[0-9]{1,15}", text):
-                raise BrokenList(f"the query parameter {name} is no number to count on from")
+                raise BrokenList(f"the query parameter {name} is not a number to count on from")
             return int(text)
     return default
 
@@ -219,7 +219,7 @@ def _cursor(found: Any) -> str | None:
         return None
     text = str(found) if isinstance(found, int) and not isinstance(found, bool) else found
     if not isinstance(text, str) or len(text) > LONGEST_CURSOR or not response.VISIBLE.fullmatch(text):
-        raise BrokenList("the cursor of the next page is no text that a request can carry")
+        raise BrokenList("the cursor of the next page is not text that a request can carry")
     return text
 
 
@@ -227,7 +227,7 @@ def _address(found: Any) -> str | None:
     if found is MISSING or found is None or found == "":
         return None
     if not isinstance(found, str):
-        raise BrokenList("the address of the next page is no text")
+        raise BrokenList("the address of the next page is not text")
     return found
 
 

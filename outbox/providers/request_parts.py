@@ -65,7 +65,7 @@ def body(content: Any, rule: KeyRule, provider_key: str) -> Any:
     if rule.carrier != "body" or rule.name is None:
         return content
     if not isinstance(content, dict):
-        raise Unrenderable(f"the provider key goes into the member {rule.name!r}, but the body is no object")
+        raise Unrenderable(f"the provider key goes into the member {rule.name!r}, but the body is not an object")
     if content.get(rule.name, provider_key) != provider_key:
         raise Unrenderable(f"the member {rule.name!r} carries the provider key and is set by idem alone")
     return {**content, rule.name: provider_key}

@@ -131,7 +131,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _integer(text: str) -> int:
     if len(text) > MAX_INTEGER_DIGITS:
-        raise ValueError("an integer that long is no number of anything")
+        raise ValueError("an integer that long is not a number of anything")
     return int(text)
 
 

@@ -52,7 +52,7 @@ class Secret(Section):
         default=None, min_length=1, description="File that holds the secret; a relative path is beside idem.toml."
     )
     prefix: str = Field(
-        default="", description='Text before the secret, as "Bearer "; default none, the secret stands alone.'
+        default="", description='Text before the secret, e.g. "Bearer "; default none, the secret stands alone.'
     )
 
     @model_validator(mode="before")

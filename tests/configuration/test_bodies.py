@@ -48,20 +48,20 @@ def found(tmp_path: Path, written: str) -> dict[str, str]:
     ("body", "provider", "key", "word"),
     [
         *(
-            (f"body = {body}", FORM, 'carrier = "none"', "no object, and a form has members only")
+            (f"body = {body}", FORM, 'carrier = "none"', "not an object, and a form has members only")
             for body in ("true", "-1", "[1]", '"x"', "[[]]", '"{idem.key}"')
         ),
         *(
             (f"body = {body}", FORM + MARK, 'carrier = "none"', "the way is")
             for body in ("true", "-1", "[1]", '"x"', "[[]]", "{ metadata = true }")
         ),
-        ("body = { metadata = true }", MARK, 'carrier = "none"', "the way is no object"),
+        ("body = { metadata = true }", MARK, 'carrier = "none"', "the way is not an object"),
         ('body = { metadata = { idem_deployment = "test" } }', MARK, 'carrier = "none"', "writes another value there"),
         ('body = { "metadata[idem_key]" = "x" }', FORM + MARK, 'carrier = "none"', "two members of the form"),
         ('body = { items = [{ "a[b]" = "{a}" }] }', FORM, 'carrier = "none"', "has a bracket in its name"),
         ('body = { metadata = { "x[{a}]" = 1 } }', FORM, 'carrier = "none"', "has a bracket in its name"),
-        ("body = [1]", "", IN_BODY, "the body is no object"),
-        ("", "", IN_BODY, "the body is no object"),
+        ("body = [1]", "", IN_BODY, "the body is not an object"),
+        ("", "", IN_BODY, "the body is not an object"),
         ('body = { request_id = "mine" }', "", IN_BODY, "set by idem alone"),
     ],
 )

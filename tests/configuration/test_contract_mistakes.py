@@ -55,7 +55,7 @@ MISTAKES = [
             ("Content-Type", "error: any HTTP server sends the header Content-Type"),
             ("Via", "error: any HTTP server"),
             ("X-Request-ID", "warning: many gateways set X-Request-ID themselves"),
-            ("Request Id", "no name of a header"),
+            ("Request Id", "not the name of a header"),
         ]
     ),
     ("[providers.bank]", '[providers.bank]\nretention_max = "1h"', "providers.bank.retention_max", "less than key.ret"),
@@ -153,7 +153,7 @@ MISTAKES = [
             ('signature = { secret = { env = "S" }, over = "{" }', f"{MAIN}.signature.over", "lone"),
             ('signature = { secret = { env = "S" }, over = "{body}" }', f"{MAIN}.signature.over", "leaves out path"),
             ('signature = { secret = { env = "S" }, algorithm = "md5" }', f"{MAIN}.signature.algorithm", "'sha256'"),
-            ('signature = { secret = { env = "S" }, header = "Host" }', f"{MAIN}.signature.header", "no header"),
+            ('signature = { secret = { env = "S" }, header = "Host" }', f"{MAIN}.signature.header", "not a header"),
             ('signature = { secret = { env = "S" }, prefix = "é" }', f"{MAIN}.signature.prefix", "no header can carry"),
             ('signature = { secret = { env = "S" }, header = "x-timestamp" }', f"{MAIN}.signature", "share one header"),
             (

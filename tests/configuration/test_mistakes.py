@@ -90,7 +90,7 @@ PROVIDER_MISTAKES = [
     ('{ shape = "/error/code" }', "{}", "providers.bank.errors.shape", "a proxy's"),
     ('says = "final"', 'says = "finale"', "providers.bank.outcome.0.says", "must be one of"),
     ('says = "final"', 'says = "absent"', "providers.bank.outcome.0", "must name its HTTP status"),
-    ('says = "final"', 'says = "final", status = "6xx"', "providers.bank.outcome.0.status", "no HTTP status"),
+    ('says = "final"', 'says = "final", status = "6xx"', "providers.bank.outcome.0.status", "not an HTTP status"),
     ('"/status" = "succeeded"', 'status = "succeeded"', "providers.bank.outcome.0", "not a JSON pointer"),
     ('"/status" = "succeeded"', '"/status" = []', "providers.bank.outcome.0.when", "a list of values"),
     ('[{ says = "final", when = { "/status" = "succeeded" } }]', "[]", "providers.bank.outcome", "no rule"),
@@ -107,7 +107,7 @@ PROVIDER_MISTAKES = [
     (VERIFIED, "", "providers.bank.verified", "warning: nothing says when"),
     (VERIFIED, f'verified = "{date.today() - timedelta(days=367)}"', "providers.bank.verified", "367 days ago"),
     (VERIFIED, f'verified = "{date.today() + timedelta(days=9)}"', "providers.bank.verified", "error: 20"),
-    ("[providers.bank]", '[providers."my bank"]', "providers.my bank", "no usable name"),
+    ("[providers.bank]", '[providers."my bank"]', "providers.my bank", "not a usable name"),
     (
         "[providers.bank]",
         '[providers.bank]\nlookup.by_key = { path = "/p" , match = "/k"}',
@@ -181,7 +181,7 @@ OPERATION_MISTAKES = [
     ('provider = "bank"', 'provider = "bank"\nlabel = "{"', "operations.pay.label", "lone"),
     ('provider = "bank"', 'provider = "bank"\nheaders = { Authorization = "x" }', "operations.pay.headers", "account"),
     ('provider = "bank"', 'provider = "bank"\nheaders = { X = "ü" }', "operations.pay.headers", "visible ASCII"),
-    ('provider = "bank"', 'provider = "bank"\nheaders = { Host = "x" }', "operations.pay.headers", "no header"),
+    ('provider = "bank"', 'provider = "bank"\nheaders = { Host = "x" }', "operations.pay.headers", "not a header"),
     (
         'provider = "bank"',
         'provider = "bank"\nanswer.succeeded = { status = 500 }',
@@ -197,7 +197,7 @@ OPERATION_MISTAKES = [
     ('path = "/payments"', "", "operations.pay.path", "missing"),
     ('path = "/payments"', 'path = "payments"', "operations.pay.path", "begins with one slash"),
     ('path = "/payments"', 'path = "/payments/{id?}"', "operations.pay.path", "cannot be optional"),
-    ('path = "/payments"', 'path = "/payments/{idd}"', "operations.pay.path", "no param of the schema"),
+    ('path = "/payments"', 'path = "/payments/{idd}"', "operations.pay.path", "not a param of the schema"),
     ('"{amount}"', '"{amuont}"', "operations.pay.body", "Did you mean amount?"),
     ('"{amount}"', '"{idem.secret}"', "operations.pay.body", "not available here"),
     ('"{amount}"', "2026-01-01", "operations.pay.body", "must be a JSON value"),
@@ -208,7 +208,7 @@ OPERATION_MISTAKES = [
     ('type = "integer"', '"$ref" = "#/$defs/y"', "operations.pay.params", "leads nowhere"),
     ("[operations.pay.params]", "[operations.pay.param]", "operations.pay.param", "Did you mean params?"),
     ("[operations.pay]", "[operations.payments.create]", "operations.payments.create", "written in quotes"),
-    ("[operations.pay]", "[operations.Pay]", "operations.Pay", "no usable name"),
+    ("[operations.pay]", "[operations.Pay]", "operations.Pay", "not a usable name"),
 ]
 
 
@@ -281,7 +281,7 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
     (finding,) = explain(tmp_path, {})
     assert "cannot be read" in finding.what
     # A device has no end: no more of it is read than a file may have.
-    with pytest.raises(ConfigError, match=r"/dev/zero: it has more than 4194304 bytes, which is no idem\.toml"):
+    with pytest.raises(ConfigError, match=r"/dev/zero: it has more than 4194304 bytes, too many for an idem\.toml"):
         load(Path("/dev/zero"), {})
 
 

@@ -59,11 +59,11 @@ def test_it_stands_in_an_item_of_a_list_that_is_there() -> None:
         ({"metadata": {"idem_deployment": "staging"}}, "writes another value there"),
         ({"metadata": {"idem_deployment": None}}, "writes another value there"),
         ({"metadata": {"idem_key": "mine"}}, "/metadata/idem_key"),
-        ({"metadata": "text"}, "is no object"),
-        ({"metadata": None}, "is no object"),
+        ({"metadata": "text"}, "is not an object"),
+        ({"metadata": None}, "is not an object"),
         ({"metadata": []}, "a list without such an item"),
         ([1], "a list without such an item"),
-        ("text", "is no object"),
+        ("text", "is not an object"),
     ],
 )
 def test_a_clash_with_the_operations_own_body_is_unrenderable(content: Any, why: str) -> None:

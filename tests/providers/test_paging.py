@@ -142,7 +142,7 @@ def test_the_number_grows_from_page_to_page() -> None:
     second = following(OFFSET)
     third = following(OFFSET, request=second)
     assert (third.path, third.number, third.first) == ("/v1/events?limit=2&a%5Bb%5D=1&offset=4", 3, FIRST.path)
-    with pytest.raises(BrokenList, match="no number"):
+    with pytest.raises(BrokenList, match="not a number"):
         following(OFFSET, request=FrozenRequest("GET", "/v1?offset=abc", {}, b""))
 
 

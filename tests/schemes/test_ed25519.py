@@ -100,7 +100,7 @@ def test_a_list_without_end_is_refused_before_anything_is_verified() -> None:
         ("whsk_" + base64.b64encode(b"p" * 32).decode(), "private key, which the provider keeps"),
         ("whpk_" + base64.b64encode(b"p" * 31).decode(), "31 bytes"),
         ("whpk_", "0 bytes"),
-        ("whpk_no base64!", "no base64"),
+        ("whpk_not base64!", "not base64"),
         ("whpk_" + base64.b64encode(b"\0" * 32).decode(), "no real one"),
     ],
 )

@@ -236,7 +236,7 @@ def test_the_same_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ),
         (
             'kind = "stripe"\nsecret_key = { env = "STRIPE_SECRET_KEY" }\nobject_types.paths = { "v1" = "a" }',
-            "no beginning",
+            "not the beginning",
         ),
         ('secret_key = { env = "STRIPE_SECRET_KEY" }', "there is no such setting"),
     ],

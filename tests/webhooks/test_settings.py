@@ -121,7 +121,7 @@ def test_a_secret_of_the_provider_belongs_to_nobody_among_several(tmp_path: Path
         ((WEBHOOK.replace("key", "kee"), HAS_SECRETS), "providers.bank.webhook.kee", "no such setting"),
         ((WEBHOOK.replace("/data", "data"), HAS_SECRETS), "providers.bank.webhook.key", "not a JSON pointer"),
         ((WEBHOOK + 'scheme = "strip"\n', HAS_SECRETS), "providers.bank.webhook.scheme", "must be one of"),
-        ((WEBHOOK + 'types = ["pay*ment"]\n', HAS_SECRETS), "providers.bank.webhook.types", "no type of events"),
+        ((WEBHOOK + 'types = ["pay*ment"]\n', HAS_SECRETS), "providers.bank.webhook.types", "not a type of events"),
         ((WEBHOOK + 'secrets = ["whsec_abc"]\n',), "providers.bank.webhook.secrets.0", "never stands in idem.toml"),
         (("[webhooks]\nport = 70000\n",), "webhooks.port", "less than or equal to 65535"),
         (("[webhooks]\nmax_body = 0\n",), "webhooks.max_body", "greater than or equal to 1024"),

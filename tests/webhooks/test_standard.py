@@ -156,8 +156,8 @@ def test_a_header_that_is_missing_or_there_twice(name: str) -> None:
         ("whsec_", "0 bytes"),
         ("whsec_" + base64.b64encode(b"x" * 23).decode(), "23 bytes"),
         ("whsec_" + base64.b64encode(b"x" * 65).decode(), "65 bytes"),
-        ("whsec_not base64!", "no base64"),
-        ("whsec_" + base64.b64encode(b"x" * 32).decode() + "=", "no base64"),
+        ("whsec_not base64!", "not base64"),
+        ("whsec_" + base64.b64encode(b"x" * 32).decode() + "=", "not base64"),
     ],
 )
 def test_ib_101_a_secret_of_another_kind(text: str, said: str) -> None:

@@ -60,7 +60,7 @@ class StandardWebhooks:
             # Some providers leave out the padding, and the official libraries take that.
             key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
         except ValueError:
-            raise ValueError(f"what follows {prefix} is no base64") from None
+            raise ValueError(f"what follows {prefix} is not base64") from None
         if prefix == PUBLIC:
             return ed25519.public_key(key)
         if not LEAST <= len(key) <= MOST:
@@ -106,7 +106,7 @@ def _signatures(value: bytes) -> tuple[list[bytes], list[bytes]]:
     check_few(value.count(b" ") + 1, "webhook-signature")
     items = [item.split(b",") for item in value.split(b" ")]
     if any(len(item) != 2 for item in items):
-        raise Unverified("malformed", "webhook-signature is no list of version,signature")
+        raise Unverified("malformed", "webhook-signature is not a list of version,signature")
     by_key = [_decoded(signature) for version, signature in items if version == b"v1a"]
     if len(by_key) > MOST_BY_KEY:
         raise Unverified("malformed", f"webhook-signature has more than {MOST_BY_KEY} signatures of version v1a")

@@ -50,7 +50,7 @@ class StripeSignatures:
         check_few(value.count(b","), "Stripe-Signature")
         items = [item.partition(b"=") for item in value.split(b",")]
         if any(name in (b"t", b"v1") and not equals for name, equals, _ in items):
-            raise Unverified("malformed", "Stripe-Signature is no list of name=value")
+            raise Unverified("malformed", "Stripe-Signature is not a list of name=value")
         stamps = [value for name, _, value in items if name == b"t"]
         if len(stamps) != 1:
             raise Unverified("malformed", "Stripe-Signature has not exactly one t")

@@ -29,8 +29,8 @@ class Serving:
 def part(limits: Limits, who: Part, serving: Serving) -> float | None:
     """Calls a second of this process; None: as many as it likes. All processes together make `limits.rate`.
 
-    Everybody has the same part, but all reconcilers together have no more than `limits.lookup_share`; what they do not get is
-    the workers'.
+    Each process has the same part, but all reconcilers together have no more than `limits.lookup_share`; the workers
+    have the rest.
     """
     if limits.rate is None:
         return None

@@ -54,8 +54,8 @@ class ErrorShape(Section):
 
     shape: Pointers = Field(
         default=(),
-        description='JSON pointer that every error of the provider itself has, e.g. "/error/code", or a list where they '
-        "look in several ways; default none. It tells the provider's 404 from a proxy's.",
+        description='JSON pointer that every error of the provider itself has, e.g. "/error/code", or a list where '
+        "they look in several ways; default none. It tells the provider's 404 from a proxy's.",
     )
     code: Pointers = Field(
         default=(),

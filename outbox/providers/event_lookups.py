@@ -46,8 +46,8 @@ class EventLookup(Section):
     )
     items: Pointer = Field(default=(), description='JSON pointer to the list, e.g. "/data"; default the whole answer.')
     match: Pointers = Field(
-        description='JSON pointers, inside an event, of which one must equal our key, e.g. "/request/idempotency_key" or '
-        '"/data/object/metadata/idem_key"; no default.'
+        description='JSON pointers, inside an event, of which one must equal our key, e.g. "/request/idempotency_key" '
+        'or "/data/object/metadata/idem_key"; no default.'
     )
     object: Pointer = Field(
         default=(),
@@ -58,9 +58,10 @@ class EventLookup(Section):
     types: list[str] | dict[str, list[str] | Literal[False]] = Field(
         default_factory=list,
         description="Types that speak of the object that the call made, a star at the end for all that begin so; "
-        'default all. Also a table by the beginning of the path of the call, e.g. {"/v1/refunds" = ["refund.*"]}: whole '
-        "segments, a star for any one; the longest wins. Calls that fit none, or one that is false, are not asked "
-        "about: no event is sure to come of them. One call makes events of other objects too.",
+        "default all. Also a table by the beginning of the path of the call, e.g. "
+        '{"/v1/refunds" = ["refund.*"]}: whole segments, a star for any one; the longest wins. Calls that fit none, or '
+        "one that is false, are not asked about: no event is sure to come of them. One call makes events of other "
+        "objects too.",
     )
     order: Order = Field(
         default="newest_first",

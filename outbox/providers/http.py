@@ -175,7 +175,7 @@ class HttpProvider:
         return None if self.account_question is None else self.account_question.read(response)
 
     def read_events(self, body: bytes) -> tuple[Event, ...] | None:
-        """What a verified delivery says, by the rules of the answers; None for a body that is not JSON. Never raises."""
+        """What a verified delivery says, by the rules of the answers; None if the body is not JSON. Never raises."""
         return self.events.read(body, self._facts)
 
     def kind(self, path: str) -> str | None:

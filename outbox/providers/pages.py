@@ -82,8 +82,8 @@ class Paging(Section):
     )
     more: Pointer | None = Field(
         default=None,
-        description='JSON pointer to what is true while the list goes on, e.g. "/has_more"; default none: an empty page '
-        "is the end, or one that names no next.",
+        description='JSON pointer to what is true while the list goes on, e.g. "/has_more"; default none: an empty '
+        "page is the end, or one that names no next.",
     )
     id: Pointer = Field(
         default=("id",), description='For after_id: JSON pointer, inside an item, to its id; default "/id".'

@@ -356,7 +356,7 @@ PAGE = {"style": "after_id", "parameter": "after"}
         ({"lookup": {"by_events": {"path": "/e", "match": []}}}, "place of our key"),
         ({"lookup": {"by_events": {"path": "/e?p={idem.reference}", "match": "/k"}}}, "not available here"),
         ({"lookup": {"by_events": {"path": "/e", "match": "/k", "types": ["a*b"]}}}, "not a type of events"),
-        ({"lookup": {"by_events": {"path": "/e", "match": "/k", "types": {"v1": ["a"]}}}}, "not the beginning of a path"),
+        ({"lookup": {"by_events": {"path": "/e", "match": "/k", "types": {"v1": ["a"]}}}}, "not the beginning"),
         ({"list": {"path": "/p"}}, "without {idem.since}"),
         ({"list": {"path": "/p?a={idem.since}&k={idem.key}"}}, "not available here"),
         ({"list": {"path": "/p?a={idem.since}", "page": {"style": "cursor", "parameter": "c"}}}, "needs next"),

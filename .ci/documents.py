@@ -98,12 +98,22 @@ def settings() -> str:
 
     variables = {place: name for name, place in source.variables().items()}
     text = "# Settings\n\n" + NOTE + SETTINGS
-    for title, model, place in (
-        ("Installation", InstallationSettings, ()),
-        ("Providers", ProviderSettings, ("providers", "<name>")),
-        ("Operations", OperationSettings, ("operations", '"<name>"')),
+    for title, model, place, who in (
+        ("Installation", InstallationSettings, (), "The operator who runs idem changes these."),
+        (
+            "Providers",
+            ProviderSettings,
+            ("providers", "<name>"),
+            "The developer who connects a provider writes these, from its documentation.",
+        ),
+        (
+            "Operations",
+            OperationSettings,
+            ("operations", '"<name>"'),
+            "The developer of the application writes these.",
+        ),
     ):
-        text += f"\n## {title}\n\n{(model.__doc__ or '').strip()}\n\n"
+        text += f"\n## {title}\n\n{(model.__doc__ or '').strip()} {who}\n\n"
         text += "| setting | default | variable | what it is |\n| --- | --- | --- | --- |\n"
         # What repeats (pages, look-ups, limits) is one row, with every place where it may stand.
         rows: dict[tuple[str, str], list[tuple[tuple[str, ...], FieldInfo]]] = {}

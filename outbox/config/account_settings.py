@@ -31,7 +31,9 @@ def _header(name: str) -> str:
 class BasicSettings(Section):
     """User and password of the Basic scheme (RFC 7617)."""
 
-    user: Secret = Field(description="Where the user's name is, or the key that takes its place; it has no colon.")
+    user: Secret = Field(
+        description="Where idem reads the user's name, or the key that takes its place; it has no colon."
+    )
     password: Secret | None = Field(
         default=None, description="Where the password is; default none: it is empty, as with Stripe."
     )

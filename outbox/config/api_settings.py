@@ -18,7 +18,10 @@ class LimitSettings(Section):
     """What one tenant may use. Rates are those of one API process: divide what the fleet may take by their number."""
 
     requests: float | None = Field(
-        default=None, gt=0, description="Requests a second of one tenant, to one process; default no limit."
+        default=None,
+        gt=0,
+        description="Requests a second of one tenant, to one process; default no limit. Set limits where a tenant is "
+        "not trusted.",
     )
     request_burst: int = Field(
         default=50, ge=1, description="Requests that may come at once before the rate counts; default 50."
@@ -78,8 +81,8 @@ class ApiSettings(Section):
     wait_cap: Duration = Field(
         default=30.0,
         ge=0,
-        description="Longest wait that `Prefer: wait` may ask for; default 30s, below the idle timeout of most "
-        "proxies.",
+        description="Longest wait in seconds that a client may ask for with `Prefer: wait`; default 30s, below the "
+        "idle timeout of most proxies.",
     )
     max_body: int = Field(
         default=65_536,
@@ -97,26 +100,26 @@ class ApiSettings(Section):
     )
     strict_keys: bool = Field(
         default=False,
-        description="Takes only quoted keys, as the draft has them; default false: the bare spelling is the same "
-        "key. A known key is taken in both spellings.",
+        description="Whether only quoted keys are accepted, as the draft has them; default false: the bare spelling "
+        "is the same key. A known key is accepted in both spellings.",
     )
     min_key_length: int = Field(
         default=1,
         ge=1,
         le=255,
         description="Fewest characters of a new key; default 1. 16 or more refuse counters and dates, which two "
-        "clients choose alike.",
+        "clients may choose alike.",
     )
     token_cache: Duration = Field(
         default=10.0,
         ge=0,
-        description="Seconds for which a token that was looked up is believed; default 10s: a revoked one works for "
-        "as long.",
+        description="Seconds for which a process trusts a token that it has looked up; default 10s: a revoked token "
+        "works for as long.",
     )
     metrics: bool = Field(
         default=True,
-        description="Whether the clients' port answers GET /metrics; default true. Switch it off where strangers reach "
-        "that port, and use `--metrics-port`.",
+        description="Whether the clients' port answers GET /metrics; default true. Switch it off where strangers "
+        "reach that port, and use `--metrics-port`.",
     )
     openapi: bool = Field(
         default=True, description="Whether the clients' port answers GET /openapi.json; default true."
@@ -124,8 +127,8 @@ class ApiSettings(Section):
     drain: Duration = Field(
         default=0.0,
         ge=0,
-        description="Seconds between SIGTERM, when /readyz begins to fail, and the end of listening; default 0s. Give "
-        "it what your load balancer needs to notice.",
+        description="Seconds between SIGTERM, when /readyz begins to fail, and the end of listening; default 0s. Set "
+        "it to what your load balancer needs to notice.",
     )
     limits: LimitSettings = Field(default=LimitSettings(), description="What one tenant may use.")
     tenants: dict[str, LimitSettings] = Field(

@@ -35,9 +35,9 @@ class LookupSettings(Section):
 
     horizon: Duration = Field(
         default=0.0,
-        description="Seconds after which an effect is sure to be visible to a look-up; default 0s: at once.",
+        description="Seconds after which a look-up is sure to see an effect; default 0s: at once.",
     )
-    agree: int = Field(default=2, ge=1, description="Looks that must agree on an absence; default 2.")
+    agree: int = Field(default=2, ge=1, description="Look-ups that must agree that there is nothing; default 2.")
     by_key: ByKey | None = Field(default=None, description="How to ask by the provider key; default not possible.")
     by_reference: ByReference | None = Field(
         default=None,

@@ -110,14 +110,15 @@ class OperationSettings(Section):
     )
     key_ttl: Duration = Field(
         default=3 * DAY,
-        description="Seconds for which a key is kept after accept; default 72h, so that a client may retry over a "
+        description="Seconds for which idem keeps a key after accept; default 72h, so that a client may retry over a "
         "weekend. At least 24h.",
     )
     short_ttl: bool = Field(
-        default=False, description="Allows a key_ttl below 24h; default false: late retries would execute anew."
+        default=False,
+        description="Whether key_ttl may be below 24h; default false: a late retry would be executed again.",
     )
     answer_ttl: Duration = Field(
-        default=DAY, gt=0, description="Seconds for which an answer is kept after settling; default 24h."
+        default=DAY, gt=0, description="Seconds for which idem keeps an answer after settling; default 24h."
     )
     answer_version: int | None = Field(
         default=None,
@@ -130,16 +131,18 @@ class OperationSettings(Section):
     start_within: Duration | None = Field(
         default=None,
         gt=0,
-        description="Seconds after the wish within which the call may still begin; default give_up_after.",
+        description="Seconds after the request within which the call may still begin; default give_up_after.",
     )
     give_up_after: Duration = Field(
-        default=DAY, gt=0, description="Seconds after which a call that never began rests; default 24h."
+        default=DAY, gt=0, description="Seconds after which a call that never began is given up and rests; default 24h."
     )
     redrive: Literal["auto", "none"] = Field(
         default="auto",
         description='What follows a verdict "not executed": "auto" (default) sends it again, "none" not.',
     )
-    max_redrives: int = Field(default=5, ge=0, description="Automatic redrives in the life of an intent; default 5.")
+    max_redrives: int = Field(
+        default=5, ge=0, description="Automatic redrives of one intent in its whole life; default 5."
+    )
     retry: Literal["operator", "client"] = Field(
         default="operator",
         description='Who takes up a call at rest: "operator" (default, a dead letter) or "client", which comes again.',

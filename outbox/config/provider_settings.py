@@ -65,10 +65,10 @@ class ProviderSettings(Section):
     retention_max: Duration | None = Field(
         default=None,
         description="Longest time in seconds for which the provider may remember a key; default not known. Keys and "
-        "tombstones here live longer.",
+        "tombstones here must live longer.",
     )
     deployment_tag: DeploymentTag | None = Field(
-        default=None, description="What every body carries of this deployment; default none: nothing."
+        default=None, description="What every body carries of this deployment; default nothing."
     )
     object_types: ObjectTypes | None = Field(
         default=None,
@@ -76,7 +76,7 @@ class ProviderSettings(Section):
     )
     lookup: LookupSettings = Field(default=LookupSettings(), description="How the provider is asked about a call.")
     cancel_by_key: Cancel | None = Field(
-        default=None, description="How whatever was sent under a key is voided; default not possible."
+        default=None, description="How idem voids what was sent under a key; default not possible."
     )
     settle: tuple[Strategy, ...] = Field(
         default=DEFAULT.order,
@@ -90,7 +90,7 @@ class ProviderSettings(Section):
     )
     dedicated_account: bool = Field(
         default=DEFAULT.dedicated_account,
-        description="Whether nobody but this deployment uses the accounts, so that whatever is there is ours; default "
+        description="Whether only this deployment uses the accounts, so that everything in them is ours; default "
         "false.",
     )
     answers_carry: str | None = Field(
@@ -117,30 +117,33 @@ class ProviderSettings(Section):
     )
     connect_timeout: Duration = Field(
         default=DEFAULT.connect_timeout,
-        description="Seconds for a connection to stand; default 5s. Nothing has left yet.",
+        description="Seconds to establish a connection; default 5s. Nothing has been sent yet.",
     )
     deadline: Duration = Field(
         default=DEFAULT.deadline,
-        description="Seconds for the whole call; default 20s. Longer than the provider's slow answers.",
+        description="Seconds for the whole call; default 20s. Make it longer than the provider's slow answers.",
     )
     flight_limit: Duration = Field(
         default=DEFAULT.flight_limit,
-        description="Seconds after leaving us for which a request may still be acted upon (proxies, stalled servers); "
-        "default 2m.",
+        description="Seconds for which the provider may still act upon a request that has left this process (proxies, "
+        "stalled servers); default 2m.",
     )
     pause_allowance: Duration = Field(
         default=DEFAULT.pause_allowance,
-        description="Seconds for which a process of ours may be frozen between its last check and its first byte; "
-        "default 15m, more than a live migration takes.",
+        description="Seconds for which a process may be frozen between its last check and its first byte; default "
+        "15m, more than a live migration of a virtual machine takes.",
     )
     schedule: tuple[Duration, ...] = Field(
-        default=DEFAULT.schedule, description="When an unknown is looked at, after it became one; default 5s to 1d."
+        default=DEFAULT.schedule,
+        description="When the reconciler asks about an unknown, counted from when it became one; default 5s to 1d.",
     )
     pending_schedule: tuple[Duration, ...] = Field(
-        default=DEFAULT.pending_schedule, description="The same for what the provider is working on; default 1m to 1d."
+        default=DEFAULT.pending_schedule,
+        description="The same for what the provider is still working on; default 1m to 1d.",
     )
     pending_limit: Duration = Field(
-        default=DEFAULT.pending_limit, description="Seconds until something pending is a dead letter; default 10d."
+        default=DEFAULT.pending_limit,
+        description="Seconds after which something pending becomes a dead letter; default 10d.",
     )
     traceparent: bool = Field(
         default=True,
@@ -149,7 +152,7 @@ class ProviderSettings(Section):
     )
     throttles_before_execution: bool = Field(
         default=False,
-        description="Whether a 429 proves that nothing was executed; default false: RFC 6585 does not say so.",
+        description="Whether a 429 proves that the provider executed nothing; default false: RFC 6585 does not say so.",
     )
     unlisted_4xx: Literal["hold", "answer"] = Field(
         default="hold",
@@ -167,11 +170,13 @@ class ProviderSettings(Section):
         "allows a standing order.",
     )
     start_mark: bool | None = Field(
-        default=None, description="Whether each call's start is committed first; default where no key is carried."
+        default=None,
+        description="Whether the worker commits the start of each call before it sends; default true where no key is "
+        "carried.",
     )
     limits: Limits = Field(default=Limits(), description="What each account bears: calls at a time and calls a second.")
     verified: str | None = Field(
-        default=None, description="Date at which these facts were last checked, e.g. 2026-11-28."
+        default=None, description="Date on which these facts were last checked, e.g. 2026-11-28."
     )
     # The last one: below it the word means this table.
     list: Listing | None = Field(

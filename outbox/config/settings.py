@@ -28,26 +28,29 @@ class DatabaseSettings(Section):
     url: str | None = Field(
         default=None,
         description="URL of the PostgreSQL database, postgresql://user@host/name, without a password; default none. "
-        "IDEM_DATABASE_URL may hold the password, because an environment variable is not a file in a repository.",
+        "IDEM_DATABASE_URL may hold the password, because an environment variable is not a file in a "
+        "repository.",
     )
     url_from: Secret | None = Field(
-        default=None, description="Where the URL with its password is, {env = …} or {file = …}; default none."
+        default=None, description="Where idem reads the URL with its password, {env = …} or {file = …}; default none."
     )
     connect_timeout: Duration = Field(
         default=5.0,
         gt=0,
-        description="Seconds to wait for a connection; default 5s, so that callers hear 503 in bounded time.",
+        description="Seconds to wait for a connection; default 5s, so that callers get 503 in bounded time. Change it "
+        "for a slow network.",
     )
     statement_timeout: Duration = Field(
         default=30.0,
         gt=0,
-        description="Seconds that one statement may take; default 30s, less than the lease, so that a stuck statement "
-        "ends before its claims do.",
+        description="Seconds that one statement may take; default 30s. It is shorter than the lease, so that a stuck "
+        "statement ends before its claims expire. Change it with worker.lease.",
     )
     durability: Literal["single", "synchronous", "asynchronous"] = Field(
         default="single",
         description="What survives a fail-over: `single` (default) is one durable server, `synchronous` a primary "
-        "with a synchronous standby, `asynchronous` may lose commits. Decides whether a new timeline is taken over.",
+        "with a synchronous standby, `asynchronous` may lose commits. It decides whether idem accepts a "
+        "new timeline. The operator of the database sets it.",
     )
 
     @field_validator("url")
@@ -72,26 +75,27 @@ class WorkerSettings(Section):
         default=16,
         ge=1,
         le=1000,
-        description="Calls that one lane makes at a time in one process; default 16. While tenants share the lane, one "
-        "of them is left free for those that hold none.",
+        description="Calls that one lane makes at the same time in one process; default 16. Raise it for a fast "
+        "provider with many calls. While tenants share the lane, one of them stays free for tenants that "
+        "hold none.",
     )
     lease: Duration = Field(
         default=60.0,
         gt=0,
-        description="Seconds for which a claim is held; default 60s. It must hold a provider's deadline and the "
-        "margin, and a crashed call stays unnoticed for as long.",
+        description="Seconds for which the worker holds a claim; default 60s. It must be longer than a provider's "
+        "deadline plus the margin; a crashed call stays unnoticed for as long.",
     )
     margin: Duration = Field(
         default=5.0,
         gt=0,
-        description="Seconds that must be left of the lease, beyond the deadline, before a call begins; default 5s, "
-        "for writing down its outcome.",
+        description="Seconds of the lease that must be left after the deadline when a call begins; default 5s, so "
+        "that the worker can store the outcome. Raise it for a slow database.",
     )
     poll: Duration = Field(
         default=1.0,
         gt=0,
-        description="Seconds between two looks for due rows; default 1s. Notifications only make it quicker: polling "
-        "is what finds every row.",
+        description="Seconds between two looks for due rows; default 1s. Notifications only make the worker quicker: "
+        "polling finds every row. Raise it to save queries.",
     )
 
     @model_validator(mode="after")
@@ -116,39 +120,43 @@ class SweeperSettings(Section):
     interval: Duration = Field(
         default=1.0,
         gt=0,
-        description="Seconds between two passes over leases and queued rows; default 1s: it adds to the lease until a "
-        "crash is noticed. An idle pass is two index probes; every fifth has two more, for redrives that were not made "
-        "and for what a restore has left in doubt.",
+        description="Seconds between two passes over leases and queued rows; default 1s. It adds to the lease until a "
+        "crash is noticed. An idle pass is two index probes; every fifth has two more, for redrives that "
+        "were not made and for what a restore has left in doubt. Raise it to save queries.",
     )
     tombstone_ttl: Duration = Field(
         default=30 * 86400.0,
         gt=0,
-        description="Seconds for which an expired key is remembered, and answered 410; default 30d: longer than "
-        "providers remember theirs, so that a late retry is not a new payment.",
+        description="Seconds for which idem remembers an expired key and answers 410; default 30d: longer than "
+        "providers remember theirs, so that a late retry is not a new payment. Raise it if clients retry "
+        "later.",
     )
     evidence_retention: Duration = Field(
         default=400 * 86400.0,
         ge=86400,
-        description="Seconds for which evidence, events and requests of final intents are kept, and resolved dead "
-        "letters, changes of lanes and handlers that no program has any more; default 400d, longer than card disputes "
-        "run. `idem db upgrade` writes it to the database, whose guards hold it.",
+        description="Seconds for which idem keeps evidence, events and requests of final intents, resolved dead "
+        "letters, changes of lanes, and handlers that no program has any more; default 400d, longer than "
+        "card disputes run. `idem db upgrade` writes it to the database, whose guards enforce it. Your "
+        "auditors set it.",
     )
     webhook_retention: Duration = Field(
         default=90 * 86400.0,
         ge=86400,
-        description="Seconds for which webhook events are kept, by which a repeated delivery is known; default 90d, "
-        "longer than providers redeliver.",
+        description="Seconds for which idem keeps webhook events, by which it recognises a repeated delivery; default "
+        "90d, longer than providers redeliver.",
     )
     webhook_body_retention: Duration = Field(
         default=30 * 86400.0,
         ge=3600,
-        description="Seconds for which their raw bodies are kept, which may hold personal data; default 30d.",
+        description="Seconds for which idem keeps the raw bodies of webhook events, which may hold personal data; "
+        "default 30d. Your privacy officer sets it.",
     )
     provider_answer_retention: Duration = Field(
         default=30 * 86400.0,
         ge=3600,
-        description="Seconds for which the provider's own words about a call that was no success are kept, redacted, "
-        "up to 2 kB each; default 30d. Those of an intent with an open dead letter stay.",
+        description="Seconds for which idem keeps the provider's own words about a call that did not succeed, "
+        "redacted, up to 2 kB each; default 30d. Those of an intent with an open dead letter stay. Your "
+        "privacy officer sets it.",
     )
 
 
@@ -158,19 +166,24 @@ class ReconcilerSettings(Section):
     batch: ClassVar[int] = 50
     """Rows taken at once in one lane: each is asked about within its lease."""
 
-    interval: Duration = Field(default=1.0, gt=0, description="Seconds between two looks for due unknowns; default 1s.")
+    interval: Duration = Field(
+        default=1.0,
+        gt=0,
+        description="Seconds between two looks for due unknowns; default 1s. Raise it to save queries.",
+    )
     lease: Duration = Field(
         default=90.0,
         gt=0,
-        description="Seconds for which a taken row is held; default 90s. It must hold the deadlines of a replay and a "
-        "look-up, and the worker's margin.",
+        description="Seconds for which the reconciler holds a row; default 90s. It must be longer than the deadlines "
+        "of a replay and a look-up together with the worker's margin.",
     )
     lookup_share: float = Field(
         default=0.25,
         gt=0,
         le=1,
-        description="Largest part of a lane's slots that looks and replays may take, 0 to 1; default 0.25, so that "
-        "the unknowns of an outage do not hold up live payments.",
+        description="Largest part of a lane's slots that look-ups and replays may take, above 0, at most 1; default "
+        "0.25, so that the unknowns of an outage do not hold up live payments. Raise it to settle them "
+        "sooner.",
     )
 
 
@@ -180,13 +193,13 @@ class InstallationSettings(Section):
     environment: str = Field(
         default="development",
         pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$",
-        description="Name of the environment, written into a new database by `idem db upgrade`, which wants it said; "
-        "default development. A daemon of another environment refuses to start on this database.",
+        description="Name of the environment. `idem db upgrade` writes it into a new database and refuses to guess "
+        "it; default development. A daemon of another environment refuses to start on this database.",
     )
     app: str | None = Field(
         default=None,
-        description="The application whose operations and handlers are served, as shop.payments:idem (module and name "
-        "of its Idem); default none: the operations of this file alone.",
+        description="The application whose operations and handlers idem serves, e.g. shop.payments:idem (module and "
+        "name of its Idem); default none: the operations of this file alone.",
     )
     database: DatabaseSettings = Field(default=DatabaseSettings(), description="The database and its timeouts.")
     worker: WorkerSettings = Field(default=WorkerSettings(), description="Who makes the calls.")

@@ -36,6 +36,8 @@ def test_a_file_has_no_mistakes(name: str, tmp_path: Path) -> None:
     assert [str(each) for each in explain(lay(name, tmp_path), ENV) if not each.where.endswith(".verified")] == []
 
 
+@pytest.mark.quick
+@pytest.mark.process
 @pytest.mark.parametrize("name", NAMES)
 def test_config_check_takes_it(name: str, tmp_path: Path) -> None:
     lay(name, tmp_path)

@@ -175,7 +175,7 @@ async def test_large_bodies_of_known_keys_are_held_one_at_a_time_for_each_tenant
 
 async def _holding(api: Any, number: int) -> None:
     """Wait until so many requests want to keep a body beyond the limit."""
-    turns = api._service._asking._large._turns
+    turns = api._service._asking._large._waiting
     async with asyncio.timeout(30):
         while sum(turn.wanted for turn in turns.values()) != number:
             await asyncio.sleep(0.01)

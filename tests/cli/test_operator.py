@@ -344,5 +344,5 @@ async def test_only_an_entry_without_an_intent_is_discarded(desk: Desk) -> None:
         with pytest.raises(OperatorRefused, match="would stay unsettled"):
             await dead_letters.discard(connection, held, by="ada", reason="r", seen=1)
         await dead_letters.discard(connection, stray, by="ada", reason="a test event", seen=1)
-        with pytest.raises(OperatorRefused, match="resolved already: discarded"):
+        with pytest.raises(OperatorRefused, match="already resolved: discarded"):
             await dead_letters.discard(connection, stray, by="ada", reason="r", seen=1)

@@ -70,9 +70,7 @@ async def intent_of(desk: Desk, key: str = "k1") -> UUID:
     return UUID(str(found["id"]))
 
 
-@pytest.mark.parametrize(
-    ("written", "hint"), [("pay.keyd", "Did you mean pay.keyed?"), ("zzz", "Known are: pay.keyed")]
-)
+@pytest.mark.parametrize(("written", "hint"), [("pay.keyd", "Did you mean pay.keyed?"), ("zzz", "Known: pay.keyed")])
 async def test_an_operation_that_is_misspelt_is_named_with_what_there_is(
     desk: Desk, tmp_path: Path, written: str, hint: str
 ) -> None:

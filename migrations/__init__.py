@@ -6,23 +6,22 @@ somebody else's Alembic; they are handed on lazily, so that importing it loads n
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from idem.migrations.inside import include_name, upgrade_in
     from idem.migrations.runner import MigrationError
 
-_NAMES = {
-    "MigrationError": "idem.migrations.runner",
-    "include_name": "idem.migrations.inside",
-    "upgrade_in": "idem.migrations.inside",
-}
-
 __all__ = ["MigrationError", "include_name", "upgrade_in"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
+    if name in ("include_name", "upgrade_in"):
+        from idem.migrations import inside
+
+        return getattr(inside, name)
+    if name == "MigrationError":
+        from idem.migrations.runner import MigrationError
+
+        return MigrationError
     raise AttributeError(f"module 'idem.migrations' has no attribute {name!r}")

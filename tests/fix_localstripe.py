@@ -21,12 +21,12 @@ from typing import Any
 
 import httpx
 import psycopg
+from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from fix_webhooks import free_port
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config import load
 from idem.testing.proxy import Direction, Proxy, Verdict
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
+from fix_accept import Acceptor
 from fix_database import opened
 from fix_spine import Spine, catalogue
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.recovery.quarantine import Quarantined, lost
 from idem.sweeper.daemon import Sweeper
 from idem.testing.bank import Account as BankAccount

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue

@@ -16,13 +16,13 @@ from uuid import UUID
 
 import httpx
 import stripe
+from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from fix_spine import Spine
 from fix_webhooks import free_port, serving
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config import load
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue

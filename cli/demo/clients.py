@@ -11,11 +11,11 @@ from typing import Any, assert_never
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from idem import Idem
 from idem.cli.demo import client_log
 from idem.cli.demo.client_log import Asked, ClientLog, Line, Said
 from idem.cli.demo.scenario import TENANT, Manner, PlannedPayment
-from idem.outbox.accept.accept import Acceptor
-from idem.outbox.domain.decisions import (
+from idem.decisions import (
     Accepted,
     Decision,
     Expired,
@@ -26,7 +26,7 @@ from idem.outbox.domain.decisions import (
     Retrying,
     Unknown,
 )
-from idem.outbox.values.errors import IdemError
+from idem.errors import IdemError
 
 CONNECTIONS = 8
 TRIES_AFTER = 2
@@ -36,7 +36,7 @@ TRIES_AFTER = 2
 class Clients:
     """All clients of a demo, on one small pool of connections."""
 
-    def __init__(self, url: str, acceptor: Acceptor, log: ClientLog, payments: Sequence[PlannedPayment], seed: int):
+    def __init__(self, url: str, idem: Idem, log: ClientLog, payments: Sequence[PlannedPayment], seed: int):
         self._engine: AsyncEngine = create_async_engine(
             url.replace("postgresql://", "postgresql+psycopg://", 1),
             pool_size=CONNECTIONS,
@@ -44,7 +44,7 @@ class Clients:
             pool_timeout=10,
             connect_args={"connect_timeout": 5, "application_name": "idem demo clients"},
         )
-        self._acceptor = acceptor
+        self._operations = {name: idem.declared(name) for name in {payment.operation for payment in payments}}
         self._log = log
         self._payments = payments
         self._chance = random.Random(f"idem clients {seed}")
@@ -151,7 +151,8 @@ class Clients:
     async def _decide(
         self, connection: AsyncConnection, payment: PlannedPayment, params: Mapping[str, Any]
     ) -> Decision:
-        return await self._acceptor.accept_async(connection, TENANT, payment.operation, payment.key, dict(params))
+        operation = self._operations[payment.operation]
+        return await operation.accept_async(connection, dict(params), key=payment.key, tenant=TENANT)
 
     def _line(
         self,

@@ -110,13 +110,13 @@ order = {{ type = "string" }}
 faults = {{ type = "array", items = {{ type = "string" }} }}
 """
 
-KEY = 'carrier = "header"\nname = "Idempotency-Key"\nreplay = "stored"\nretention = {retention:g}\nmargin = {margin:g}'
+KEY = 'carrier = "header"\nname = "Idempotency-Key"\nreplay = "stored"\nretention = {retention:g}'
 LOOK = '{{ path = "/payments?{by}={{idem.key}}", object = "/data/0", match = "{match}", empty = "/data" }}'
 
 
 def idem_toml(times: Constants, origin: str) -> str:
     """The installation's settings: two providers at one bank, with an operation each."""
-    knows = KEY.format(retention=times["retention"], margin=times.margin)
+    knows = KEY.format(retention=times["retention"])
     keyed = "by_key = " + LOOK.format(by="key", match="/idempotency_key")
     keyless = "by_reference = " + LOOK.format(by="reference", match="/reference")
     return TOML.format(

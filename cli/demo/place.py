@@ -16,9 +16,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from idem.cli.demo.settings import DemoSettings
+from idem.errors import ConfigError
 from idem.outbox.database import session
 from idem.outbox.database.address import libpq
-from idem.outbox.values.errors import ConfigError
 from idem.testing.embedded import Embedded, acquire
 
 PREFIX = "idem_demo_"

@@ -13,7 +13,7 @@ from idem.cli.demo import place, report, stage
 from idem.cli.demo.constants import SMALLEST_FACTOR, Constants
 from idem.cli.demo.scenario import sabotage_needs
 from idem.cli.demo.settings import DemoSettings
-from idem.outbox.values.errors import ConfigError
+from idem.errors import ConfigError
 
 HELD: Final = 0
 BROKE: Final = 1

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from idem import Idem
 from idem.cli.demo import client_log, database_record, installation, place, report, scenario
 from idem.cli.demo.client_log import ClientLog
 from idem.cli.demo.clients import Clients
@@ -30,12 +31,9 @@ from idem.cli.demo.scenario import PlannedPayment
 from idem.cli.demo.settings import DemoSettings
 from idem.cli.group.children import Death
 from idem.cli.group.reaper import record
+from idem.errors import ConfigError
 from idem.migrations import runner
-from idem.outbox.accept.accept import Acceptor
-from idem.outbox.config import load
 from idem.outbox.database import session
-from idem.outbox.database.notify import Nudge
-from idem.outbox.values.errors import ConfigError
 from idem.testing.bank import read_log
 from idem.testing.embedded import Embedded
 
@@ -97,12 +95,9 @@ class _Stage:
 
     async def _until_over(self, processes: Processes, environment: Mapping[str, str]) -> tuple[bool, Saboteur | None]:
         settings = self._settings
-        found = load(self._work / "idem.toml", environment)
-        nudge = Nudge(self._database)
+        idem = Idem(self._work / "idem.toml", env=environment)
         log = ClientLog(self._work / "clients.jsonl")
-        clients = Clients(
-            self._database, Acceptor(found.operations, found.providers, nudge), log, self._plan, settings.seed
-        )
+        clients = Clients(self._database, idem, log, self._plan, settings.seed)
         monitor = Monitor(self._database, clients, len(self._plan))
         display = Display(monitor.progress, clients, processes, scenario.wanted(self._plan))
         saboteur = None
@@ -121,7 +116,7 @@ class _Stage:
                 over = await monitor.until_over(self._limit(), may_end=lambda: self._all_done(processes))
             finally:
                 await monitor.close()
-                nudge.close()
+                idem.close()
         log.close()
         return over, saboteur
 

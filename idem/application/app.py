@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from idem.application.configured import Configured
 from idem.application.connections import ConnectionAdapter
 from idem.application.databases import Databases
-from idem.application.definition import Answering, Definition
+from idem.application.definition import Answering, Declared, Definition
 from idem.application.operation import Operation, P
 from idem.application.options import OperationOptions, ProviderOptions
 from idem.outbox import config
 from idem.outbox.domain.outcomes import Pending
 from idem.outbox.values.errors import ConfigError
+from idem.outbox.values.suggestions import nearest
 
 if TYPE_CHECKING:
     from idem.application.audit import Unprotected
@@ -90,7 +91,7 @@ class Idem(Configured):
 
         With a `provider`, a worker makes the call that `request` builds of the params; `inline`: the caller's own code
         makes it, under a lease; with neither, the caller's own rows are the effect. `answer` makes the client's answer
-        of the outcome, `interim` what it is told while the provider is working. Everything else as in
+        of the outcome, `interim` the client's answer while the provider is working. Everything else as in
         `[operations.<name>]` of idem.toml: `key_ttl="72h"`, `start_within`, `redrive`, `completes_when`, …
 
         Raises ConfigError.
@@ -98,7 +99,9 @@ class Idem(Configured):
         if name in self._definitions or name in self._found.operations:
             raise ConfigError(f'operations."{name}": it is defined twice')
         if not config.NAME.fullmatch(name):
-            raise ConfigError(f'operations."{name}": it is no usable name: a-z, 0-9, dots, dashes, underscores, to 63')
+            raise ConfigError(
+                f'operations."{name}": invalid name: use a-z, 0-9, dots, dashes and underscores, at most 63'
+            )
         definition = Definition(
             name, model, provider=provider, inline=inline, request=request, answer=answer, interim=interim,
             label=label, settings=options,
@@ -107,6 +110,13 @@ class Idem(Configured):
         self._definitions[name] = definition
         self._built = None
         return Operation(self, definition)
+
+    def declared(self, name: str) -> Operation[Any]:
+        """An operation that idem.toml defines, for code that accepts it: its params are JSON. Raises ConfigError."""
+        if name not in self._found.operations:
+            known = nearest(name, self._found.operations)
+            raise ConfigError(f'operations."{name}": idem.toml defines no such operation. {known}')
+        return Operation(self, Declared(name, self._found))
 
     def exempt(self, reason: str) -> Callable[[View], View]:
         """Mark an endpoint that changes state without the contract, and say why: `audit` leaves it out."""
@@ -193,7 +203,8 @@ class Idem(Configured):
     def close(self) -> None:
         """End idem's own threads and connections in this process; they begin again where they are needed.
 
-        For the end of a program: workers hear first of what was accepted last; inline calls count as done with.
+        Call it at the end of a program: idem first wakes the workers for what was accepted last. The leases of inline
+        calls are not renewed any more.
         """
         with self._lock:
             background, self._background = self._background, None

@@ -37,7 +37,7 @@ class Unprotected:
 def exempt(reason: str) -> Callable[[View], View]:
     """A decorator for endpoints. Raises Misuse without a reason."""
     if not reason.strip():
-        raise Misuse("exempt() needs a reason: whoever reads the route must see why a retry may run it twice")
+        raise Misuse("exempt() needs a reason: a reader of the route must see why a retry may run it twice")
 
     def mark(view: View) -> View:
         setattr(view, EXEMPT, reason)
@@ -76,7 +76,7 @@ def _routes(app: Any) -> Iterator[tuple[str, str, Any, bool]]:
     elif hasattr(app, "routes"):
         yield from _starlette(app.routes, "")
     else:
-        raise Misuse(f"{type(app).__name__} is no application that audit can read: FastAPI, Starlette or Flask")
+        raise Misuse(f"{type(app).__name__} is not an application that audit can read: FastAPI, Starlette or Flask")
 
 
 def _starlette(routes: Sequence[Any], prefix: str) -> Iterator[tuple[str, str, Any, bool]]:

@@ -20,11 +20,12 @@ from idem.application.misuse import Misuse
 from idem.application.waiting import away
 from idem.outbox.accept import known_keys
 from idem.outbox.accept.accept import MINIMUM_RETRY_AFTER, pyformat
-from idem.outbox.accept.status import Status
+from idem.outbox.accept.status import STATUS, Status, columns, status_of
+from idem.outbox.accept.waiting import Patience
 from idem.outbox.database import installation
 from idem.outbox.database.outage import Outage
 from idem.outbox.domain import fingerprints
-from idem.outbox.domain.decisions import InProgress, Unknown
+from idem.outbox.domain.decisions import InProgress
 from idem.outbox.values.background_loop import BackgroundLoop
 
 if TYPE_CHECKING:
@@ -37,10 +38,6 @@ Result = TypeVar("Result")
 CONNECTIONS: Final = 4
 NEEDED: Final = ("psycopg", "psycopg_pool", "prometheus_client", "starlette", "structlog")
 """What the extra `daemon` brings and this needs."""
-POLL: Final = 0.25
-"""Seconds between two looks at an inline call that somebody else makes."""
-
-
 ASKED_WITHIN: Final = 11.0
 """Seconds for one question to the database, its connection (5 s) and its statement (5 s) included."""
 
@@ -156,7 +153,7 @@ class Background(BackgroundLoop):
         """How the key of a request stands that its operation refuses now. On idem's loop. Raises StoreUnavailable."""
         from idem.outbox.database.pool import records
 
-        # Over the bytes of a body that is no JSON, which are not kept: nothing of it is ever left out.
+        # A fingerprint over the bytes of a body that is not JSON leaves nothing out, and the bytes are not kept.
         raw = request.fingerprint if fingerprints.left_out(request.fingerprint) is None else None
         retry = known_keys.Retry(
             request.tenant, request.operation.name, request.key, request.params, request.address, request.query, raw
@@ -172,22 +169,19 @@ class Background(BackgroundLoop):
 
         return await self._asking_soon(look)
 
-    async def stand(self, request: KeyedRequest, seconds: float) -> Status:
+    async def status(self, request: KeyedRequest, seconds: float) -> Status:
         """The end of a request, or how it stands after `seconds`. On idem's loop. Raises StoreUnavailable."""
-        from idem.outbox.api.waiting import statuses
+
+        from idem.outbox.database.pool import records
 
         async def look() -> Status | None:
             async with (await self.database()).connection() as connection:
-                return (await statuses(connection, [request.identity])).get(request.identity)
+                asked = records(connection).execute(pyformat(STATUS), columns([request.identity]))
+                row = await (await asked).fetchone()
+                return None if row is None else status_of(row)
 
-        until = self._loop.time() + seconds
-        while True:
-            end = await self._asking_soon(look)
-            if end is None:
-                return InProgress(None, None, MINIMUM_RETRY_AFTER)
-            if not isinstance(end, InProgress | Unknown) or self._loop.time() >= until:
-                return end
-            await asyncio.sleep(POLL)
+        found = await Patience(seconds, ours=True).wait_async(lambda: self._asking_soon(look))
+        return InProgress(None, None, MINIMUM_RETRY_AFTER) if found is None else found
 
     async def database(self) -> Database:
         """idem's own pool. On idem's loop."""

@@ -144,7 +144,7 @@ class _BaseCall:
 
     def _reply(self, end: Status | None, seconds: float) -> Reply:
         if end is None and isinstance(self._reservation, InProgress | Unknown):
-            end = self._reservation  # whoever was at it has not committed, or has rolled back: it is as it was
+            end = self._reservation  # the other caller has not committed, or has rolled back: nothing changed
         if end is None:
             raise NotStored
         repeated = not isinstance(self._reservation, Reserved | Retrying)

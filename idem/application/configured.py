@@ -59,7 +59,7 @@ class Configured:
 
     def catalogue(self) -> Catalogue:
         """What daemons know, with the credentials. Raises ConfigError."""
-        # In a test the providers are pretended ones, and nobody has their credentials.
+        # In a test the providers are fake ones, and their credentials are not there.
         found = self._load(accepting=bool(self._pointed))
         providers, operations = self._build(found)
         return Catalogue(found.settings.environment, providers, operations)

@@ -63,7 +63,7 @@ def adapt(connection: object, *, begin: bool = False) -> ConnectionAdapter:
             "begin_async), and await it"
         )
     raise Misuse(
-        f"{type(connection).__name__} is no connection that idem knows: give a SQLAlchemy Connection, Session, "
+        f"{type(connection).__name__} is not a connection that idem knows: give a SQLAlchemy Connection, Session, "
         "AsyncConnection or AsyncSession, a psycopg Connection, or Django's `connection`"
     )
 

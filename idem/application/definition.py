@@ -83,7 +83,7 @@ class Definition:
             changes["answer"] = _answering(self._answer)
             changes["answer_statuses"] = ()
         if self.inline:
-            # Nobody but its caller can send it again.
+            # Only its caller can send it again.
             changes |= {"redrive": "none", "retry": "client"}
         changes |= {name: durations.parse(self._settings[name]) for name in LEASES & self._settings.keys()}
         return dataclasses.replace(template, **changes)
@@ -120,7 +120,7 @@ class Definition:
     def _requesting(self, provider: Provider) -> Callable[[Any], ProviderRequest]:
         request = self._request
         if isinstance(provider, SendProvider):
-            # Its function is given the params, or whatever JSON is made of them.
+            # Its function gets the params, or the JSON that `request` makes of them.
             return lambda params: ProviderRequest(
                 METHOD, f"/{self.name}", json=params if request is None else request(self.read(params))
             )
@@ -206,3 +206,20 @@ def _answering(answer: Answering) -> Callable[[FinalOutcome, str], Answer]:
 
 def _no_request(params: Any) -> ProviderRequest:
     raise AssertionError("nothing is sent for this operation")
+
+
+class Declared:
+    """What stands in place of a `Definition` for an operation of idem.toml: its params are JSON."""
+
+    def __init__(self, name: str, found: Configuration) -> None:
+        self.name = name
+        self._spec = found.operations[name]
+
+    def read(self, params: Any) -> Any:
+        """The params, if the operation's JSON Schema takes them. Raises ParamsInvalid."""
+        self._spec.validate(params)
+        return params
+
+    def written(self, params: Any) -> Any:
+        """The params as they are."""
+        return params

@@ -81,10 +81,10 @@ async def read(operation: Operation[Any], request: Request, tenant: str) -> Keye
             ProblemError("key_invalid", "The header Idempotency-Key was sent more than once; send one key.")
         )
     if not found and request.method not in NATURAL:
-        # Before the body is read: who sends no key is told so at once.
+        # Before the body is read: a request without a key is refused at once.
         return operation.request_or_problem(key=None, tenant=tenant, body=None, method="POST", path=None, query=None)
     body = await _body(request)
-    # A form that was read already cannot be told from its size.
+    # A form that was read already has no size that says whether it is large.
     size = len(body) if isinstance(body, bytes) else LIGHT + 1
     return await HEAVY.run(tenant, size, lambda: operation.request_or_problem(
         key=found[0] if found else None, tenant=tenant, body=body, method=request.method,
@@ -102,7 +102,7 @@ async def _body(request: Request) -> Any:
         # Its boundary is another one in each request, retries too: the fields are what was sent.
         try:
             return await _form(request)
-        except (HTTPException, AssertionError):  # no form, or nobody here who reads one
+        except (HTTPException, AssertionError):  # not a form, or no parser is installed
             return raw
     return raw
 

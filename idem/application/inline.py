@@ -110,7 +110,7 @@ class _Inline:
             await begun.__aenter__()
 
     async def _give_back(self) -> None:
-        # Its caller was torn away before the block: without this the lease would be renewed for a call nobody makes.
+        # Its caller was interrupted before the block: without this the lease is renewed for a call that never comes.
         if self._run is not None:
             with contextlib.suppress(StoreUnavailable):
                 await self._run.not_executed("its caller was gone before the block began")
@@ -128,7 +128,7 @@ class _Inline:
         if self._decided is None and self._run is None:
             raise OutOfOrder("answer() was called before the block: `with …inline(…) as run:` begins it")
         seconds = replies.patience(self._request, wait)
-        end = await self._background.stand(self._request, seconds)
+        end = await self._background.status(self._request, seconds)
         repeated = self._run is None
         return replies.reply(self._request, end, repeated=repeated, waited=seconds or None).answer
 
@@ -150,7 +150,7 @@ class InlineCall(_Inline):
         self._background.call(self._end(kind, raised, trace))
 
     def complete(self, outcome: Succeeded | Refused | Pending, *, http_status: int | None = None) -> None:
-        """Report what the provider said: it happened, or was refused, or it is working on it.
+        """Report what the provider answered: it happened, was refused, or is in progress.
 
         Raises StoreUnavailable where the database stayed away: the lease runs out then, and the key will say it.
         """
@@ -161,7 +161,7 @@ class InlineCall(_Inline):
         self._background.call(self._mine().not_executed(why))
 
     def ambiguous(self, note: str) -> None:
-        """Report that nobody knows: the key is `unknown` until that is settled."""
+        """Report that the outcome is not known: the key is `unknown` until it is settled."""
         self._background.call(self._mine().ambiguous(note))
 
     def answer(self, wait: timedelta | float | None = None) -> Answer:
@@ -186,7 +186,7 @@ class AsyncInlineCall(_Inline):
         await self._background.call_async(self._end(kind, raised, trace))
 
     async def complete(self, outcome: Succeeded | Refused | Pending, *, http_status: int | None = None) -> None:
-        """Report what the provider said: it happened, or was refused, or it is working on it.
+        """Report what the provider answered: it happened, was refused, or is in progress.
 
         Raises StoreUnavailable where the database stayed away: the lease runs out then, and the key will say it.
         """
@@ -197,7 +197,7 @@ class AsyncInlineCall(_Inline):
         await self._background.call_async(self._mine().not_executed(why))
 
     async def ambiguous(self, note: str) -> None:
-        """Report that nobody knows: the key is `unknown` until that is settled."""
+        """Report that the outcome is not known: the key is `unknown` until it is settled."""
         await self._background.call_async(self._mine().ambiguous(note))
 
     async def answer(self, wait: timedelta | float | None = None) -> Answer:

@@ -72,7 +72,7 @@ def _flask(app: Any) -> None:
 
 
 def answer_to(error: Exception) -> Answer:
-    """What a client hears of one of `ERRORS`."""
+    """The answer to the client for one of `ERRORS`."""
     match error:
         case ProblemError():
             return error.answer()

@@ -39,7 +39,7 @@ class KeyedRequest:
         """The same request with a fingerprint that is composed as that of its key; None: this one is."""
         if not isinstance(decided, Mismatch):
             return None
-        # Of one over the bytes of a body that is no JSON, which are not kept here, nothing is ever left out.
+        # A fingerprint over the bytes of a body that is not JSON leaves nothing out, and the bytes are not kept.
         if not fingerprints.composed_otherwise(decided.fingerprint, self.fingerprint):
             return None
         composed = fingerprints.composed_as(

@@ -33,12 +33,12 @@ class InTransaction(Misuse):
 
 
 class NotCommitted(Misuse):
-    """`answer` before the commit: the client would be told of something that may never be stored."""
+    """`answer` before the commit: the client could get an answer that is never stored."""
 
     def __init__(self) -> None:
         super().__init__(
-            "answer() was called before the transaction of reserve() was committed, so the client could be told of "
-            "something that is never stored. Commit first: leave `with db.begin():`, then answer(). A dependency that "
+            "answer() was called before the transaction of reserve() was committed, so the client could get an "
+            "answer that is never stored. Commit first: leave `with db.begin():`, then answer(). A dependency that "
             "commits after the endpoint has returned (a `yield` dependency that begins the transaction, Django's "
             "ATOMIC_REQUESTS) cannot be used here: have it give the session, and begin in the endpoint"
         )

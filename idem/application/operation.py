@@ -7,19 +7,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from uuid import UUID
 
-from idem.application import audit, connections, keyed_request, replies
+from idem.application import accepting, audit, connections, keyed_request, replies
 from idem.application.call import AsyncCall, Call, synchronous, within
 from idem.application.connections import ConnectionAdapter
-from idem.application.definition import Definition
+from idem.application.definition import Declared, Definition
 from idem.application.inline import AsyncInlineCall, InlineCall, Preparing
 from idem.application.keyed_request import KeyedRequest
 from idem.application.misuse import NoTransaction, OutOfOrder
 from idem.application.replies import Reply
-from idem.outbox.accept import accept, known_keys
-from idem.outbox.accept.prepare import REFUSED_NOW, Prepared, prepare
+from idem.outbox.accept.prepare import Prepared, prepare
 from idem.outbox.api import reading
 from idem.outbox.domain import keys
-from idem.outbox.domain.decisions import Accepted, Decision, Limited, Retrying
+from idem.outbox.domain.decisions import Accepted, Decision, Retrying
 from idem.outbox.domain.operation import Kind, OperationSpec
 from idem.outbox.http_server.problems import ProblemError
 from idem.outbox.values import canonical
@@ -46,7 +45,7 @@ Handling = TypeVar("Handling", bound=Callable[..., Any])
 class Operation(Generic[P]):
     """An operation, as `Idem.operation` returns it."""
 
-    def __init__(self, idem: Idem, definition: Definition) -> None:
+    def __init__(self, idem: Idem, definition: Definition | Declared) -> None:
         self._idem = idem
         self.definition = definition
         self.name = definition.name
@@ -88,7 +87,7 @@ class Operation(Generic[P]):
     ) -> Call:
         """A call outside of FastAPI: Flask, Django, a script, a consumer with the message's id as `key`.
 
-        `body` is the client's: JSON as bytes or value, or other bytes. What is wrong with it is told by `answer`.
+        `body` is the client's: JSON as bytes or value, or other bytes. If something is wrong with it, `answer` says so.
         """
         return Call(self, self.request_or_problem(key=key, tenant=tenant, body=body, method=method, path=path,
                                                    query=query, traceparent=traceparent))  # fmt: skip
@@ -129,28 +128,13 @@ class Operation(Generic[P]):
         if not adapter.in_transaction():
             raise NoTransaction("accept")
         secret = self._idem.secret(adapter)
-        decided = self._decided(adapter, secret, tenant, keys.parse_key(key), params, traceparent)
+        decided = accepting.accept(
+            adapter, self._idem.operations, self._idem.providers, secret, tenant=tenant, operation=self.name,
+            key=keys.parse_key(key), params=self.definition.written(params), traceparent=traceparent,
+        )  # fmt: skip
         if isinstance(decided, Accepted | Retrying):
             adapter.after_commit(lambda: self._idem.wake(adapter))
         return decided
-
-    def _decided(
-        self, adapter: ConnectionAdapter, secret: bytes, tenant: str, key: str, params: Any, traceparent: str | None
-    ) -> Decision:
-        try:
-            if self.kind != "provider":
-                raise OutOfOrder(f"{self.name} calls no provider: use begin(), reserve() and complete(), or inline()")
-            prepared = self._prepare(secret, tenant, key, params, traceparent)
-        except (*REFUSED_NOW, OutOfOrder) as refused:
-            retry = known_keys.Retry(tenant, self.name, key, self.definition.written(params))
-            return known_keys.decision(known_keys.recall(adapter.row, retry, self.spec), refused)
-        while True:
-            decided = accept.decision(adapter.row(accept.ACCEPT.text, accept.parameters(prepared)))
-            assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
-            composed = prepared.as_stored(decided)
-            if composed is None:
-                return decided
-            prepared = composed
 
     async def accept_async(
         self,
@@ -282,7 +266,7 @@ class Operation(Generic[P]):
 
 
 def _json(raw: bytes) -> Any:
-    """The value of JSON bytes. Nothing is None; what is no JSON, or none that can be held exactly, stays bytes."""
+    """The value of JSON bytes. No bytes are None; what is not JSON, or cannot be held exactly, stays bytes."""
     if not raw:
         return None
     try:

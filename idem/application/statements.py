@@ -66,7 +66,7 @@ def _reserve(adapter: ConnectionAdapter, request: KeyedRequest) -> Reservation:
     if row.decision == "reserved":
         return Reserved(row.intent_id, accept.moment(row.expires_at))
     decided = accept.decision(row)
-    assert not isinstance(decided, Limited)  # it is asked for, and here nobody asks
+    assert not isinstance(decided, Limited)  # only a caller that sets a limit gets it, and none is set here
     return decided
 
 
@@ -133,7 +133,7 @@ def complete(
     )
 
 
-def stand(adapter: ConnectionAdapter, request: KeyedRequest) -> Status | None:
+def read_status(adapter: ConnectionAdapter, request: KeyedRequest) -> Status | None:
     """How a request stands now; None: its key is not there."""
     row: Any = adapter.row(STATUS, status.columns([request.identity]))
     return None if row is None else status.status_of(row)

@@ -1,17 +1,10 @@
-"""Waiting for the end of a request, on the caller's own database: many asynchronous waiters by one repeated look.
-
-Waiting reads only, and never inside a transaction of the caller.
-"""
+"""Waiting for the end of a request, on the caller's own database; never inside a transaction of the caller."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -21,57 +14,55 @@ from sqlalchemy.util import greenlet_spawn
 from idem.application import statements
 from idem.application.connections import ConnectionAdapter, PsycopgAdapter, SQLAlchemyAdapter
 from idem.application.keyed_request import KeyedRequest
-from idem.outbox.accept import status
-from idem.outbox.accept.status import ENDED, KEYS_A_STATEMENT, STATUS, Status
-from idem.outbox.domain.decisions import InProgress, Unknown
+from idem.outbox.accept.status import RequestIdentity, Status
+from idem.outbox.accept.waiting import FIRST, GROWTH, Patience, Seen, Waiting
 from idem.outbox.values.errors import StoreUnavailable
 
 POLL: Final = 0.25
-"""Seconds between two looks of all asynchronous waiters of a process."""
-FIRST, LONGEST = 0.05, 0.5
-"""Seconds between two looks of one synchronous waiter: they grow."""
+"""Seconds between two looks of all asynchronous waiters of an engine."""
 LONGEST_LOOK: Final = 10.0
-"""Seconds for one look, its connection included: a database that does not answer keeps nobody for ever."""
+"""Seconds for one look, its connection included: a database that does not answer holds up a waiter no longer."""
 
 
 def wait(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
     """The end of a request, or how it stands after `seconds`; None: its key is not there.
 
-    `ours`: this call has committed it, or nobody; else another transaction may still be about to. Raises
-    StoreUnavailable if the database cannot say until then.
+    `ours` as in `Patience`. Raises StoreUnavailable if the database cannot say until then.
     """
-    until, pause = time.monotonic() + seconds, FIRST
-    while True:
-        seen = _look(adapter, request)
-        left = until - time.monotonic()
-        if left <= 0 or _enough(seen, ours):
-            return _said(seen)
-        time.sleep(min(pause, left))
-        pause = min(pause * 1.5, LONGEST)
+    return Patience(seconds, ours=ours).wait(lambda: _look(adapter, request))
 
 
-def _look(adapter: ConnectionAdapter, request: KeyedRequest) -> Status | StoreUnavailable | None:
+async def wait_async(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
+    """The same, for an asynchronous engine."""
+    assert isinstance(adapter, SQLAlchemyAdapter)
+    if seconds > 0 and adapter.connection.closed:
+        return await _watch(adapter.connection.engine).wait(
+            adapter.connection.engine, request.identity, seconds, ours=ours
+        )
+    # A connection that its caller keeps is used again: a pool of which each waiter keeps one has none for a watch.
+    return await Patience(seconds, ours=ours).wait_async(lambda: _look_async(adapter, request))
+
+
+def _look(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
     try:
         with _reading(adapter) as reader:
-            return statements.stand(reader, request)
+            return statements.read_status(reader, request)
     except Exception as error:
         if _mistake(error):
             raise
         return away(error)
 
 
-def _enough(seen: Status | StoreUnavailable | None, ours: bool) -> bool:
-    return ours if seen is None else not isinstance(seen, InProgress | Unknown | StoreUnavailable)
-
-
-def _said(seen: Status | StoreUnavailable | None) -> Status | None:
-    if isinstance(seen, StoreUnavailable):
-        raise seen
-    return seen
+async def _look_async(adapter: ConnectionAdapter, request: KeyedRequest) -> Seen:
+    try:
+        async with asyncio.timeout(LONGEST_LOOK):
+            return await greenlet_spawn(_look, adapter, request)
+    except TimeoutError as error:
+        return away(error)
 
 
 def _mistake(error: Exception) -> bool:
-    """No right to read, no such table, a bug: asking again is no use."""
+    """No right to read, no such table, a bug: another look does not help."""
     names = {each.__name__ for each in type(error).__mro__}
     return bool(names & {"ProgrammingError", "AssertionError", "TypeError", "AttributeError"})
 
@@ -106,26 +97,6 @@ def _reading(adapter: ConnectionAdapter) -> Iterator[ConnectionAdapter]:
         yield adapter
 
 
-async def wait_async(adapter: ConnectionAdapter, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
-    """The same, for an asynchronous engine."""
-    assert isinstance(adapter, SQLAlchemyAdapter)
-    if seconds > 0 and adapter.connection.closed:
-        return await _watch(adapter.connection.engine).wait(adapter.connection.engine, request, seconds, ours=ours)
-    # A connection that its caller keeps is used again: a pool of which each waiter keeps one has none for a watch.
-    until, pause = time.monotonic() + seconds, FIRST
-    while True:
-        try:
-            async with asyncio.timeout(LONGEST_LOOK):
-                seen = await greenlet_spawn(_look, adapter, request)
-        except TimeoutError as error:
-            seen = away(error)
-        left = until - time.monotonic()
-        if left <= 0 or _enough(seen, ours):
-            return _said(seen)
-        await asyncio.sleep(min(pause, left))
-        pause = min(pause * 1.5, LONGEST)
-
-
 def _asynchronous(engine: Engine) -> Any:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -142,39 +113,24 @@ def _watch(engine: Engine) -> Watch:
     return watch
 
 
-@dataclass(slots=True)
-class _Waiter:
-    until: float
-    ours: bool
-    end: asyncio.Future[Status | None]
-    new: bool = True
-
-
 class Watch:
-    """All waiters of one engine in one event loop. It looks only while somebody waits."""
+    """All waiters of one engine in one event loop. It looks only while there are any."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self._waiting: dict[tuple[str, str, str, str], list[_Waiter]] = defaultdict(list)
+        self._waiting = Waiting()
         self._looking: asyncio.Task[None] | None = None
 
-    async def wait(self, engine: Engine, request: KeyedRequest, seconds: float, *, ours: bool) -> Status | None:
-        """The end of a request, or how it stands after `seconds`. Raises StoreUnavailable if nobody can say."""
-        waiter = _Waiter(self.loop.time() + seconds, ours, self.loop.create_future())
-        self._waiting[request.identity].append(waiter)
+    async def wait(self, engine: Engine, request: RequestIdentity, seconds: float, *, ours: bool) -> Status | None:
+        """As `wait_async`. Raises StoreUnavailable if the database cannot say."""
         if self._looking is None or self._looking.done():
             # The task alone knows the engine: one that is not used any more may go, and this with it.
             self._looking = asyncio.create_task(self._run(engine))
         try:
             async with asyncio.timeout(seconds + LONGEST_LOOK):
-                return await waiter.end
+                return await self._waiting.wait(request, seconds, ours=ours)
         except TimeoutError as error:
             raise away(error) from None
-        finally:
-            waiters = self._waiting[request.identity]
-            waiters.remove(waiter)
-            if not waiters:
-                del self._waiting[request.identity]
 
     async def _run(self, engine: Engine) -> None:
         pause = FIRST
@@ -185,42 +141,19 @@ class Watch:
             except Exception as error:
                 self._give_up(error)
             await asyncio.sleep(pause)
-            pause = min(pause * 1.5, POLL)
-
-    async def _look(self, engine: Engine) -> None:
-        # Who comes while it looks has perhaps committed after it: the next look is theirs.
-        here = {request: list(waiters) for request, waiters in self._waiting.items()}
-        wishes = list(here)
-        async with _asynchronous(engine).connect() as connection, connection.begin():
-            everything = status.columns(wishes)
-            del everything["fingerprints"]
-            moved = {wishes[row.number] for row in await connection.execute(text(ENDED), everything)}
-            now = self.loop.time()
-            over = {
-                request for request, waiters in here.items() if any(each.new or each.until <= now for each in waiters)
-            }
-            asked = iter([request for request in wishes if request in moved or request in over])
-            while chunk := list(islice(asked, KEYS_A_STATEMENT)):
-                rows = await connection.execute(text(STATUS), status.columns(chunk))
-                stand = {chunk[row.number]: status.status_of(row) for row in rows}
-                for request in chunk:
-                    self._tell(here[request], stand.get(request), request in moved)
-
-    def _tell(self, waiters: list[_Waiter], end: Status | None, final: bool) -> None:
-        now = self.loop.time()
-        for waiter in waiters:
-            waiter.new = False
-            absent = end is None and waiter.ours
-            if not waiter.end.done() and (final or absent or waiter.until <= now):
-                waiter.end.set_result(end)
+            pause = min(pause * GROWTH, POLL)
 
     def _give_up(self, error: Exception) -> None:
-        now = self.loop.time()
-        for waiters in self._waiting.values():
-            for waiter in waiters:
-                if waiter.end.done():
-                    continue
-                if _mistake(error):
-                    waiter.end.set_exception(error)
-                elif waiter.until <= now:
-                    waiter.end.set_exception(away(error))
+        if _mistake(error):
+            self._waiting.give_up(lambda: error, everyone=True)
+        else:
+            self._waiting.give_up(lambda: away(error))
+
+    async def _look(self, engine: Engine) -> None:
+        async with _asynchronous(engine).connect() as connection, connection.begin():
+
+            async def rows(statement: str, values: Mapping[str, Any]) -> Sequence[Any]:
+                found: Sequence[Any] = (await connection.execute(text(statement), dict(values))).all()
+                return found
+
+            await self._waiting.look(rows)

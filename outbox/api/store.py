@@ -34,9 +34,6 @@ RETRY_AFTER: Final = 2.0
 MORE: Final = 1.0
 """Seconds beyond the two timeouts, so that the database's own refusal is heard before the bound."""
 
-ALONE: Final = accept.pyformat(accept.ACCEPT.text)
-"""The statement of accept with the parameters of psycopg."""
-
 AT_ONCE: Final = 0.02
 """Seconds for what needs no database, while it is away."""
 
@@ -190,7 +187,7 @@ async def decide(connection: AsyncConnection[Any], prepared: Prepared, *, may_cr
     """One round trip, committed by itself. Raises ProblemError (`paused`, `not_executed`)."""
     try:
         cursor = await records(connection).execute(
-            ALONE, accept.parameters(prepared, may_create=may_create, count=False)
+            accept.pyformat(accept.ACCEPT), accept.parameters(prepared, may_create=may_create, count=False)
         )
     except DatabaseError as error:
         if caller_errors.paused(error) is None:

@@ -63,7 +63,7 @@ class SendSettings(ProviderSettings):
             if not callable(changed["look"]):
                 raise ValueError("lookup.by_key is the function that is asked about a call")
         key = table.get("key")
-        if isinstance(key, Mapping) and (more := sorted(set(key) - {"replay", "retention", "margin"})):
+        if isinstance(key, Mapping) and (more := sorted(set(key) - {"replay", "retention"})):
             raise ValueError(f"key.{more[0]} belongs to HTTP: the function is given the key, as request.key")
         return changed
 

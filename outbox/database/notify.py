@@ -14,8 +14,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sqlalchemy import Connection, event
-
 from idem.outbox.database.address import Address
 from idem.outbox.database.channel import CHANNEL
 
@@ -43,13 +41,6 @@ class Nudge:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-
-    def after_commit(self, connection: Connection) -> None:
-        """Nudge when this connection's transaction commits. A rollback leaves the hint for its next commit."""
-        event.listen(connection, "commit", self._committing, once=True)
-
-    def _committing(self, _connection: Connection) -> None:
-        self.wake()
 
     def wake(self) -> None:
         """Wake the workers soon. A program that ends at once calls `close`, else its hint may be lost with it."""

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from accept.shop import ORDERS, Shop, empty
+from fix_accept import Acceptor
 from fix_database import on
 from fix_spine import catalogue, operation
-
-from idem.outbox.accept.accept import Acceptor
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+from fix_accept import Acceptor
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.decisions import Decision
 
 ORDERS = "CREATE TABLE public.orders (id text PRIMARY KEY)"

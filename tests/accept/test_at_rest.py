@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 from accept.catalogues import changed, without
+from fix_accept import Acceptor
 from fix_api import client
 from fix_spine import Spine
 from producers.application import Application, synced
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.values.errors import Unserved
 from idem.sweeper.daemon import Sweeper

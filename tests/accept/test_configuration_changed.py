@@ -9,13 +9,13 @@ from typing import Any
 import psycopg
 import pytest
 from accept.catalogues import NAME, changed, without
+from fix_accept import Acceptor
 from fix_api import client
 from fix_spine import Spine
 from producers.application import Application, synced
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain import fingerprints
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted, InProgress, Mismatch, Replay, Retrying

@@ -148,7 +148,7 @@ def test_hazard_59_another_installation_has_other_keys(shop: Shop) -> None:
     with psycopg.connect(shop.url) as superuser:
         superuser.execute("UPDATE idem.installation SET secret = sha256(secret)")
     try:
-        other = Shop(shop.url, type(shop.acceptor)(shop.acceptor._operations, shop.acceptor._providers))
+        other = Shop(shop.url, type(shop.acceptor)(shop.acceptor.operations, shop.acceptor.providers))
         with shop.engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
             for table in ("evidence", "requests", "outbox", "idempotency_keys", "intents"):

@@ -9,10 +9,10 @@ from dataclasses import replace
 import psycopg
 import pytest
 from accept.shop import WRITTEN, Shop, empty
+from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from fix_spine import catalogue
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted
 from idem.outbox.domain.provider import Provider

@@ -10,13 +10,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from accept.shop import ORDERS, Shop, engine
+from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from idem.cli.base.failures import explain
 from idem.migrations import runner
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.api.store import Store
 from idem.outbox.database.pool import REFUSED, Database, Timeouts
 from idem.outbox.domain.decisions import Accepted

@@ -28,7 +28,6 @@ carrier = "header"
 name = "Idempotency-Key"
 replay = "stored"
 retention = "24h"
-margin = "10m"
 
 [providers.ledger.errors]
 shape = "/error/code"

@@ -156,7 +156,7 @@ def test_an_application_of_flask(shop: tuple[Idem, Any]) -> None:
 
 
 def test_what_is_no_application(shop: tuple[Idem, Any]) -> None:
-    with pytest.raises(Misuse, match="dict is no application that audit can read: FastAPI, Starlette or Flask"):
+    with pytest.raises(Misuse, match="dict is not an application that audit can read: FastAPI, Starlette or Flask"):
         shop[0].audit({})
 
 

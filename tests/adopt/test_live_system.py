@@ -15,13 +15,13 @@ from uuid import uuid4
 import httpx
 import psycopg
 import pytest
+from fix_accept import Acceptor
 from fix_database import on
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 from tutorial.page import FENCE, missing
 
 from idem.outbox import config
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.decisions import Decision, Mismatch, Replay, Retrying
 from idem.outbox.http_server.serving import listen
 from idem.testing.bank import Account, Bank, BankSettings

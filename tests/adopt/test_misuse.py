@@ -238,7 +238,7 @@ def test_submit_in_another_transaction(desk: Desk) -> None:
 
 
 def test_a_wrong_kind_of_connection(desk: Desk) -> None:
-    with pytest.raises(Misuse, match="str is no connection that idem knows: give a SQLAlchemy Connection"):
+    with pytest.raises(Misuse, match="str is not a connection that idem knows: give a SQLAlchemy Connection"):
         desk.begin().reserve("postgresql://")
     with pytest.raises(Misuse, match=r"AsyncSession is asynchronous, and this call is not: use `call`"):
         desk.begin().reserve(AsyncSession())
@@ -251,7 +251,7 @@ async def test_a_sync_connection_in_an_async_call(desk: Desk) -> None:
     async with await psycopg.AsyncConnection.connect(desk.url) as own:
         with pytest.raises(OutOfOrder, match=r"AsyncConnection cannot be used here"):
             await desk.charge.begin_async(key="k1").reserve(own)
-        with pytest.raises(Misuse, match="is no connection that idem knows"):
+        with pytest.raises(Misuse, match="is not a connection that idem knows"):
             desk.begin().reserve(own)
 
 

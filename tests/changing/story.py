@@ -17,13 +17,13 @@ from uuid import UUID
 import psycopg
 from changing import promises, telling
 from changing.plan import BESIDE, CHOICES, PAYS, Plan
+from fix_accept import Acceptor
 from fix_restore import MEMORY
 from fix_spine import Spine
 from producers.application import Application, synced
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue

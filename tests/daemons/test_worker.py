@@ -117,7 +117,7 @@ async def test_sigterm_finishes_what_runs_and_claims_nothing_more(spine: Spine) 
 async def test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back(spine: Spine, db_url: str) -> None:
     """Hazard 42, IB-056: the hint is sent after the commit; a killed listener is set up again by itself."""
     nudge = Nudge(db_url)
-    spine.acceptor._nudge = nudge
+    spine.acceptor.nudge = nudge
     async with running(spine, poll=30.0) as (worker, _):
         await asyncio.sleep(0.5)
         for n in range(2):

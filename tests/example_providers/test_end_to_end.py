@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from example_providers.fix_examples import ENV, lay
 from example_providers.provided import Provided
+from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config import load
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue

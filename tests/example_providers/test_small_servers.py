@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from example_providers.fix_examples import ENV, lay, recorded
 from example_providers.provided import Provided
+from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from fix_spine import Spine
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config import load
 from idem.outbox.domain.catalogue import Catalogue
 

@@ -262,7 +262,7 @@ async def test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts(
     known = dataclasses.replace(spine.catalogue.operations["pay.keyed"], start_within=start_within)
     operations = {**spine.catalogue.operations, "pay.keyed": known}
     spine.catalogue = dataclasses.replace(spine.catalogue, operations=operations)
-    spine.acceptor._operations = operations
+    spine.acceptor.operations = operations
     intent = spine.accepted()
     spine.bank.script(None, ["401"] * 40)
     for _ in range(8):

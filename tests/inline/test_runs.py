@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from inline.buying import Shop, inline, prepared
 
+from idem.errors import OutOfOrder
 from idem.outbox.domain.decisions import Expired, InProgress, Mismatch, NeedsOperator, Replay, Unknown
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Pending, Refused, Seen, Succeeded
@@ -253,7 +254,7 @@ async def test_expired_keys_and_operations_that_are_not_inline(shop: Shop) -> No
 
 async def test_no_worker_is_given_what_only_its_caller_can_send(shop: Shop) -> None:
     shop.spine.acceptor = type(shop.spine.acceptor)(shop.known.operations, shop.known.providers)
-    with pytest.raises(ConfigError, match="it is inline"):
+    with pytest.raises(OutOfOrder, match="calls no provider"):
         shop.spine.accept(operation="buy.keyed")
     assert await shop.spine.all("SELECT FROM idem.intents") == []
 

@@ -8,11 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+from fix_accept import Acceptor
 from fix_api import Client
 from fix_spine import P, Spine, operation
 from fix_webhooks import Hooks, event, with_events
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.operation import Answer, Final
 from idem.outbox.domain.outcomes import Pending

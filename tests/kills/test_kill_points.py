@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import kill_worker
 import layers
 import pytest
+from fix_accept import Acceptor
 from fix_spine import Spine, catalogue
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.decisions import Replay
 from idem.sweeper.daemon import Sweeper
 from idem.testing.proxy import Direction, Proxy, Verdict

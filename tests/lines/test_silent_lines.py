@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from fix_accept import Acceptor
 from fix_desk import Desk
 from fix_line import target, through
 from fix_spine import catalogue
 
-from idem.outbox.accept.accept import Acceptor
 from idem.testing.proxy import Direction, Proxy, Verdict
 
 PATIENCE = 90.0

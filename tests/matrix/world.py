@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from fix_spine import operation
 from fix_webhooks import free_port, serving
@@ -23,7 +24,6 @@ from matrix.observed import Observed, Told
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.calls.breaker import Breaker
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts

@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from fix_accept import Acceptor
 from fix_spine import Spine, operation
 from producers.application import Application, accept, synced
 from psycopg import IsolationLevel
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain import keys
 from idem.outbox.domain.decisions import Accepted, Mismatch, Replay
 

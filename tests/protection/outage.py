@@ -23,10 +23,10 @@ from typing import Any
 
 import httpx
 import psycopg
+from fix_accept import Acceptor
 from fix_desk import run
 from sqlalchemy import create_engine
 
-from idem.outbox.accept.accept import Acceptor
 from idem.testing.bank import read_log
 from idem.testing.proxy import Direction, Proxy, Verdict
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_accept import Acceptor
 from fix_api import Client
 from fix_spine import KEYED, Spine, catalogue
 from inline import buying
 from producers.application import accept, synced
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.decisions import Accepted, InProgress, Replay

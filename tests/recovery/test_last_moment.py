@@ -29,7 +29,7 @@ def use(spine: Spine, lookups: bool = True, **operation: object) -> None:
         changed = replace(keyed.contract, lookup=without)
         providers["keyed"] = replace(keyed, contract=changed, lookups=())  # type: ignore[type-var]
     spine.catalogue = replace(spine.catalogue, operations=known, providers=providers)
-    spine.acceptor._operations, spine.acceptor._providers = known, providers
+    spine.acceptor.operations, spine.acceptor.providers = known, providers
 
 
 async def status(spine: Spine, intent: UUID) -> str | None:

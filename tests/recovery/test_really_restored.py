@@ -14,11 +14,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from fix_accept import Acceptor
 from fix_restore import opened
 from fix_spine import Spine, catalogue
 
 from idem.migrations import runner
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.daemon.daemon import Life
 from idem.outbox.database.pool import AWAY, Database, Timeouts
 from idem.outbox.domain.lane_names import lane_names

@@ -34,7 +34,7 @@ async def sent_and_lost(restorable: Restorable, *, acted: bool = True) -> UUID:
     known["pay.keyed"] = replace(known["pay.keyed"], start_within=None, give_up_after=10 * MEMORY, retry="client")
     providers = {**spine.catalogue.providers, "keyed": replace(keyed, contract=blind, lookups=())}  # type: ignore[type-var]
     spine.catalogue = replace(spine.catalogue, operations=known, providers=providers)
-    spine.acceptor._operations, spine.acceptor._providers = known, providers
+    spine.acceptor.operations, spine.acceptor.providers = known, providers
     intent = spine.accepted()
     await sends_again(restorable, acted=acted)
     await restorable.pass_time(400)

@@ -330,7 +330,7 @@ def values(connection: psycopg.Connection[Any]) -> Callable[[str], Values]:
         "tenant_counts.ADD_DECISIONS": {"batch": BATCH},
         "tenant_counts.DELETE_USAGE": {"age": 86400.0 * 30, "batch": BATCH},
         "status.ENDED": waited, "status.STATUS": {**waited, "fingerprints": ["v1:0"] * BATCH},
-        "store.ALONE": asked, "known_keys.DECIDE": asked, "installation.SECRET": {},
+        "accept.ACCEPT": asked, "known_keys.DECIDE": asked, "installation.SECRET": {},
         "statements.STILL_OPEN": asked | {"intent": intent},
         "intents.INTENT": {"intent": intent, "tenant": "t1"}, "intents.TIMELINE": {"intent": intent},
         "intents.INTENTS": newest, "intents.INTENTS_OF_STATE": newest | {"state": "unknown"},

@@ -11,13 +11,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_accept import Acceptor
 from fix_desk import run
 from fix_spine import Spine, catalogue
 from producers.application import accept, synced
 from schema.databases import Installed
 
 from idem.migrations import grants, runner
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted, InProgress, Replay, Retrying

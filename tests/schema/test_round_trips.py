@@ -10,12 +10,12 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from fix_accept import Acceptor
 from fix_spine import catalogue
 from psycopg.pq import Trace
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted, InProgress

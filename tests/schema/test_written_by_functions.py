@@ -9,6 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from adopt.shop import CONFIG, define
+from fix_accept import Acceptor
 from fix_spine import catalogue
 from producers.application import synced
 from schema import shapes
@@ -19,7 +20,6 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from idem import Answer
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.decisions import Accepted, InProgress, NeedsOperator, Retrying
 
 Connection = psycopg.Connection[Any]

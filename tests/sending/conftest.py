@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fix_accept import Acceptor
 from fix_spine import Spine
 from sending.box import Box, idem_of
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.pool import Database
 

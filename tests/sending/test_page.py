@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fix_accept import Acceptor
 from fix_spine import Spine
 from sqlalchemy import create_engine
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.decisions import Replay
 

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import define
+from fix_accept import Acceptor
 from fix_spine import catalogue
 from producers.application import synced
 from schema.conftest import installed, installed_once, roles  # noqa: F401
@@ -24,7 +25,6 @@ from sqlalchemy.pool import NullPool
 
 from idem import Answer, StoreUnavailable
 from idem.errors import NotStored
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.decisions import Accepted, InProgress
 
 WAYS = pytest.mark.parametrize("way", [*SYNC, *ASYNC])
@@ -109,7 +109,7 @@ def test_row_security_hides_nothing_from_a_producer(installed: Installed) -> Non
     url = installed.url("producer").replace("postgresql://", "postgresql+psycopg://")
     engine = create_engine(url, poolclass=NullPool)
     with engine.begin() as connection:
-        acceptor._installation_secret(connection)
+        acceptor.know(connection)
     with psycopg.connect(installed.superuser_url, autocommit=True) as own:
         for (name,) in own.execute(
             "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'idem'::regnamespace"

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import define
+from fix_accept import Acceptor
 from fix_spine import catalogue
 from producers.application import accept, synced
 from sessions.conftest import Alter, commits
@@ -23,7 +24,6 @@ from sqlalchemy.pool import NullPool
 
 from idem import Answer
 from idem.migrations import runner
-from idem.outbox.accept.accept import Acceptor
 from idem.testing.embedded import acquire
 
 WAYS = pytest.mark.parametrize("way", [*SYNC, *ASYNC])
@@ -149,7 +149,7 @@ def test_an_accept_that_was_acknowledged_survives_the_server(tmp_path: Path, how
         engine = create_engine(server.url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
         acceptor = Acceptor(known.operations, known.providers)
         with engine.connect() as connection:
-            acceptor._installation_secret(connection)
+            acceptor.know(connection)
             connection.rollback()
             # What wakes the writer of the log for a while is over.
             time.sleep(1)

@@ -46,7 +46,7 @@ def use(
     spine.catalogue = replace(
         spine.catalogue, providers={**spine.catalogue.providers, kind: changed}, operations=known
     )  # fmt: skip
-    spine.acceptor._operations, spine.acceptor._providers = known, spine.catalogue.providers
+    spine.acceptor.operations, spine.acceptor.providers = known, spine.catalogue.providers
     return contract
 
 

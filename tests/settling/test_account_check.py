@@ -13,6 +13,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 from doctor.conftest import Doctor, doctor  # noqa: F401
+from fix_accept import Acceptor
 from fix_desk import Desk
 from fix_proxy import until
 from fix_server import Asked, serving
@@ -21,7 +22,6 @@ from schema.conftest import installed, installed_once, roles  # noqa: F401
 from schema.databases import Installed
 from structlog.testing import capture_logs
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.calls.lookup_pages import ListFailed
 from idem.outbox.config import load
 from idem.outbox.config.settings import ReconcilerSettings, WorkerSettings

@@ -100,7 +100,7 @@ async def renewed(spine: Spine, tmp_path: Path) -> AsyncIterator[tuple[Desk, Pat
     account = replace(provider.accounts["keyed"], credentials={}, signer=RenewedToken(token, "Bearer "))
     changed = replace(provider, accounts={"keyed": account})
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
-    spine.acceptor._providers = spine.catalogue.providers
+    spine.acceptor.providers = spine.catalogue.providers
     await paid_and_lost(spine, "pay.keyed")
     token.write_text("another-token")
     desk = await desk_of(spine, "keyed")

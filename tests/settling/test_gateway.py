@@ -78,7 +78,7 @@ def through(spine: Spine, gateway: Gateway, *, carried: bool, **contract: object
         lookups=(lookup("key"),),
     )
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
-    spine.acceptor._providers = spine.catalogue.providers
+    spine.acceptor.providers = spine.catalogue.providers
     assert isinstance(changed, HttpProvider)
     return changed
 

@@ -10,10 +10,10 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from fix_accept import Acceptor
 from fix_spine import Spine, operation
 from races_help import claim_one
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.pool import Database, Timeouts
 from idem.outbox.domain.decisions import Replay

@@ -39,7 +39,7 @@ def keyed(spine: Spine, **changes: Any) -> None:
     assert isinstance(provider, HttpProvider)
     changed = replace(provider, **changes)
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
-    spine.acceptor._providers = spine.catalogue.providers
+    spine.acceptor.providers = spine.catalogue.providers
 
 
 def account(spine: Spine, **changes: Any) -> None:

@@ -53,7 +53,7 @@ def keyed(spine: Spine, **changes: Any) -> None:
     provider = spine.catalogue.providers["keyed"]
     changed = replace(provider, **changes)  # type: ignore[type-var]
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
-    spine.acceptor._providers = spine.catalogue.providers
+    spine.acceptor.providers = spine.catalogue.providers
 
 
 async def test_a_look_says_the_headers_of_the_call(spine: Spine, merchants: Merchants) -> None:
@@ -86,7 +86,7 @@ async def test_what_was_taken_over_without_its_request(spine: Spine, imported_as
         request=lambda params: replace(request(params), json={**request(params).json, "reference": "{idem.key}"}),
     )
     spine.catalogue = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": body})
-    spine.acceptor._operations = spine.catalogue.operations
+    spine.acceptor.operations = spine.catalogue.operations
     spine.bank.script(None, ["drop_before_acting"])
     intent = spine.accepted()
     await spine.work()
@@ -122,7 +122,7 @@ async def test_a_flight_limit_that_was_corrected_counts_for_what_is_unknown(spin
         if limit == 60.0:
             operation = replace(spine.catalogue.operations["pay.keyless"], provider="keyed", account="keyed")
             spine.catalogue = replace(spine.catalogue, operations={"pay.keyed": replace(operation, name="pay.keyed")})
-            spine.acceptor._operations = spine.catalogue.operations
+            spine.acceptor.operations = spine.catalogue.operations
             spine.bank.script(None, ["drop_before_acting"])
             intent = spine.accepted()
             await spine.work()

@@ -11,10 +11,10 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
+from fix_accept import Acceptor
 from fix_spine import Spine
 from sending.box import OPERATION, idem_of
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config.settings import WorkerSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.values import clock

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from fix_accept import Acceptor
 from fix_server import serving
 from fix_spine import Spine, catalogue
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.calls import http_call
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.values.errors import BodyInvalid, ConfigError, KeyInvalid, Unrenderable

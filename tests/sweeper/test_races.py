@@ -9,13 +9,13 @@ from collections import Counter
 from typing import Any
 
 import psycopg
+from fix_accept import Acceptor
 from fix_settings import with_constants
 from fix_spine import catalogue as spine_catalogue
 from psycopg import AsyncConnection
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue

@@ -12,12 +12,12 @@ from unittest import mock
 
 import psycopg
 import pytest
+from fix_accept import Acceptor
 from fix_desk import CONFIGURATION, Desk
 from fix_server import Asked, serving
 from structlog.testing import capture_logs
 
 from idem.cli.base import opening
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.observe import logs, metrics
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from uuid import UUID
 
 import pytest
+from fix_accept import Acceptor
 from fix_desk import Desk
 from fix_spine import Spine, catalogue
 from fix_webhooks import event, hooking
@@ -15,7 +16,6 @@ from settling.shop import use
 from sqlalchemy import create_engine
 from structlog.testing import capture_logs
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.decisions import Accepted
 from idem.outbox.operator import confirmation

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import CONFIG, define
+from fix_accept import Acceptor
 from fix_spine import Spine, catalogue
 from inline import buying
 from producers.application import accept, synced
@@ -19,7 +20,6 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from idem import Answer
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.database.pool import Database
 from idem.outbox.domain.catalogue import Catalogue
 from idem.sweeper.daemon import Sweeper

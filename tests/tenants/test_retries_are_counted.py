@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from adopt.shop import CONFIG
+from fix_accept import Acceptor
 from fix_api import client
 from fix_spine import Spine
 from prometheus_client import REGISTRY
@@ -18,7 +19,6 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from idem import Answer, Idem
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.values.errors import ParamsInvalid
 from idem.outcomes import Succeeded

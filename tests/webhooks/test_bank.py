@@ -12,11 +12,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from fix_accept import Acceptor
 from fix_desk import Desk
 from fix_spine import Spine, catalogue
 from fix_webhooks import FIRST, free_port, serving, with_events
 
-from idem.outbox.accept.accept import Acceptor
 from idem.outbox.domain.decisions import Replay
 from idem.testing.bank import Account as BankAccount
 from idem.testing.bank import Bank, BankSettings, WebhookOrder

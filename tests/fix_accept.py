@@ -1,0 +1,63 @@
+"""Accepts for operations that a test makes as data, without an `Idem`: by the one accept of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
+from idem.application import accepting, connections
+from idem.application.databases import Databases
+from idem.outbox import config
+from idem.outbox.database.notify import Nudge
+from idem.outbox.domain import keys
+from idem.outbox.domain.decisions import Accepted, Decision, Retrying
+from idem.outbox.domain.operation import OperationSpec
+from idem.outbox.domain.provider import Provider
+
+
+class Acceptor:
+    """`operations` and `providers` may be changed afterwards. `nudge` wakes idle workers after the commit."""
+
+    def __init__(
+        self, operations: Mapping[str, OperationSpec], providers: Mapping[str, Provider], nudge: Nudge | None = None
+    ) -> None:
+        self.operations = operations
+        self.providers = providers
+        self.nudge = nudge
+        self._databases = Databases()
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> Self:
+        """For all that an idem.toml and `IDEM_…` configure."""
+        found = config.load(path)
+        return cls(found.operations, found.providers)
+
+    def accept(
+        self, connection: Connection | Session, tenant: str, operation: str, key: str, params: Any,
+        *, traceparent: str | None = None,
+    ) -> Decision:  # fmt: skip
+        """Decide about one request inside the caller's open transaction; the caller commits."""
+        adapter = connections.adapt(connection, begin=True)
+        secret = self._databases.secret(adapter, self.providers.values())
+        decided = accepting.accept(
+            adapter, self.operations, self.providers, secret, tenant=tenant, operation=operation,
+            key=keys.parse_key(key), params=params, traceparent=traceparent,
+        )  # fmt: skip
+        if self.nudge is not None and isinstance(decided, Accepted | Retrying):
+            adapter.after_commit(self.nudge.wake)
+        return decided
+
+    async def accept_async(
+        self, connection: AsyncConnection | AsyncSession, tenant: str, operation: str, key: str, params: Any
+    ) -> Decision:
+        """The same over AsyncConnection and AsyncSession."""
+        return await connection.run_sync(lambda sync: self.accept(sync, tenant, operation, key, params))
+
+    def know(self, connection: Connection) -> None:
+        """Read the installation's secret now, so that an accept makes no other round trip."""
+        self._databases.secret(connections.adapt(connection, begin=True), self.providers.values())

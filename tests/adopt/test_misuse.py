@@ -240,7 +240,7 @@ def test_submit_in_another_transaction(desk: Desk) -> None:
 def test_a_wrong_kind_of_connection(desk: Desk) -> None:
     with pytest.raises(Misuse, match="str is not a connection that idem knows: give a SQLAlchemy Connection"):
         desk.begin().reserve("postgresql://")
-    with pytest.raises(Misuse, match=r"AsyncSession is asynchronous, and this call is not: use `call`"):
+    with pytest.raises(Misuse, match=r"AsyncSession is asynchronous, and this call is not: use `call_async`"):
         desk.begin().reserve(AsyncSession())
 
 

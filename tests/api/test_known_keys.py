@@ -34,7 +34,7 @@ TIGHTER: dict[str, tuple[dict[str, Any], int, str]] = {
 """Each setting that refuses requests, at its tightest, and what a new key is told."""
 
 HARMLESS = {
-    "host", "port", "pool", "timeout", "wait_cap", "poll", "token_cache", "metrics", "openapi", "drain",
+    "host", "port", "pool", "timeout", "wait_cap", "token_cache", "metrics", "openapi", "drain",
     "profile",  # the status of a key that was used for other content
 }  # fmt: skip
 """Settings that refuse no request for what it says."""

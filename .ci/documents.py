@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -179,13 +180,14 @@ def default(field: FieldInfo) -> str:
 
 def hazards() -> str:
     """Which test holds which hazard."""
-    register = runpy.run_path(str(ROOT / "tests" / "hazards" / "register.py"))["HAZARDS"]
+    register = tomllib.loads((ROOT / "tests" / "hazards" / "register.toml").read_text())
     text = "# Hazards and their tests\n\n" + NOTE
     text += "These hazards break systems of this kind. The tests show that they do not break idem.\n\n"
     text += "| | hazard | tests |\n| --- | --- | --- |\n"
-    for number, (title, tests) in register.items():
-        named = "<br>".join(f"`{name}` ({path.removeprefix('tests/')})" for path, name in tests)
-        text += f"| {number} | {title} | {named} |\n"
+    for number, hazard in register.items():
+        tests = (test.split("::") for test in hazard["tests"])
+        named = "<br>".join(f"`{name}` ({path})" for path, name in tests)
+        text += f"| {number} | {hazard['hazard']} | {named} |\n"
     return text
 
 

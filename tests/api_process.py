@@ -1,7 +1,5 @@
 """The HTTP API as a process of its own, over the spine's operations: started by the tests that need more than one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import multiprocessing

@@ -1,7 +1,5 @@
 """The HTTP API over the spine: a real server on a real port, in the loop of the test, with tokens of two tenants."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The clock of a test's database, stepped for real: `statement_timestamp()` stands so far from what it was."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 

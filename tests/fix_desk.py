@@ -1,13 +1,12 @@
 """A desk: intents in every state that an operator meets, and the command line, called as a person calls it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import UUID, uuid4
@@ -37,29 +36,7 @@ from idem.outbox.values import clock
 from idem.outbox.worker import claim as claims
 from idem.outbox.worker.claim import Claimed
 
-CONFIGURATION = """
-environment = "test"
-
-[providers.keyed]
-flight_limit = "60s"
-pause_allowance = "2m"
-deadline = "2s"
-connect_timeout = "2s"
-key = { carrier = "header", name = "idempotency-key", replay = "stored", retention = "24h" }
-lookup = { horizon = "10s", agree = 2, by_id = { path = "/payments/{idem.reference}" } }
-errors = { shape = "/error/code", code = "/error/code", message = "/error/message" }
-object = { reference = "/id", status = "/status" }
-outcome = [{ says = "final", when = { "/status" = "succeeded" } }]
-accounts.keyed = { origin = "ORIGIN", authorization = { env = "BANK_TOKEN", prefix = "Bearer " } }
-
-[operations."pay.keyed"]
-provider = "keyed"
-account = "keyed"
-path = "/payments"
-body = { amount = "{amount}", currency = "eur" }
-params = { type = "object" }
-answer.succeeded = { status = 201, body = { payment = "{idem.reference}", status = "{idem.status}" } }
-"""
+CONFIGURATION = Path(__file__).with_name("desk_configuration.toml").read_text()
 
 
 @dataclass(frozen=True)
@@ -157,8 +134,7 @@ class Desk:
 
     async def store_proof(self, intent: UUID, proof: Proof) -> None:
         """A proof that nobody could apply yet."""
-        row = await self.spine.row(intent)
-        assert row is not None
+        row = await self.spine.row_if_any(intent)
         found = StoredProof(uuid4(), "webhook", proof, Answer(201, b"{}"))
         async with self.spine.database.connection() as connection:
             assert await store(connection, row["id"], found, Evidence("webhook", "webhook", "succeeded")) == "stored"
@@ -182,7 +158,7 @@ class Desk:
 
     async def state(self, intent: UUID) -> tuple[str, str | None]:
         """The intent's state and its row's status."""
-        row = await self.spine.row(intent)
+        row = await self.spine.row_if_any(intent)
         found = await self.spine.one("SELECT state FROM idem.intents WHERE id = %(i)s", i=intent)
         return found["state"], row["status"] if row else None
 

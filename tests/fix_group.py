@@ -1,7 +1,5 @@
 """`idem run` on a desk's database and bank, and what a test looks at while it runs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A line to the database that can be cut: a TCP proxy before it, and an API behind such a line."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

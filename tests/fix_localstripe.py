@@ -3,8 +3,6 @@
 It knows no idempotency keys, so that every second send shows as a second object.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Daemons as processes whose surroundings a test can spoil: the clock, the log, the temporary folder, descriptors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
+from fix_sql import query
 
 SHOP = '''
 from pydantic import BaseModel
@@ -140,8 +140,7 @@ class Project:
 
     def databases(self, url: str) -> list[str]:
         """Those of its runs that are on the server."""
-        with psycopg.connect(url, autocommit=True) as connection:
-            rows = connection.execute("SELECT datname FROM pg_database ORDER BY datname").fetchall()
+        rows = query(url, "SELECT datname FROM pg_database ORDER BY datname")
         runs = (self.folder / "databases.txt").read_text().split()
         return [name for (name,) in rows if name.startswith(tuple(runs))]
 

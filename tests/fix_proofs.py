@@ -1,7 +1,5 @@
 """What a daemon is told about a row: it takes one row, and one look-up is answered."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """A proxy between daemons and the database."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

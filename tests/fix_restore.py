@@ -5,8 +5,6 @@ what a copy slept through has passed for its rows when it comes back. System ide
 database's own number stay, as with a restored snapshot: no daemon that starts then can notice it.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import psycopg
 from fix_accept import Acceptor
 from fix_database import opened
 from fix_spine import Spine, catalogue
+from fix_sql import query
 
 from idem.outbox.recovery.quarantine import Quarantined, lost
 from idem.sweeper.daemon import Sweeper
@@ -94,5 +93,4 @@ async def restorable(server: str, url: str, folder: Path) -> AsyncIterator[Resto
         spine = Spine(await opened(url), bank, known, Acceptor(known.operations, known.providers), url)
         yield Restorable(spine, server)
         await spine.database.close()
-        with psycopg.connect(server, autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE IF EXISTS {urlsplit(url).path.lstrip('/')}_backup WITH (FORCE)")
+        query(server, f"DROP DATABASE IF EXISTS {urlsplit(url).path.lstrip('/')}_backup WITH (FORCE)")

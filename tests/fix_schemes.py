@@ -1,7 +1,5 @@
 """Deliveries as each provider makes them: signed by its own library where that can sign, else by the published rule."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """An HTTP server whose answers a test gives: in the loop of the test (`serving`) or in a thread (`served`)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

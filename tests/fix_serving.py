@@ -1,7 +1,5 @@
 """A server in the test's loop, and what it does in each turn of the loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator

@@ -1,7 +1,5 @@
 """Settings with other values of what is a constant of the product: for tests that need small batches or short waits."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from pydantic import BaseModel

@@ -4,14 +4,12 @@
 by our reference. Time does not pass in tests: rows are moved (`advance`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from fix_accept import Acceptor
@@ -36,8 +34,9 @@ from idem.outbox.worker import worker
 from idem.reconciler.daemon import Pass, Reconciler
 from idem.testing import stepping
 from idem.testing.bank import Account as BankAccount
-from idem.testing.bank import Bank, BankSettings
+from idem.testing.bank import Bank, BankSettings, Fault, Step
 
+Faults = Iterable[str | Fault | Step | dict[str, Any] | None]
 P = json_pointer.parse
 PLACES = Places(reference=P("/id"), status=P("/status"), fields={"amount": P("/amount")})
 OUTCOME = (
@@ -94,6 +93,8 @@ class Spine:
     catalogue: Catalogue
     acceptor: Acceptor
     url: str
+    lease: ClassVar[float] = 30
+    """The lease of a reconciler."""
     settings: WorkerSettings = field(default_factory=lambda: WorkerSettings(lease=30, margin=1, slots=8))
 
     def accept(
@@ -108,15 +109,29 @@ class Spine:
         assert isinstance(decision, Accepted), decision
         return decision.intent_id
 
-    async def work(self) -> worker.Pass:
+    async def sent(self, key: str = "k1", amount: int = 100, *, operation: str = "pay.keyed", **bank: Any) -> UUID:
+        """Accepted, and sent by one pass of a worker; the bank answers with these faults."""
+        intent = self.accepted(key, amount, operation=operation)
+        await self.work(**bank)
+        return intent
+
+    async def work(self, *, after: float = 0, faults: Faults = (), match: Any = None) -> worker.Pass:
+        """One pass of a worker, `after` so many seconds. The next requests that match meet these faults of the bank."""
+        if faults:
+            self.bank.script(match, faults)
+        if after:
+            await self.advance(after)
         one = worker.Worker(self.database, self.catalogue, self.settings)
         try:
             return await one.run_once()
         finally:
             await one.close()
 
-    async def reconcile(self, **options: Any) -> Pass:
-        one = Reconciler(self.database, self.catalogue, ReconcilerSettings(lease=30), slots=4, margin=1)
+    async def reconcile(self, *, after: float = 0, **options: Any) -> Pass:
+        """One pass of a reconciler, `after` so many seconds."""
+        if after:
+            await self.advance(after)
+        one = Reconciler(self.database, self.catalogue, ReconcilerSettings(lease=self.lease), slots=4, margin=1)
         try:
             return await one.run_once(**options)
         finally:
@@ -137,7 +152,14 @@ class Spine:
         assert len(rows) == 1, rows
         return rows[0]
 
-    async def row(self, intent: UUID) -> dict[str, Any] | None:
+    async def execute(self, sql: str, parameters: Any = None) -> None:
+        async with self.database.connection() as connection:
+            await connection.execute(sql, parameters)
+
+    async def row(self, intent: UUID) -> dict[str, Any]:
+        return await self.one("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
+
+    async def row_if_any(self, intent: UUID) -> dict[str, Any] | None:
         rows = await self.all("SELECT * FROM idem.outbox WHERE intent_id = %(i)s", i=intent)
         return rows[0] if rows else None
 

@@ -1,7 +1,5 @@
 """A shop that pays through `kind = "stripe"`, over a bank in its Stripe-like mode, every daemon stepped by hand."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib
@@ -33,61 +31,7 @@ from idem.testing.bank import Bank, BankSettings, StripeSettings, WebhookOrder
 
 SECRET = "whsec_0123456789abcdef0123456789abcdef"
 KEY = "sk_test_of_the_shop"
-SETTINGS = """
-environment = "%(environment)s"
-
-[providers.stripe]
-kind = "stripe"
-answers_carry = "Request-Id"
-headers = { "Stripe-Version" = "2026-10-28.endive" }
-accounts.main = { origin = "%(origin)s", secret_key = { env = "STRIPE_SECRET_KEY" } }
-connect_timeout = "2s"
-deadline = "2s"
-%(more)s
-
-[providers.stripe.webhook]
-secrets = [{ env = "STRIPE_WEBHOOK_SECRET" }]
-fetch = %(fetch)s
-
-[operations.pay]
-provider = "stripe"
-path = "/v1/payment_intents"
-redrive = "auto"
-body = { amount = "{amount}", currency = "eur", payment_method = "{card}", confirm = true }
-
-[operations.pay_to_the_end]
-provider = "stripe"
-path = "/v1/payment_intents"
-completes_when = "final"
-body = { amount = "{amount}", currency = "eur", payment_method = "{card}", confirm = true }
-
-[operations.confirm]
-provider = "stripe"
-path = "/v1/payment_intents/{payment}/confirm"
-body = { payment_method = "pm_card_visa" }
-
-[operations.refund]
-provider = "stripe"
-path = "/v1/refunds"
-completes_when = "final"
-body = { payment_intent = "{payment}", amount = "{amount}" }
-
-[operations.pay_out]
-provider = "stripe"
-path = "/v1/payouts"
-completes_when = "final"
-body = { amount = "{amount}", currency = "eur" }
-
-[operations.transfer]
-provider = "stripe"
-path = "/v1/transfers"
-body = { amount = "{amount}", currency = "eur", destination = "acct_1" }
-
-[operations.enrol]
-provider = "stripe"
-path = "/v1/customers"
-body = { email = "{email}" }
-"""
+SETTINGS = Path(__file__).with_name("stripe_settings.toml").read_text()
 
 
 def configured(path: Path, origin: str, more: str = "", fetch: bool = False) -> Catalogue:
@@ -127,7 +71,7 @@ class Shop(Spine):
 
     async def state(self, intent: UUID) -> tuple[str, str | None]:
         """The intent's state and its row's status."""
-        row = await self.row(intent)
+        row = await self.row_if_any(intent)
         found = await self.one("SELECT state FROM idem.intents WHERE id = %(i)s", i=intent)
         return found["state"], None if row is None else row["status"]
 

@@ -1,7 +1,5 @@
 """What Stripe's own library knows of every write of its API: the paths, and which of them take metadata."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Many clients that wait at one API."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Events at a running endpoint: signed by the official library, sent over real HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """A runner of handlers as a process of its own, for tests that kill it, from outside or at a chosen point."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os

@@ -1,7 +1,5 @@
 """A worker as a process of its own, for tests that kill it."""
 
-from __future__ import annotations
-
 import asyncio
 
 from fix_spine import catalogue

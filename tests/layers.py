@@ -5,8 +5,6 @@ the fixtures that it uses. `make test` runs `--suite quick`: all but the layers 
 the tests marked `quick`. `make prove` runs `--suite prove`: the rest, and every test that has a larger budget there.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import importlib

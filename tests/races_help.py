@@ -1,7 +1,5 @@
 """A claim whose worker never comes back."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 from fix_spine import Spine

@@ -1,7 +1,5 @@
 """The spine's catalogue with its one operation changed."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A shop, empty at the beginning of each test; its provider is nowhere, because accept calls nobody."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 
@@ -11,6 +9,7 @@ from accept.shop import ORDERS, Shop, empty
 from fix_accept import Acceptor
 from fix_database import on
 from fix_spine import catalogue, operation
+from fix_sql import query
 
 
 @pytest.fixture
@@ -25,8 +24,7 @@ def shop_url(server: str, template: str) -> Iterator[str]:
     name = f"idem_shop_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        with psycopg.connect(on(server, name), autocommit=True) as own:
-            own.execute(ORDERS)
+        query(on(server, name), ORDERS)
         yield on(server, name)
         admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -1,7 +1,5 @@
 """An application with one table of its own, and its keys put into any state that they can be in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

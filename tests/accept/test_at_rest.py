@@ -1,7 +1,5 @@
 """A key at rest goes back to work only where a worker would make its call; else each door refuses it, and says why."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +10,7 @@ from accept.catalogues import changed, without
 from fix_accept import Acceptor
 from fix_api import client
 from fix_spine import Spine
+from fix_sql import query
 from producers.application import Application, synced
 
 from idem.outbox.domain.catalogue import Catalogue
@@ -40,8 +39,7 @@ CHANGES: dict[str, Callable[[Catalogue], Catalogue]] = {
 def use(spine: Spine, catalogue: Catalogue) -> None:
     spine.catalogue = catalogue
     spine.acceptor = Acceptor(catalogue.operations, catalogue.providers)
-    with psycopg.connect(spine.url) as own:
-        own.execute("DELETE FROM idem.operations")
+    query(spine.url, "DELETE FROM idem.operations")
     synced(spine.url, catalogue)
 
 

@@ -1,7 +1,5 @@
 """The same accept over every kind of caller, at every isolation level: it stands or falls with its transaction."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias

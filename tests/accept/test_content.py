@@ -1,7 +1,5 @@
 """What counts as the same request, what is refused before it is written, and sizes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import UUID
@@ -9,6 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from accept.shop import Shop
+from fix_sql import query
 
 from idem.outbox.domain.decisions import Accepted, InProgress, Mismatch, Replay
 from idem.outbox.values import canonical
@@ -112,8 +111,7 @@ def test_large_bodies_are_frozen_and_answers_replayed_byte_for_byte(shop: Shop, 
         superuser.execute("SET session_replication_role = replica")
         superuser.execute("UPDATE idem.idempotency_keys SET response_body = %s", [answer])
     replay = shop.once(params={"note": note, "amount": 1})
-    assert isinstance(replay, Replay)
-    assert replay.answer.body == answer
+    assert isinstance(replay, Replay) and replay.answer.body == answer
 
 
 def test_hazard_59_the_same_wish_has_the_same_provider_key_after_lost_commits(shop: Shop) -> None:
@@ -145,8 +143,7 @@ def test_hazard_59_another_installation_has_other_keys(shop: Shop) -> None:
     shop.once()
     before = shop.rows("SELECT provider_key FROM idem.outbox")
     ((secret,),) = shop.rows("SELECT secret FROM idem.installation")
-    with psycopg.connect(shop.url) as superuser:
-        superuser.execute("UPDATE idem.installation SET secret = sha256(secret)")
+    query(shop.url, "UPDATE idem.installation SET secret = sha256(secret)")
     try:
         other = Shop(shop.url, type(shop.acceptor)(shop.acceptor.operations, shop.acceptor.providers))
         with shop.engine.begin() as connection:
@@ -156,8 +153,7 @@ def test_hazard_59_another_installation_has_other_keys(shop: Shop) -> None:
         other.once()
         assert shop.rows("SELECT provider_key FROM idem.outbox") != before
     finally:
-        with psycopg.connect(shop.url) as superuser:
-            superuser.execute("UPDATE idem.installation SET secret = %s", [secret])
+        query(shop.url, "UPDATE idem.installation SET secret = %s", [secret])
 
 
 def test_a_refusal_of_ours_is_one_of_our_errors(shop: Shop) -> None:

@@ -1,7 +1,5 @@
 """What each state of a key is answered with, what accept reads and writes of it, and what it never waits for."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import UUID
@@ -9,6 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from accept.shop import ANSWER, WRITTEN, Shop
+from fix_sql import query
 
 from idem.outbox.domain.decisions import (
     Accepted,
@@ -140,8 +139,7 @@ def test_several_reasons_are_all_named(shop: Shop) -> None:
 
 def test_a_resolved_dead_letter_blocks_nothing(shop: Shop) -> None:
     intent = put(shop, "failed_retryable", "held", None, "rejected")
-    with psycopg.connect(shop.url) as operator:
-        operator.execute("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'anna'")
+    query(shop.url, "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'anna'")
     assert shop.once() == Retrying(intent)
 
 
@@ -179,11 +177,11 @@ def test_a_retry_of_a_key_at_rest_puts_its_frozen_request_back_to_work(shop: Sho
 def test_a_retry_is_refused_while_a_proof_waits(shop: Shop) -> None:
     """What happened there is known already: the proof is applied, not sent against."""
     put(shop, "failed_retryable", "held", None)
-    with psycopg.connect(shop.url) as reconciler:
-        reconciler.execute(
-            "INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome)"
-            " SELECT id, intent_id, 'webhook', 'pending' FROM idem.outbox"
-        )
+    query(
+        shop.url,
+        "INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome)"
+        " SELECT id, intent_id, 'webhook', 'pending' FROM idem.outbox",
+    )
     assert isinstance(shop.once(), InProgress)
     assert shop.rows("SELECT status FROM idem.outbox") == [("held",)]
 
@@ -207,11 +205,9 @@ def test_the_next_time_to_ask_comes_from_the_row(shop: Shop) -> None:
 
 def test_a_key_that_ought_to_be_expired_is_answered_until_it_is(shop: Shop) -> None:
     put(shop, "completed", None, None)
-    with psycopg.connect(shop.url) as superuser:
-        superuser.execute("UPDATE idem.idempotency_keys SET expires_at = now() - interval '1 day'")
+    query(shop.url, "UPDATE idem.idempotency_keys SET expires_at = now() - interval '1 day'")
     replay = shop.once()
-    assert isinstance(replay, Replay)
-    assert replay.answer.body == ANSWER
+    assert isinstance(replay, Replay) and replay.answer.body == ANSWER
 
 
 def test_ib_132_keys_of_two_tenants_know_nothing_of_each_other(shop: Shop) -> None:
@@ -222,8 +218,7 @@ def test_ib_132_keys_of_two_tenants_know_nothing_of_each_other(shop: Shop) -> No
     shop.put(first.intent_id, "completed")
     assert isinstance(shop.once(tenant="a"), Replay)
     other = shop.once(tenant="b")
-    assert isinstance(other, InProgress)
-    assert other.intent_id == second.intent_id
+    assert isinstance(other, InProgress) and other.intent_id == second.intent_id
 
 
 def test_ib_135_keys_of_two_operations_know_nothing_of_each_other(shop: Shop) -> None:

@@ -1,7 +1,5 @@
 """IB-030: the accepting process is killed at each statement. Intent, key, row and the caller's own: all or nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,17 +1,15 @@
 """What is accepted carries the mark of the installation that it is accepted into (hazard 40)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-import psycopg
 import pytest
 from accept.shop import WRITTEN, Shop, empty
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
 from fix_spine import catalogue
+from fix_sql import query
 
 from idem.outbox.domain.catalogue import Catalogue
 from idem.outbox.domain.decisions import Accepted
@@ -40,8 +38,7 @@ def shop_of(url: str, deployment: str) -> Shop:
 def test_hazard_40_what_is_frozen_carries_deployment_and_key(shop_url: str) -> None:
     shop = shop_of(shop_url, ENVIRONMENT)
     assert isinstance(shop.once(), Accepted)
-    with psycopg.connect(shop_url) as look:
-        found = look.execute("SELECT r.body, o.provider_key::text FROM idem.requests r, idem.outbox o").fetchone()
+    found = query(shop_url, "SELECT r.body, o.provider_key::text FROM idem.requests r, idem.outbox o")[0]
     assert found is not None
     assert json.loads(found[0])["metadata"] == {"deployment": ENVIRONMENT, "key": found[1]}
 

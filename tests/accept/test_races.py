@@ -3,8 +3,6 @@
 No transaction here waits for another: `shop.open` lets nobody wait for a lock, so a wait fails and does not hang.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +12,7 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 from accept.shop import ANSWER, WRITTEN, Shop
+from fix_sql import query
 
 from idem.outbox.domain.decisions import Accepted, Decision, Expired, InProgress, Mismatch, Replay, Retrying
 from idem.outbox.values.errors import RetryTransaction
@@ -122,8 +121,7 @@ def test_hazard_56_two_retries_of_a_completed_key_both_get_the_answer(shop: Shop
     with shop.open(isolation) as first, shop.open(isolation) as second:
         for connection in (first, second):
             decision = shop.accept(connection)
-            assert isinstance(decision, Replay)
-            assert decision.answer.body == ANSWER
+            assert isinstance(decision, Replay) and decision.answer.body == ANSWER
         assert isinstance(shop.accept(second, amount=7), Mismatch)
 
 
@@ -185,8 +183,7 @@ def test_requests_of_different_keys_do_not_meet(shop: Shop) -> None:
 def test_ib_137_of_two_callers_after_expiry_one_is_the_new_operation(shop: Shop) -> None:
     old = at_rest(shop, "expired", None)
     assert kinds(at_once(2, lambda _: shop.once())) == {"Expired": 2}
-    with psycopg.connect(shop.url) as sweeper:
-        sweeper.execute("DELETE FROM idem.idempotency_keys")
+    query(shop.url, "DELETE FROM idem.idempotency_keys")
     decisions = at_once(2, lambda _: shop.once())
     assert kinds(decisions) == {"Accepted": 1, "InProgress": 1}
     (new,) = (decision for decision in decisions if isinstance(decision, Accepted))
@@ -199,8 +196,7 @@ def test_ib_137_callers_while_the_tombstone_goes(shop: Shop) -> None:
 
     def act(number: int) -> Decision | None:
         if number == 0:
-            with psycopg.connect(shop.url) as sweeper:
-                sweeper.execute("DELETE FROM idem.idempotency_keys WHERE state = 'expired'")
+            query(shop.url, "DELETE FROM idem.idempotency_keys WHERE state = 'expired'")
             return None
         return shop.once()
 

@@ -1,7 +1,5 @@
 """A server whose table of locks is full: a plain error that says what to do, and nothing is written or lost."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ import pytest
 from accept.shop import ORDERS, Shop, engine
 from fix_accept import Acceptor
 from fix_database import ENVIRONMENT
+from fix_sql import query
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
@@ -33,8 +32,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of its own: whoever else uses this one meets the same error."""
     with acquire(Path(tmp_path_factory.mktemp("locks")), durable=False, linger=0) as embedded:
         runner.upgrade(embedded.superuser_url, environment=ENVIRONMENT)
-        with psycopg.connect(embedded.superuser_url, autocommit=True) as own:
-            own.execute(ORDERS)
+        query(embedded.superuser_url, ORDERS)
         yield embedded.superuser_url
 
 

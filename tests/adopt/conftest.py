@@ -1,7 +1,5 @@
 """Fixtures of a user's application: their tables in this test's own database, their idem.toml, a bank for a ledger."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

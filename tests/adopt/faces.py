@@ -1,8 +1,6 @@
 """One endpoint in each framework, and the ways without one: a request with a key and a body, and what its client is
 told. `pay` is the operation as it is defined at the moment."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

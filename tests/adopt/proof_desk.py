@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from adopt.shop import Charge, define
+from fix_sql import query
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -37,8 +37,7 @@ class Desk:
         return self.note.begin(key=key, body=body)  # type: ignore[no-any-return]
 
     def count(self, table: str) -> int:
-        with psycopg.connect(self.url) as own:
-            return own.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # type: ignore[index]
+        return query(self.url, f"SELECT count(*) FROM {table}")[0][0]
 
 
 @pytest.fixture(name="desk")

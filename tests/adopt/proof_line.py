@@ -1,7 +1,5 @@
 """A line to the database that is cut at COMMIT: in a thread of its own, so that blocking code may use it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Every kind of connection over which a user may write their own rows and ours: one endpoint, eight ways to run it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -15,44 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from idem import Answer, AsyncCall, Idem, response
 from idem import Request as ProviderRequest
 
-CONFIG = """
-environment = "test"
-
-[providers.ledger]
-deadline = "10s"
-flight_limit = "60s"
-pause_allowance = "2m"
-
-[providers.ledger.key]
-carrier = "header"
-name = "Idempotency-Key"
-replay = "stored"
-retention = "24h"
-
-[providers.ledger.errors]
-shape = "/error/code"
-code = "/error/code"
-
-[providers.ledger.object]
-reference = "/id"
-status = "/status"
-
-[[providers.ledger.outcome]]
-says = "final"
-when = { "/status" = "succeeded" }
-
-[[providers.ledger.outcome]]
-says = "refused"
-status = ["2xx", 402]
-when = { "/status" = "declined" }
-
-[providers.ledger.accounts.main]
-origin = "https://ledger.example"
-authorization = { env = "LEDGER_TOKEN", prefix = "Bearer " }
-
-[sweeper]
-tombstone_ttl = "7d"
-"""
+CONFIG = Path(__file__).with_name("shop_config.toml").read_text()
 
 
 class Base(DeclarativeBase):

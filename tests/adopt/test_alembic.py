@@ -1,7 +1,5 @@
 """idem in somebody else's Alembic: their folder, their env.py as Alembic's own templates write it, their command."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os
@@ -17,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_sql import query
 from schema.catalog import dump
 from schema.databases import as_role, new_database
 from schema.revisions import with_another
@@ -103,8 +102,7 @@ class Project:
         (self.path / name).write_text(text)
 
     def tables(self) -> set[str]:
-        with psycopg.connect(self.url) as look:
-            return {name for (name,) in look.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+        return {name for (name,) in query(self.url, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
 
 
 def driven(url: str, driver: str) -> str:
@@ -210,14 +208,12 @@ def test_without_the_filter_it_would_drop_them_all(project: Project) -> None:
 @pytest.mark.process
 def test_their_downgrade_leaves_ours_alone(project: Project, db_url: str) -> None:
     project.alembic("upgrade", "head")
-    with psycopg.connect(project.url) as look:
-        before = look.execute("SELECT * FROM idem.installation").fetchall()
+    before = query(project.url, "SELECT * FROM idem.installation")
     project.alembic("downgrade", "base")
     assert project.tables() == {"alembic_version"}
     assert dump(project.url) == dump(db_url)
     project.alembic("upgrade", "head")
-    with psycopg.connect(project.url) as look:
-        assert look.execute("SELECT * FROM idem.installation").fetchall() == before
+    assert query(project.url, "SELECT * FROM idem.installation") == before
 
 
 @pytest.mark.process
@@ -249,8 +245,7 @@ def test_the_page_for_users_says_what_works(project: Project, db_url: str) -> No
     project.edit("models.py", ("from sqlalchemy.orm", "from uuid import UUID\nfrom sqlalchemy.orm"))
     project.alembic("upgrade", "head")
     assert dump(project.url) == dump(db_url)
-    with psycopg.connect(project.url) as look:
-        assert look.execute("SELECT environment FROM idem.installation").fetchone() == ("production",)
+    assert query(project.url, "SELECT environment FROM idem.installation")[0] == ("production",)
     assert "No new upgrade operations detected" in project.alembic("check")
     assert "include_schemas=True,\n    include_name=include_name,\n" in configure
     names: dict[str, Any] = {"include_name": include_name}
@@ -268,8 +263,7 @@ def test_a_revision_that_fails_takes_all_of_it_back(project: Project) -> None:
         ('    op.alter_column("orders", "state", server_default=None)', '    op.execute("SELECT 1 / 0")'),
     )
     assert "division by zero" in project.alembic("upgrade", "head", fails=True)
-    with psycopg.connect(project.url) as look:
-        assert look.execute("SELECT to_regnamespace('idem'), to_regclass('orders')").fetchone() == (None, None)
+    assert query(project.url, "SELECT to_regnamespace('idem'), to_regclass('orders')")[0] == (None, None)
 
 
 @pytest.mark.process
@@ -304,8 +298,7 @@ END $$;
 @pytest.mark.parametrize("how", ["in their revision", "as their script", "as our script"])
 def test_a_function_that_fits_better_than_the_server_s_own_is_not_called(empty_database: str, how: str) -> None:
     """Another role may create functions in `public`; none of them runs as the owner of the schema."""
-    with psycopg.connect(empty_database, autocommit=True) as stranger:
-        stranger.execute(PLANTED)
+    query(empty_database, PLANTED)
     engine = create_engine(driven(empty_database, "psycopg"), poolclass=NullPool)
     with engine.connect() as connection, connection.begin():
         path = connection.scalar(text("SHOW search_path"))
@@ -338,8 +331,7 @@ def test_what_is_there_already_is_not_done_again(
         runner.upgrade(command, environment="test", scripts=scripts)
         for _ in range(2):
             if offline:
-                with psycopg.connect(empty_database) as connection:
-                    connection.execute(script("test", scripts=scripts))  # type: ignore[call-overload]
+                query(empty_database, script("test", scripts=scripts))
             else:
                 with create_engine(driven(empty_database, "psycopg"), poolclass=NullPool).begin() as connection:
                     apply(connection, None, scripts=scripts)

@@ -1,7 +1,5 @@
 """`--app`: the daemons serve the operations and handlers of an application; what is wrong with it is said in a line."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

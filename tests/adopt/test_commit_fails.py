@@ -1,7 +1,5 @@
 """A client's view of an endpoint whose commit fails: never a 202 for what is not stored, and one intent in the end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx
@@ -10,6 +8,7 @@ import pytest
 from adopt.proof_line import cuttable
 from adopt.shop import ORDER, build, define
 from adopt.working import count, work
+from fix_sql import query
 
 from idem.outbox.config.settings import SweeperSettings
 from idem.outbox.database.pool import Database
@@ -102,8 +101,7 @@ async def test_a_key_at_rest_goes_back_to_work_and_their_rows_are_not_written_tw
                 await stepping.advance(connection, 20 * 60)
             await Sweeper(database, idem.catalogue(), SweeperSettings()).run_once()
             await database.close()
-            with psycopg.connect(shop_url) as own:
-                assert own.execute("SELECT state FROM idem.idempotency_keys").fetchone() == ("failed_retryable",)
+            assert query(shop_url, "SELECT state FROM idem.idempotency_keys")[0] == ("failed_retryable",)
             assert (await client.post(PATH)).status_code == 202
             assert (await client.post(PATH)).status_code == 409
             assert count(shop_url, "attempts") == count(shop_url, "idem.intents") == 1

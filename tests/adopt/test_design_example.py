@@ -1,7 +1,5 @@
 """The design's example runs as it stands: a charge, its retries, its answer."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An inline call in the user's own code: one effect, whatever the caller does; synchronous and asynchronous."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,8 +41,7 @@ def test_the_block_runs_once_and_its_answer_stays(book: Operation[Charge]) -> No
     calls: list[str] = []
     first, again = run(book, calls), run(book, calls)
     assert (first.status, first.body) == (201, b'{"label":"label-1"}')
-    assert again.body == first.body
-    assert again.headers["Idempotent-Replayed"] == "true"
+    assert (again.body, again.headers["Idempotent-Replayed"]) == (first.body, "true")
     assert len(calls) == 1
 
 

@@ -1,7 +1,5 @@
 """Attacks upon what an application adopts: code that renders."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

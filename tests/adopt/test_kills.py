@@ -1,7 +1,5 @@
 """The server of the user's endpoint is killed at every moment of it: their row and ours, all or nothing, and once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """A completed key answers with the same bytes in every framework, whatever became of its operation's configuration."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """docs/adopt/live-system.md, followed word by word: changed are only the address of the provider and the databases."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -17,6 +15,7 @@ import psycopg
 import pytest
 from fix_accept import Acceptor
 from fix_database import on
+from fix_sql import query
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 from tutorial.page import FENCE, missing
@@ -98,8 +97,7 @@ def _follow(folder: Path, old: str, new: str, url: str, stack: contextlib.ExitSt
         text = text.replace("http://localhost:8600", url).replace("8080", port)
         match language:
             case "sql":
-                with psycopg.connect(old, autocommit=True) as database:
-                    database.execute(text)
+                query(old, text)
             case "toml" | "python":
                 name = re.match(r"# (\S+)\n", text)
                 assert name is not None

@@ -1,8 +1,8 @@
 """Operations that call nobody: their rows and the stored answer in one transaction."""
 
-import psycopg
 import pytest
 from adopt.proof_desk import DONE, Desk, opened_desk  # noqa: F401
+from fix_sql import query
 from sqlalchemy import text
 
 from idem import Answer
@@ -10,8 +10,7 @@ from idem import Answer
 
 @pytest.mark.parametrize("body", [b'{"kept": "as it is" }', None])
 def test_a_local_operation_and_its_replay(desk: Desk, body: bytes | None) -> None:
-    with psycopg.connect(desk.url, autocommit=True) as own:
-        own.execute("CREATE TABLE notes (text text)")
+    query(desk.url, "CREATE TABLE notes (text text)")
     stored = Answer(204 if body is None else 201, body, {"X-Note": "1"})
     told = []
     for _ in range(3):

@@ -1,7 +1,5 @@
 """Every kind of connection, every isolation, every end of a transaction: all or nothing, and no 202 for nothing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

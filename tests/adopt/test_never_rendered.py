@@ -1,7 +1,5 @@
 """A row that SQL accepted and no worker ever rendered, at rest: back to work means back to be rendered."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import pytest
@@ -24,17 +22,15 @@ async def at_rest(spine: Spine) -> UUID:
 
 async def status(spine: Spine, intent: UUID) -> str:
     row = await spine.row(intent)
-    assert row is not None
     assert row["first_sent_at"] is None
     return str(row["status"])
 
 
 async def test_the_automatic_redrive(spine: Spine, at_rest: UUID) -> None:
     assert await status(spine, at_rest) == "held"
-    async with spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.outbox SET redrive_at = statement_timestamp(), start_before = statement_timestamp() + '1 h'"
-        )
+    await spine.execute(
+        "UPDATE idem.outbox SET redrive_at = statement_timestamp(), start_before = statement_timestamp() + '1 h'"
+    )
     assert (await spine.reconcile()).redriven == 1
     assert await status(spine, at_rest) == "unfrozen"
     await spine.work()

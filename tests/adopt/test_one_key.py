@@ -1,18 +1,16 @@
 """Many requests with one key, and callers that keep their transactions open: one is first, and nobody waits."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import psycopg
 import pytest
 from adopt.proof_server import Street
 from adopt.shop import ORDER, Charge, define
 from adopt.working import count, work
+from fix_sql import query
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
@@ -104,8 +102,7 @@ async def test_a_caller_that_keeps_its_transaction_open_holds_up_nobody(
         assert second.answer(wait=0.3).status == 409
         await work(idem, shop_url)
         assert second.answer(wait=30).status == 201
-    with psycopg.connect(shop_url) as own:
-        assert own.execute("SELECT count(*) FROM idem.dead_letters").fetchone() == (0,)
+    assert query(shop_url, "SELECT count(*) FROM idem.dead_letters")[0] == (0,)
 
 
 def test_who_waits_for_a_transaction_that_is_rolled_back_is_told_to_ask_again(db_url: str, idem_toml: Path) -> None:

@@ -1,7 +1,5 @@
 """While the database is away one request of a process looks for it; the others fail at once, and nothing is written."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

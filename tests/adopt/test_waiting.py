@@ -1,7 +1,5 @@
 """Waiting for the end: soon told, cheap for many, and never inside a transaction."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -1,8 +1,7 @@
 """What the daemons of a user's application do, stepped by hand, and a look at what is stored."""
 
-from __future__ import annotations
-
 import psycopg
+from fix_sql import query
 
 from idem import Idem
 from idem.outbox.config.settings import WorkerSettings
@@ -25,8 +24,7 @@ async def work(idem: Idem, url: str) -> None:
 
 async def rest(idem: Idem, url: str) -> None:
     """What is queued has become too old to be sent, and a sweeper has seen it."""
-    with psycopg.connect(url) as own:
-        own.execute("UPDATE idem.outbox SET start_before = now()")
+    query(url, "UPDATE idem.outbox SET start_before = now()")
     database = Database(url, name="test", size=4)
     await database.open()
     try:
@@ -37,10 +35,7 @@ async def rest(idem: Idem, url: str) -> None:
 
 def states(url: str) -> list[tuple[str, str]]:
     """The state of each key, and the status of its row."""
-    with psycopg.connect(url) as own:
-        return own.execute(
-            "SELECT k.state, o.status FROM idem.idempotency_keys k JOIN idem.outbox o USING (intent_id)"
-        ).fetchall()
+    return query(url, "SELECT k.state, o.status FROM idem.idempotency_keys k JOIN idem.outbox o USING (intent_id)")
 
 
 def count(url: str, table: str) -> int:

@@ -3,8 +3,6 @@
 pytest tests/api/measure_provider_down.py -s          # IDEM_PROVIDER_DOWN=600 seconds, two processes and a worker
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

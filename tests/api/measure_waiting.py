@@ -3,8 +3,6 @@
 pytest tests/api/measure_waiting.py -s          # IDEM_WAITERS=5000 wait at one process, for as many keys
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

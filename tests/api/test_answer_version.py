@@ -1,7 +1,5 @@
 """An operation says the version of its answer: it is stored and sent with it, and a replay keeps it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,10 +47,8 @@ async def test_a_replay_keeps_the_version_that_its_answer_was_stored_with(spine:
 async def test_an_answer_that_the_reconciler_settles_has_its_version(spine: Spine) -> None:
     async with client(spine, catalogue=at_version(spine, 7)) as api:
         await api.ask("k")
-        spine.bank.script(None, ["act_then_drop"])
-        await spine.work()
-        await spine.advance(10)
-        await spine.reconcile()
+        await spine.work(faults=["act_then_drop"])
+        await spine.reconcile(after=10)
         assert (await api.ask("k")).headers[ANSWER_VERSION] == "7"
 
 

@@ -1,7 +1,5 @@
 """POST /v1/intents/{operation}: each decision of accept as its answer, over a real socket."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from uuid import uuid4
@@ -20,8 +18,7 @@ async def test_a_new_wish_is_in_the_database_when_the_client_hears_of_it(api: Cl
     assert response.status_code == 202
     told = response.json()
     assert told == {"intent": told["intent"], "operation": "pay.keyed", "state": "in_progress", "step": "queued"}
-    assert response.headers["Location"] == f"/v1/intents/{told['intent']}"
-    assert response.headers["Retry-After"] == "1"
+    assert (response.headers["Location"], response.headers["Retry-After"]) == (f"/v1/intents/{told['intent']}", "1")
     assert response.headers["Cache-Control"] == "no-store"
     assert (await spine.key(api.intent(response)))["state"] == "in_progress"
 
@@ -86,8 +83,7 @@ async def test_failed_retryable_is_taken_up_again(spine: Spine) -> None:
     known = replace(spine.catalogue, operations={**spine.catalogue.operations, "pay.impatient": impatient})
     async with client(spine, catalogue=known) as api:
         first = await api.ask(path="/v1/intents/pay.impatient")
-        async with spine.database.connection() as connection:
-            await connection.execute("UPDATE idem.outbox SET start_before = statement_timestamp() - interval '1 s'")
+        await spine.execute("UPDATE idem.outbox SET start_before = statement_timestamp() - interval '1 s'")
         from idem.sweeper.daemon import Sweeper
 
         await Sweeper(spine.database, known).run_once()
@@ -213,8 +209,7 @@ async def test_an_intent_is_shown_with_its_answer_and_its_story(api: Client, spi
     await spine.work()
     found = (await api.http.get(made.headers["Location"])).json()
     assert (found["state"], found["outcome"], found["step"], found["key"]) == ("completed", "succeeded", None, "k1")
-    assert found["answer"]["status"] == 201
-    assert found["answer"]["body"]["intent"] == found["id"]
+    assert (found["answer"]["status"], found["answer"]["body"]["intent"]) == (201, found["id"])
     assert next((e["source"], e["kind"]) for e in found["timeline"]) == ("accept", "accepted")
     assert {name for entry in found["timeline"] for name in entry} == {
         "at", "source", "kind", "outcome", "state", "status",

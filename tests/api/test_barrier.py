@@ -3,8 +3,6 @@
 `IDEM_BARRIER_ROUNDS=50` is the full form.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

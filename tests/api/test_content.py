@@ -1,7 +1,5 @@
 """What of a request is its wish: the fingerprint over HTTP and SQL, what may differ, what must not be stored."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +16,7 @@ async def test_hazard_70_the_same_wish_over_http_and_in_a_transaction_is_one(api
     """One fingerprint: whichever came first, the other finds it, while it runs and afterwards."""
     made = await api.ask(key="http-first")
     again = spine.accept("http-first")
-    assert isinstance(again, InProgress)
-    assert again.intent_id == api.intent(made)
+    assert isinstance(again, InProgress) and again.intent_id == api.intent(made)
     intent = spine.accepted("sql-first")
     answer = await api.ask(key="sql-first")
     assert (answer.status_code, api.intent(answer)) == (409, intent)

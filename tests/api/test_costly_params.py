@@ -1,7 +1,5 @@
 """A small body that could be checked for ever is answered, and the API goes on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the next owner found: settings that were not read, and a description that was not true."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -3,8 +3,6 @@
 `IDEM_TEST_EXAMPLES=1500` with `IDEM_API_SEED` 1, 2, 3, 4 makes about five thousand cases for each seed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

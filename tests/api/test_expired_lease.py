@@ -1,7 +1,5 @@
 """A claim whose lease is over is ended by whoever meets it, without a sweeper: a request, or `idem reconcile`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fix_api import Client

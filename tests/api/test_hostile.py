@@ -1,7 +1,5 @@
 """Arbitrary bytes as key, token, path and body, over a raw socket: never a 500, never a half-written row."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """A known key keeps its answer, byte for byte, whatever the settings of the API ask of requests now (P3)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

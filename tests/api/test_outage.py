@@ -1,8 +1,6 @@
 """Fail closed: with the database down, slow, full or cut off at the worst moment, a client hears 503 in bounded time,
 and the same request with the same key finds the row, or makes it. Never twice, never half."""
 
-from __future__ import annotations
-
 import asyncio
 
 import psycopg

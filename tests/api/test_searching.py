@@ -1,7 +1,5 @@
 """GET /v1/intents by reference, label and time: of the caller's tenant alone."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Attacks on the HTTP API: lines that say nothing, answers that cannot be sent, heads that nobody's library sends."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """`Prefer: wait`: what a waiter hears, what waiting costs, and what a client that goes away changes (nothing)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 
@@ -40,8 +38,7 @@ async def test_a_wait_that_ends_too_soon_says_where_it_stands(api: Client, spine
     first, second = await api.ask(wait=1), await api.ask(wait=1)
     assert (first.status_code, first.json()["step"]) == (202, "queued")
     assert (second.status_code, second.json()["code"]) == (409, "in_progress")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.work(faults=["act_then_drop"])
     third = await api.ask(wait=1)
     assert (third.status_code, third.json()["code"]) == (409, "outcome_unknown")
 
@@ -52,8 +49,7 @@ async def test_a_wait_on_unknown_hears_what_the_reconciler_finds(api: Client, sp
     await spine.work()
     asked = asyncio.create_task(api.ask(wait=20))
     await waiting(spine, api)
-    await spine.advance(3600)
-    await spine.reconcile(hasten=True)
+    await spine.reconcile(after=3600, hasten=True)
     answer = await asked
     assert answer.status_code == 201
     assert spine.effects() == 1
@@ -66,8 +62,7 @@ async def test_hazard_36_a_wait_that_ends_at_rest_hears_that_nothing_happened(sp
     async with client(spine, catalogue=known) as api:
         asked = asyncio.create_task(api.ask(path="/v1/intents/pay.impatient", wait=20))
         await waiting(spine, api)
-        async with spine.database.connection() as connection:
-            await connection.execute("UPDATE idem.outbox SET start_before = statement_timestamp() - interval '1 s'")
+        await spine.execute("UPDATE idem.outbox SET start_before = statement_timestamp() - interval '1 s'")
         await Sweeper(spine.database, known).run_once()
         answer = await asked
         assert (answer.status_code, answer.json()["code"]) == (503, "not_executed")

@@ -36,8 +36,7 @@ def test_a_process_says_its_url_and_ends_cleanly_at_sigterm(bank_process, pay, l
     process.send_signal(signal.SIGTERM)
     assert process.wait(5) == 0
     assert time.monotonic() - begun < 2
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
+    assert process.stderr is not None and process.stderr.read() == ""
     assert len(read_log(log_path).effects()) == 1
     held.close()
 

@@ -1,7 +1,5 @@
 """The proxy that cuts databases and providers off: once it is away, nobody is let by."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """Every class of exception that a call can end with."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import inspect

@@ -1,7 +1,5 @@
 """The head of an answer, over a real socket: it has a bound, and others have their turn while it is read."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
@@ -61,8 +59,7 @@ async def test_answers_of_1xx_without_end_are_given_up(
 ) -> None:
     server = await serve(says(endless=endless * 2000 * times))
     found = await dial(server.origin, contract=SLOW, lease=120.0)
-    assert isinstance(found, Lost)
-    assert found.seen.error == "HeadTooLong"
+    assert isinstance(found, Lost) and found.seen.error == "HeadTooLong"
     assert found.seen.started
     assert steps[0] <= LINES + PIECE // 2
 
@@ -75,8 +72,7 @@ async def test_a_head_of_many_lines_is_given_up_whatever_their_number(
 ) -> None:
     server = await serve(says(OK, line * number, REST))
     found = await dial(server.origin, contract=SLOW, lease=120.0)
-    assert isinstance(found, Lost)
-    assert (found.seen.error, steps[0]) == ("HeadTooLong", 0)
+    assert isinstance(found, Lost) and (found.seen.error, steps[0]) == ("HeadTooLong", 0)
 
 
 @pytest.mark.timeout(120)
@@ -85,8 +81,7 @@ async def test_a_head_within_the_bound_is_read_whole(dial: Any, serve: Any) -> N
     lines = b"".join(b"X-%d: %s\r\n" % (number, b"v" * 400) for number in range(180))
     server = await serve(says(hints, OK, lines, REST))
     found = await dial(server.origin, contract=SLOW, lease=120.0)
-    assert isinstance(found, Response)
-    assert (found.status, found.complete, found.body) == (200, True, BODY)
+    assert isinstance(found, Response) and (found.status, found.complete, found.body) == (200, True, BODY)
     assert found.headers["x-179"] == "v" * 400
 
 
@@ -105,8 +100,7 @@ async def test_others_have_their_turn_while_a_head_is_read(dial: Any, serve: Any
     counting = asyncio.create_task(count())
     found = await dial(server.origin, contract=SLOW, lease=120.0)
     counting.cancel()
-    assert isinstance(found, Response)
-    assert found.complete
+    assert isinstance(found, Response) and found.complete
     assert taken >= len(head) // PIECE
 
 
@@ -115,8 +109,7 @@ async def test_the_lines_of_a_body_are_not_those_of_its_head(dial: Any, serve: A
     body = b"\n" * 1_000_000
     server = await serve(says(OK, b"Content-Length: %d\r\n\r\n" % len(body), body))
     found = await dial(server.origin, contract=SLOW, lease=120.0)
-    assert isinstance(found, Response)
-    assert (found.complete, len(found.body)) == (True, len(body))
+    assert isinstance(found, Response) and (found.complete, len(found.body)) == (True, len(body))
 
 
 @pytest.mark.timeout(120)
@@ -139,8 +132,7 @@ async def test_the_same_holds_under_tls(
     trusting.check_hostname = False
     server = await serve(says(endless=b"HTTP/1.1 100 \r\n\r\n" * 2000), tls=serving)
     found = await dial(server.origin.replace("http:", "https:"), contract=SLOW, lease=120.0, tls=trusting)
-    assert isinstance(found, Lost)
-    assert found.seen.error == "HeadTooLong"
+    assert isinstance(found, Lost) and found.seen.error == "HeadTooLong"
     assert max(sizes) <= PIECE
     assert steps[0] <= LINES + PIECE // 2
 

@@ -1,7 +1,5 @@
 """The breaker as a table: what opens it, what it lets through, what closes it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """What a call proves itself with, from idem.toml to the wire: bearer, basic, and a signature over the frozen bytes."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """One total deadline around everything, and what becomes of a call that is cut off."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any
@@ -45,8 +43,7 @@ async def test_a_server_that_drips_is_cut_off_and_lost(dial: Any, serve: Any, ha
     server = await serve(handler)
     began = time.monotonic()
     result = await dial(server.origin, contract=CONTRACT)
-    assert isinstance(result, Lost)
-    assert result.seen.error == "TimeoutError"
+    assert isinstance(result, Lost) and result.seen.error == "TimeoutError"
     assert 0.9 < time.monotonic() - began < 10
     assert 0.9 < result.seen.elapsed < 10
 
@@ -56,8 +53,7 @@ async def test_a_body_that_drips_is_cut_off_and_its_status_kept(dial: Any, serve
     server = await serve(drips_body)
     began = time.monotonic()
     result = await dial(server.origin, contract=CONTRACT)
-    assert isinstance(result, Response)
-    assert (result.status, result.complete) == (200, False)
+    assert isinstance(result, Response) and (result.status, result.complete) == (200, False)
     assert result.body.startswith(b"aaa")
     assert time.monotonic() - began < 10
 
@@ -84,8 +80,7 @@ async def test_a_slow_connection_ends_before_the_total_deadline_does(dial: Any, 
 
     server = await serve(silent)
     result = await dial(f"https://127.0.0.1:{server.port}", contract=CONTRACT)
-    assert isinstance(result, NotSent)
-    assert result.seen.error == "ConnectTimeout"
+    assert isinstance(result, NotSent) and result.seen.error == "ConnectTimeout"
 
 
 async def test_a_cancelled_call_is_lost_and_its_task_still_knows(dial: Any, serve: Any, behaviour: Any) -> None:
@@ -102,8 +97,7 @@ async def test_a_cancelled_call_is_lost_and_its_task_still_knows(dial: Any, serv
     await behaviour.until(lambda: server.stray)
     task.cancel()
     result, cancelling = await task
-    assert isinstance(result, Lost)
-    assert (result.seen.error, result.seen.started) == ("CancelledError", True)
+    assert isinstance(result, Lost) and (result.seen.error, result.seen.started) == ("CancelledError", True)
     assert cancelling == 1
 
 
@@ -114,8 +108,7 @@ async def test_a_call_cancelled_in_its_body_keeps_the_status(dial: Any, serve: A
     await asyncio.sleep(0.3)
     task.cancel()
     result = await task
-    assert isinstance(result, Response)
-    assert (result.status, result.complete) == (200, False)
+    assert isinstance(result, Response) and (result.status, result.complete) == (200, False)
 
 
 async def test_a_call_cancelled_before_it_reached_httpx_is_given_back(dial: Any) -> None:
@@ -130,8 +123,7 @@ async def test_a_call_cancelled_before_it_reached_httpx_is_given_back(dial: Any)
     await asyncio.sleep(0.05)
     task.cancel()
     result = await task
-    assert isinstance(result, NotSent)
-    assert result.given_back
+    assert isinstance(result, NotSent) and result.given_back
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

@@ -1,7 +1,5 @@
 """A lane: what a call comes to, its slots, its questions, and its neighbours."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace
@@ -75,12 +73,10 @@ async def test_not_sent_is_not_executed_and_a_give_back_is_no_failure(bank: Any,
     assert lane.room() == 0
     got, seen = await lane.send("row", behaviour.POST, lease_ends=lease(), start=lambda: True)
     assert seen.note == "given back: the breaker is open"
-    assert isinstance(got, NotExecuted)
-    assert got.why == "given_back"
+    assert isinstance(got, NotExecuted) and got.why == "given_back"
     assert (got.retry_after or 0) > 0, "with a wait, so that the row is not claimed again at once"
     look, _ = await lane.ask(QUESTION, lease_ends=lease())
-    assert isinstance(look, CouldNotAsk)
-    assert look.retry_after is not None
+    assert isinstance(look, CouldNotAsk) and look.retry_after is not None
     await lane.close()
 
 

@@ -1,10 +1,9 @@
 """Lists that are walked page after page, and cancels, over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -410,8 +409,7 @@ async def test_a_cancel_counts_as_a_write_does(serve: Any, behaviour: Any) -> No
         assert look == CouldNotAsk()
     assert lane.room() == 0, "five rows refused for our credentials open the breaker"
     look, seen = await lane.cancel(asked(), lease_ends=lease())
-    assert isinstance(look, CouldNotAsk)
-    assert look.retry_after is not None
+    assert isinstance(look, CouldNotAsk) and look.retry_after is not None
     assert seen.note == "the breaker is open"
     assert len(server.full) == 5
     await lane.close()
@@ -433,31 +431,7 @@ async def test_a_cancel_that_was_lost_or_never_sent_says_nothing(serve: Any, beh
     await lane.close()
 
 
-BANK = """
-errors = { shape = "/error/code" }
-key = { carrier = "header", name = "idempotency-key", replay = "stored", retention = "24h" }
-
-[object]
-reference = "/id"
-status = "/status"
-statuses = { final = ["succeeded"], pending = ["processing"], refused = ["declined"] }
-
-[lookup.by_reference]
-path = "/payments?limit=3&since={idem.sent_at}"
-object = "/data/0"
-match = "/reference"
-page = { style = "after_id", parameter = "after", more = "/has_more" }
-
-[list]
-path = "/payments?limit=3&since={idem.since}&until={idem.until}"
-items = "/data"
-key = "/idempotency_key"
-created = "/created"
-page = { style = "after_id", parameter = "after", more = "/has_more" }
-
-[accounts.main]
-origin = "ORIGIN"
-"""
+BANK = Path(__file__).with_name("lane_questions_bank.toml").read_text()
 
 
 async def test_the_banks_own_list_is_walked(tmp_path: Any) -> None:

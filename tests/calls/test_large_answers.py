@@ -1,7 +1,5 @@
 """A large answer is read in a thread: the event loop of a worker or reconciler serves all lanes meanwhile."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """The last check: after the connection stands and before the first byte, on the clock that counts sleep."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -49,8 +47,7 @@ async def test_a_lease_in_the_past_makes_no_connection(dial: Any, serve: Any, be
     server = await serve(behaviour.drinks)
     for lease in (-1.0, 2.4):
         result = await dial(server.origin, lease=lease)
-        assert isinstance(result, NotSent)
-        assert result.given_back
+        assert isinstance(result, NotSent) and result.given_back
         assert (result.seen.error, result.seen.started) == ("LeaseTooShort", False)
     assert server.connections == 0
 
@@ -66,8 +63,7 @@ async def test_a_lease_that_got_too_short_while_connecting_leaves_no_byte_on_the
         return True
 
     result = await dial(server.origin, start=start)
-    assert isinstance(result, NotSent)
-    assert result.given_back
+    assert isinstance(result, NotSent) and result.given_back
     assert result.seen.error == "LeaseTooShort"
     assert await nothing_arrived(server)
 
@@ -87,8 +83,7 @@ async def test_a_resolver_that_takes_most_of_the_lease_ends_in_a_give_back(
             raise AssertionError("the address is not to blame")
 
     result = await dial(server.origin, resolver=Frozen())
-    assert isinstance(result, NotSent)
-    assert result.given_back
+    assert isinstance(result, NotSent) and result.given_back
     assert server.connections == 0
 
 
@@ -124,8 +119,7 @@ async def test_the_check_comes_last_after_the_mark(dial: Any, serve: Any, behavi
 
     result = await dial(server.origin, start=start, mark_start=mark)
     assert order == ["start", "mark"]
-    assert isinstance(result, NotSent)
-    assert result.given_back
+    assert isinstance(result, NotSent) and result.given_back
     assert await nothing_arrived(server)
 
 
@@ -137,8 +131,7 @@ async def test_given_back_wins_over_started(dial: Any, serve: Any, behaviour: An
         raise AssertionError("the start of a claim that was given back is not marked")
 
     result = await dial(server.origin, start=lambda: False, mark_start=mark)
-    assert isinstance(result, NotSent)
-    assert result.given_back
+    assert isinstance(result, NotSent) and result.given_back
     assert await nothing_arrived(server)
 
 
@@ -174,8 +167,7 @@ async def test_a_mark_that_matches_no_claim_sends_nothing(dial: Any, serve: Any,
         return False
 
     result = await dial(server.origin, mark_start=mark)
-    assert isinstance(result, NotSent)
-    assert result.given_back
+    assert isinstance(result, NotSent) and result.given_back
     assert await nothing_arrived(server)
 
 
@@ -191,8 +183,7 @@ async def test_a_mark_that_fails_sends_nothing_and_that_is_proven(
         raise ConnectionResetError("the password is hunter2")
 
     result = await dial(server.origin, mark_start=mark)
-    assert isinstance(result, NotSent)
-    assert result.given_back
+    assert isinstance(result, NotSent) and result.given_back
     assert result.seen.error == ("CancelledError" if ends == "hangs" else "ConnectionResetError")
     assert "hunter2" not in repr(result)
     assert await nothing_arrived(server)
@@ -240,8 +231,7 @@ async def test_a_process_frozen_between_head_and_body_does_not_send_the_body(
     monkeypatch.setattr(selector_events._SelectorSocketTransport, "write", write)  # type: ignore[attr-defined]
     server = await serve(reads)
     result = await dial(server.origin)
-    assert isinstance(result, Lost)
-    assert result.seen.error == "LeaseOver"
+    assert isinstance(result, Lost) and result.seen.error == "LeaseOver"
     await asyncio.wait_for(server.done.wait(), 10)
     assert server.full == []
 

@@ -3,8 +3,6 @@
 With the cases of `test_wire`, `test_proof` and `test_deadline` this is every row that was observed of httpx.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Iterator
@@ -119,8 +117,7 @@ async def test_the_row(
     more = {"monkeypatch": monkeypatch} if "monkeypatch" in row.__code__.co_varnames else {}
     ended = await row(dial, serve, certificate, **more)
     if isinstance(ends, int):
-        assert isinstance(ended, Response)
-        assert (ended.status, ended.complete) == (ends, True)
+        assert isinstance(ended, Response) and (ended.status, ended.complete) == (ends, True)
         outcome, _ = HttpProvider(CONTRACT, {}).classify(ended)
         assert outcome == Ambiguous()
     else:
@@ -144,8 +141,7 @@ async def test_socks_garbage_is_lost_by_its_class(dial: Any, serve: Any, monkeyp
 
     monkeypatch.setattr("httpcore._backends.auto.AutoBackend.connect_tcp", connects)
     ended = await dial(server.origin)
-    assert isinstance(ended, Lost)
-    assert ended.seen.error == "ProtocolError"
+    assert isinstance(ended, Lost) and ended.seen.error == "ProtocolError"
 
 
 async def test_r2_a_server_that_offers_http2_is_spoken_to_in_http1(dial: Any, serve: Any, certificate: Any) -> None:

@@ -1,7 +1,5 @@
 """An answer in tiny pieces, over a real socket: it is bounded by their number, and the loop goes on meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

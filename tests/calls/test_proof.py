@@ -1,7 +1,5 @@
 """What proves that nothing was sent, and that nothing else does."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -114,11 +112,9 @@ async def test_r1_a_redirect_to_a_dead_server_is_not_not_sent(dial: Any, serve: 
     client = httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(), follow_redirects=True, trust_env=False)
     result = await dial(server.origin, client=client)
     assert len(server.full) == 1
-    assert isinstance(result, Response)
-    assert (result.status, result.complete) == (307, False)
+    assert isinstance(result, Response) and (result.status, result.complete) == (307, False)
     ours = await dial(server.origin)
-    assert isinstance(ours, Response)
-    assert (ours.status, ours.complete) == (307, True)
+    assert isinstance(ours, Response) and (ours.status, ours.complete) == (307, True)
     assert len(server.full) == 2
 
 
@@ -142,8 +138,7 @@ async def test_an_exhausted_pool_is_not_sent(dial: Any, serve: Any, behaviour: A
     holding = asyncio.create_task(dial(server.origin, client=client))
     await behaviour.until(lambda: server.stray)
     result = await dial(server.origin, client=client)
-    assert isinstance(result, NotSent)
-    assert result.seen.error == "PoolTimeout"
+    assert isinstance(result, NotSent) and result.seen.error == "PoolTimeout"
     assert isinstance(await holding, Lost)
 
 

@@ -1,7 +1,5 @@
 """What goes on the wire: the frozen bytes, the credentials, and each name once."""
 
-from __future__ import annotations
-
 import re
 import ssl
 from typing import Any
@@ -191,8 +189,7 @@ def test_a_credential_with_a_typographic_sign_names_its_setting() -> None:
 def test_host_and_tls_name_for_every_form_of_origin(where: str, address: str, host: str, sni: str | None) -> None:
     account = Account("main", where)
     built = outgoing(account, post(), address, connect_timeout=1, deadline=2, trace=None)
-    assert isinstance(built, httpx.Request)
-    assert built.url.raw_host.decode() == address
+    assert isinstance(built, httpx.Request) and built.url.raw_host.decode() == address
     assert built.headers["host"] == host
     assert built.extensions.get("sni_hostname") == sni
     assert origin(account).port == built.url.port

@@ -1,7 +1,5 @@
 """Names: resolved by the lane's own threads, pinned, and never in the loop's default executor."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

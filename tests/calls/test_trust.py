@@ -1,7 +1,5 @@
 """Who may sign a provider's certificate: the public authorities, or those that an account or SSL_CERT_FILE names."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import datetime

@@ -1,7 +1,5 @@
 """Each row of the observed table: what a server does, and what may be said of the call afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import socket
@@ -51,8 +49,7 @@ async def test_full_backlog_is_not_sent_although_it_takes_the_whole_connect_time
         finally:
             for sock in waiting:
                 sock.close()
-    assert isinstance(result, NotSent)
-    assert (result.seen.error, result.given_back) == ("ConnectTimeout", False)
+    assert isinstance(result, NotSent) and (result.seen.error, result.given_back) == ("ConnectTimeout", False)
 
 
 async def garbage(wire: Any) -> None:
@@ -81,8 +78,7 @@ async def silent(wire: Any) -> None:
 async def test_a_tls_handshake_that_fails_is_not_sent(dial: Any, serve: Any, handler: Any, error: str) -> None:
     server = await serve(handler)
     result = await dial(f"https://127.0.0.1:{server.port}")
-    assert isinstance(result, NotSent)
-    assert (result.seen.error, result.given_back) == (error, False)
+    assert isinstance(result, NotSent) and (result.seen.error, result.given_back) == (error, False)
 
 
 async def test_an_untrusted_certificate_is_not_sent(dial: Any, serve: Any, behaviour: Any, certificate: Any) -> None:
@@ -90,8 +86,7 @@ async def test_an_untrusted_certificate_is_not_sent(dial: Any, serve: Any, behav
     ours.load_cert_chain(certificate)
     server = await serve(behaviour.answers, tls=ours)
     result = await dial(f"https://127.0.0.1:{server.port}")
-    assert isinstance(result, NotSent)
-    assert result.seen.note == "no connection: self-signed certificate"
+    assert isinstance(result, NotSent) and result.seen.note == "no connection: self-signed certificate"
     assert server.full == []
 
 
@@ -173,8 +168,7 @@ async def test_bytes_that_may_have_left_are_lost(
     """IB-076 (a) among them; a reset before and after reading cannot be told apart."""
     server = await serve(handler)
     result = await dial(server.origin, request_)
-    assert isinstance(result, Lost)
-    assert result.seen.error in errors
+    assert isinstance(result, Lost) and result.seen.error in errors
     assert result.seen.started is True
     assert len(server.full) == full
 
@@ -231,8 +225,7 @@ async def redirects_nowhere(wire: Any) -> None:
 async def test_a_status_is_kept_whatever_becomes_of_the_body(dial: Any, serve: Any, handler: Any, status: int) -> None:
     server = await serve(handler)
     result = await dial(server.origin)
-    assert isinstance(result, Response)
-    assert (result.status, result.complete) == (status, False)
+    assert isinstance(result, Response) and (result.status, result.complete) == (status, False)
     assert len(result.body) <= 1 << 20
 
 

@@ -1,7 +1,5 @@
 """The cases of docs/cases.md with their tests, read when a test asks for them."""
 
-from __future__ import annotations
-
 import runpy
 from functools import cache
 from pathlib import Path

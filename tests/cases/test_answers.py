@@ -1,7 +1,5 @@
 """What an answer means that a provider gives under a key that it knows already."""
 
-from __future__ import annotations
-
 from fix_spine import Spine
 
 from idem.outbox.domain.decisions import Replay
@@ -9,9 +7,7 @@ from idem.outbox.domain.decisions import Replay
 
 async def test_already_being_made_under_our_key_is_no_failure(spine: Spine) -> None:
     """IB-086: the provider says that our key is in use. The reconciler looks the payment up."""
-    spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.sent(faults=["act_then_drop"])
     await spine.advance(10)
     spine.bank.script(None, ["409_in_flight"])
     await spine.reconcile()

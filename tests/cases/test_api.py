@@ -1,7 +1,5 @@
 """A client of the HTTP API, after an outage and beside its own duplicate."""
 
-from __future__ import annotations
-
 import asyncio
 
 from fix_api import Client
@@ -11,11 +9,10 @@ from fix_spine import Spine
 async def test_the_first_request_after_a_restart_of_the_database_is_accepted(api: Client, spine: Spine) -> None:
     """IB-067: connections of the pool that ended while nothing happened are not handed to a request."""
     assert (await api.ask("before")).status_code == 202
-    async with spine.database.connection() as connection:
-        await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name = 'idem-test-api' AND datname = current_database()"
-        )
+    await spine.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'idem-test-api' AND datname = current_database()"
+    )
     assert (await api.ask("after")).status_code == 202
 
 

@@ -1,7 +1,5 @@
 """When a row is claimed, and what a notification, a wrong clock and a dead letter have to do with it."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import time
@@ -22,14 +20,11 @@ TEN_MINUTES = 600
 async def test_a_row_is_called_when_it_is_due_and_once(spine: Spine) -> None:
     """IB-025."""
     intent = spine.accepted()
-    await spine.advance(-10 * spine.settings.lease)
+    assert (await spine.work(after=-10 * spine.settings.lease)).claimed == 0
+    assert (await spine.work(after=9 * spine.settings.lease)).claimed == 0
+    assert (await spine.work(after=2 * spine.settings.lease)).claimed == 1
     assert (await spine.work()).claimed == 0
-    await spine.advance(9 * spine.settings.lease)
-    assert (await spine.work()).claimed == 0
-    await spine.advance(2 * spine.settings.lease)
-    assert (await spine.work()).claimed == 1
-    assert (await spine.work()).claimed == 0
-    assert await spine.row(intent) is None
+    assert await spine.row_if_any(intent) is None
     assert len(spine.bank.log.sends()) == 1
 
 
@@ -100,8 +95,7 @@ async def test_a_process_whose_clock_is_wrong_takes_no_lease_and_calls_nothing_e
 
 async def test_a_dead_letter_keeps_no_other_request_for_the_same_thing_away(spine: Spine) -> None:
     """IB-131: no lock outlives the row that it is about."""
-    dead = spine.accepted("first", -5)
-    await spine.work()
+    dead = await spine.sent("first", -5)
     assert await spine.letters(dead) == ["rejected"]
     assert isinstance(spine.accept("second", 5), Accepted)
     await spine.work()
@@ -112,9 +106,7 @@ async def test_no_request_is_given_up_at_the_hour_that_comes_twice(
     spine: Spine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """IB-153, IB-154: a database and a process whose zone has summer time; nothing is due an hour early or late."""
-    spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.sent(faults=["act_then_drop"])
     waits = []
     for zone in ("US/Pacific", "Europe/Brussels", "UTC"):
         monkeypatch.setenv("TZ", zone)
@@ -133,11 +125,8 @@ async def test_no_request_is_given_up_at_the_hour_that_comes_twice(
 
 async def test_an_unknown_row_holds_up_no_other(spine: Spine) -> None:
     """IB-043, IB-047: no row waits for an earlier one, and what is unknown is not sent again because of a newer one."""
-    old = spine.accepted("old", operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
-    spine.accepted("new", operation="pay.keyless")
-    await spine.work()
+    old = await spine.sent("old", operation="pay.keyless", faults=["drop_before_acting"])
+    await spine.sent("new", operation="pay.keyless")
     assert isinstance(spine.accept("new", operation="pay.keyless"), Replay)
     rows = await spine.all("SELECT status, ordering_key FROM idem.outbox")
     assert [(row["status"], row["ordering_key"]) for row in rows] == [("unknown", None)]

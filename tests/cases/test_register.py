@@ -1,7 +1,5 @@
 """Every case of docs/cases.md has a test that names it, or a rule with the tests that hold it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

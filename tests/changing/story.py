@@ -5,8 +5,6 @@ so each step is made under today's configuration or under the one before. `hold`
 promise is broken that can be seen at once; `ended` looks at the rest.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +18,7 @@ from changing.plan import BESIDE, CHOICES, PAYS, Plan
 from fix_accept import Acceptor
 from fix_restore import MEMORY
 from fix_spine import Spine
+from fix_sql import query
 from producers.application import Application, synced
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
@@ -72,8 +71,7 @@ class Story:
         self.may_rest: set[UUID] = set()
         self.ordered: set[int] = set()
         self.log: list[str] = []
-        with psycopg.connect(spine.url) as connection:
-            connection.execute(telling.HANDLED)
+        query(spine.url, telling.HANDLED)
         synced(spine.url, self.catalogues[0])
 
     # The configuration.

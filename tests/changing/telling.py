@@ -1,7 +1,5 @@
 """Handlers of the operation whose configuration changes: they write down what they are told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ A seed makes a story (`changing.story`). `IDEM_TEST_CHANGES` says how many are t
 seed that tells it again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from changing import promises
 from changing.story import Story
 from fix_restore import MEMORY, opened
 from fix_spine import Spine
+from fix_sql import query
 from schema.databases import as_role
 
 from idem.migrations import grants
@@ -48,18 +47,15 @@ async def banks(tmp_path: Path) -> AsyncIterator[tuple[Bank, Bank]]:
 async def daemons(spine: Spine, server: str) -> AsyncIterator[Database]:
     """The database as the role of the daemons, with the rights that `idem db grant` gives and no others."""
     role = f"idem_daemon_{uuid4().hex[:12]}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN")
+    query(server, f"CREATE ROLE {role} LOGIN")
     with psycopg.connect(spine.url) as owner:
         for statement in grants.statements(role, "daemon"):
             owner.execute(statement)  # type: ignore[call-overload]
     database = await opened(as_role(spine.url, role))
     yield database
     await database.close()
-    with psycopg.connect(spine.url) as owner:
-        owner.execute(f"DROP OWNED BY {role}")
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"DROP ROLE {role}")
+    query(spine.url, f"DROP OWNED BY {role}")
+    query(server, f"DROP ROLE {role}")
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + STORIES))

@@ -1,7 +1,5 @@
 """Every command that knows operations knows those of the application that is named, and has one way to name it."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`dlq resolve --as completed` asks the provider first: its own object is the answer, and a typing error is none."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import UUID
@@ -17,9 +15,7 @@ WHY = ("--reason", "seen in the portal", "--yes")
 
 async def acted(desk: Desk, key: str = "k", fault: str = "act_then_500") -> tuple[UUID, UUID, str]:
     """An unknown intent, its dead letter, and the reference of what the provider has made of it."""
-    intent = desk.spine.accepted(key)
-    desk.spine.bank.script(None, [fault])
-    await desk.spine.work()
+    intent = await desk.spine.sent(key, faults=[fault])
     letter = await desk.bury(intent, "reconcile_exhausted")
     made = desk.spine.bank.log.payments()
     return intent, letter, made[-1].id if made else "none"
@@ -57,8 +53,7 @@ async def test_the_answer_is_rendered_from_the_providers_own_object(desk: Desk) 
 
 
 async def test_the_payment_of_another_intent_is_not_taken_for_this_one(desk: Desk) -> None:
-    first = desk.spine.accepted("first")
-    await desk.spine.work()
+    first = await desk.spine.sent("first")
     theirs = (await desk.spine.one("SELECT provider_reference AS r FROM idem.intents WHERE id = %(i)s", i=first))["r"]
     intent, letter, _ = await acted(desk)
     result = await completed(desk, letter, "--reference", theirs)

@@ -1,7 +1,5 @@
 """The daemons as processes: they do their work, and end with exit code 0 on SIGTERM."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

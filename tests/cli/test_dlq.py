@@ -1,7 +1,5 @@
 """`idem dlq` and `idem intents cancel` as a person uses them: preview, question, act, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -262,8 +260,7 @@ async def test_many_at_once_need_the_count_and_leave_out_what_is_unknown_or_live
     assert "it is unknown" in skipped.pop(str(unknown))
     assert set(skipped) == {str(each) for each in live}
     assert all("a call is in progress" in why for why in skipped.values())
-    await desk.spine.advance(1)
-    await desk.spine.work()
+    await desk.spine.work(after=1)
     assert desk.spine.effects() == 2
 
 

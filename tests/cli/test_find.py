@@ -1,7 +1,5 @@
 """`idem find` and the filters of lists: an intent is found by whatever a person has in hand."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Every command explains itself, with an example; and does so quickly."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

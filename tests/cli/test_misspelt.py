@@ -1,7 +1,5 @@
 """A list that is empty because a name was misspelt says so: it must not look like good news."""
 
-from __future__ import annotations
-
 import pytest
 from fix_desk import Desk
 

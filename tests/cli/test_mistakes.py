@@ -1,7 +1,5 @@
 """A user's mistake: one clear message, the documented exit code, never a traceback and never a secret."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from fix_desk import Desk, Result, run
+from fix_sql import query
 
 LOOKING = [("status",), ("dlq", "list"), ("intents", "list"), ("unknowns", "list"), ("db", "current"), ("db", "check")]
 WRITING = [
@@ -102,8 +101,7 @@ def test_the_database_of_another_environment(order: Order, environment: dict[str
 
 def test_a_role_without_rights(environment: dict[str, str], db_url: str, superuser_url: str) -> None:
     role = f"idem_nobody_{urlsplit(db_url).path[1:]}"
-    with psycopg.connect(superuser_url, autocommit=True) as admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    query(superuser_url, f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
     try:
         parts = urlsplit(db_url)
         netloc = f"{role}:x@{parts.netloc.rpartition('@')[2]}"
@@ -111,8 +109,7 @@ def test_a_role_without_rights(environment: dict[str, str], db_url: str, superus
         assert result.code == 1
         assert "lacks a right" in result.err or "rejects" in result.err
     finally:
-        with psycopg.connect(superuser_url, autocommit=True) as admin:
-            admin.execute(f"DROP ROLE {role}")
+        query(superuser_url, f"DROP ROLE {role}")
 
 
 def test_upgrade_current_check_and_sql(variables: dict[str, str], empty: str) -> None:
@@ -165,8 +162,7 @@ def test_an_upgrade_takes_the_retention_from_the_environment_before_the_file(
     kept = "SELECT extract(epoch FROM evidence_retention)::int / 86400 FROM idem.installation"
     for changes, days in (({}, 500), ({"IDEM_SWEEPER_EVIDENCE_RETENTION": "600d"}, 600)):
         assert call(("db", "upgrade"), variables, IDEM_DATABASE_URL=empty, **changes).code == 0
-        with psycopg.connect(empty) as connection:
-            assert connection.execute(kept).fetchone() == (days,)
+        assert query(empty, kept)[0] == (days,)
     wrong = call(("db", "upgrade"), variables, IDEM_DATABASE_URL=empty, IDEM_SWEEPER_EVIDENCE_RETENTION="1s")
     assert wrong.code == 2
 

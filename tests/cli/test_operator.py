@@ -1,7 +1,5 @@
 """Each thing that an operator may do: where it is possible, and where it is refused with nothing changed."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """No command of an operator's has a call made twice, unless the operator says that it did not happen."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -22,11 +20,8 @@ async def exhausted(desk: Desk) -> tuple[UUID, UUID]:
     provider: Any = spine.catalogue.providers["keyed"]
     blind = replace(provider, contract=replace(provider.contract, lookup=LookupRule()), lookups=())
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": blind})
-    intent = spine.accepted("k")
-    spine.bank.script(None, ["act_then_500"])
-    await spine.work()
-    await spine.advance(700)
-    await spine.reconcile()
+    intent = await spine.sent("k", faults=["act_then_500"])
+    await spine.reconcile(after=700)
     await spine.advance(700)
     return intent, await desk.bury(intent, "reconcile_exhausted")
 
@@ -84,9 +79,7 @@ async def test_a_burned_key_is_not_left_behind_without_proof(desk: Desk, action:
 
 
 async def test_what_the_provider_does_not_recognise_is_not_sent_again(desk: Desk) -> None:
-    intent = desk.spine.accepted("k", operation="pay.keyless")
-    desk.spine.bank.script(None, ["act_then_drop"])
-    await desk.spine.work()
+    intent = await desk.spine.sent("k", operation="pay.keyless", faults=["act_then_drop"])
     await desk.spine.advance(400)
     with pytest.raises(OperatorRefused, match=r"does not recognise a second call.*may pay twice"):
         await desk.act("redrive", intent)
@@ -115,12 +108,9 @@ async def test_a_word_is_no_proof_a_new_key_needs_one(desk: Desk) -> None:
 
 async def test_a_key_that_is_not_burned_is_kept(desk: Desk) -> None:
     spine = desk.spine
-    intent = spine.accepted("k", operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent("k", operation="pay.keyless", faults=["drop_before_acting"])
     for _ in range(2):
-        await spine.advance(400)
-        await spine.reconcile()
+        await spine.reconcile(after=400)
     assert await desk.state(intent) == ("failed_retryable", "held")
     with pytest.raises(OperatorRefused, match="is not burned"):
         await desk.act("redrive", intent, new_provider_key=True)

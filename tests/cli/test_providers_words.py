@@ -1,7 +1,5 @@
 """What a provider has said of a failed call is kept, redacted and for its time, and shown masked unless asked for."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -18,9 +16,7 @@ from idem.sweeper.daemon import Sweeper
 
 
 async def failed(desk: Desk, fault: str, key: str = "k") -> UUID:
-    intent = desk.spine.accepted(key)
-    desk.spine.bank.script(None, [fault])
-    await desk.spine.work()
+    intent = await desk.spine.sent(key, faults=[fault])
     return intent
 
 
@@ -41,8 +37,7 @@ async def test_the_answer_of_a_call_that_was_no_success_is_kept(desk: Desk, faul
 
 
 async def test_a_success_keeps_nothing(desk: Desk) -> None:
-    desk.spine.accepted("k")
-    await desk.spine.work()
+    await desk.spine.sent("k")
     assert await kept(desk) == []
 
 
@@ -50,8 +45,7 @@ async def test_the_newest_of_each_outcome_is_kept_and_counted(desk: Desk) -> Non
     intent = await failed(desk, "422_before_acting")
     for _ in range(2):
         await desk.act("redrive", intent)
-        desk.spine.bank.script(None, ["422_before_acting"])
-        await desk.spine.work()
+        await desk.spine.work(faults=["422_before_acting"])
     (row,) = await kept(desk)
     assert (row["attempt"], row["times"]) == (3, 3)
 

@@ -1,7 +1,5 @@
 """Every command keeps its exit code, whatever its streams are, and lets no stranger draw on a terminal."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -186,11 +184,10 @@ ACTING = "a\x9b2J\x9b31mRED\x9d0;title\x07\u202eevil\u2066\u2028\x1b[2J\x7f\r\u2
 async def test_nothing_that_a_client_sent_acts_on_the_terminal(desk: Desk, idem: Program) -> None:
     """S11 of the review: by hand and in --json, where it is escaped and nothing is lost."""
     intent = await desk.pending("k1")
-    async with desk.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.intents SET params = %s, label = %s WHERE id = %s",
-            (json.dumps({"order": ACTING, ACTING: [ACTING]}), ACTING, intent),
-        )
+    await desk.spine.execute(
+        "UPDATE idem.intents SET params = %s, label = %s WHERE id = %s",
+        (json.dumps({"order": ACTING, ACTING: [ACTING]}), ACTING, intent),
+    )
     shown = []
     for path in (("intents", "show", "--params", str(intent)), ("intents", "list")):
         assert idem.code(*path) == 0, idem.said

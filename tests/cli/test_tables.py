@@ -1,7 +1,5 @@
 """Tables fit into the terminal at every width: no word and no id is cut, and what a person reads can be typed."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A command that idem prints to be typed works in the terminal of a person who has not activated the environment."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

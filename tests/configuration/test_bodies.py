@@ -1,7 +1,5 @@
 """Bodies that could never be sent: said when the configuration is read, and not by a dead letter for every accept."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 from typing import Any

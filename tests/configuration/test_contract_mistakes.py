@@ -1,7 +1,5 @@
 """Mistakes in what a provider carries and means: mark, encoding, codes, statuses, credentials, standing orders."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Configurations that were taken and could make no call, and what an event says beside its signature."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +18,7 @@ from idem.outbox.providers.errors import ErrorShape
 ENV = {"TOK": "abcdefgh12345678", "HEX": sign.ADYEN}
 KEY = "9c5b94b1-35ad-49bb-b118-8e8fc24abf80"
 
-FILE = """
-[providers.acme]
-verified = "2026-11-28"
-{provider}
-errors = {{ shape = "/error/code" }}
-[providers.acme.key]
-carrier = "header"
-name = "{key}"
-replay = "stored"
-retention = "24h"
-[providers.acme.object]
-reference = "/id"
-status = "/status"
-statuses = {{ final = ["paid"], pending = ["busy"] }}
-[providers.acme.accounts.main]
-origin = "{origin}"
-{account}
-[operations."payments.create"]
-provider = "acme"
-path = "/payments"
-body = {{ reference = "{{idem.key}}" }}
-{operation}
-"""
+FILE = Path(__file__).with_name("contracts_that_cannot_call_file.toml").read_text()
 
 
 def findings(tmp_path: Path, **said: str) -> list[Finding]:

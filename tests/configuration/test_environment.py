@@ -1,7 +1,5 @@
 """Settings and secrets from the environment and from files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -145,8 +143,7 @@ def test_ib_184_what_an_orchestrator_sets_is_no_setting(write: Path) -> None:
     env = {"BANK_TOKEN": "t"} | {name: value for each in services for name, value in links(each, 80).items()}
     assert "IDEM_API_PORT" in env
     found = load(write, env)
-    assert found.warnings == ()
-    assert found.settings == load(write, {"BANK_TOKEN": "t"}).settings
+    assert (found.warnings, found.settings) == ((), load(write, {"BANK_TOKEN": "t"}).settings)
     assert Idem(write, env=env).configuration().settings == found.settings
     assert load(write, env | {"IDEM_API_PORT": "8181"}).settings.api.port == 8181
 

@@ -1,7 +1,5 @@
 """The example installation: what it is made into."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every mistake in a configuration is a finding that names the setting and says what to do; never a traceback."""
 
-from __future__ import annotations
-
 import tomllib
 from datetime import date, timedelta
 from pathlib import Path
@@ -263,8 +261,7 @@ def test_the_line_is_named(write: Path) -> None:
         "[operations.\"a.b\"]\nprovider = 'bank'\n"
     )
     lines = {finding.where: finding.line for finding in explain(write, {})}
-    assert lines["providers.bank.outcome.1.says"] == 5
-    assert lines['operations."a.b".path'] == 6
+    assert (lines["providers.bank.outcome.1.says"], lines['operations."a.b".path']) == (5, 6)
 
 
 def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Each environment that a page or an example names is one that idem.toml takes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The options that Python takes are the settings of idem.toml: same names, same choices."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest

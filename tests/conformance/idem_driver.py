@@ -1,7 +1,5 @@
 """idem's world in every state that the cases begin in, made by the daemons themselves wherever they can."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any

@@ -1,7 +1,5 @@
 """One installation for the cases: a bank, a PostgreSQL that can be cut off, and `idem api run` as a process."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

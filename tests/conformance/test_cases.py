@@ -1,7 +1,5 @@
 """Every case against `idem api run`, over real HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The kit itself: its cases are whole, and a server that does wrong fails them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """A desk, and roles that are no superuser: those that rows can be hidden from."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from urllib.parse import quote

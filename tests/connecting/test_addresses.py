@@ -1,7 +1,5 @@
 """One database, however its URL is written; one in a file is read anew for each connection."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,15 +1,13 @@
 """A database in another encoding than UTF8 is refused in one line, before anything is made there (IB-189)."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator
 
-import psycopg
 import pytest
 from fix_database import on
 from fix_desk import Desk
+from fix_sql import query
 
 from idem.migrations import runner
 
@@ -19,13 +17,9 @@ _numbers = itertools.count(1)
 @pytest.fixture
 def elsewhere(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"idem_encoded_{os.getpid()}_{next(_numbers)}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(
-            f"CREATE DATABASE {name} ENCODING '{request.param}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
-        )
+    query(server, f"CREATE DATABASE {name} ENCODING '{request.param}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
     yield on(server, name)
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    query(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.mark.parametrize("elsewhere", ["SQL_ASCII", "LATIN1", "EUC_JP"], indirect=True)
@@ -39,5 +33,4 @@ async def test_ib_189_every_command_says_it_in_one_line(desk: Desk, elsewhere: s
     assert checked.code == 1 and "error    encoding: the encoding of this database is" in checked.out
     with pytest.raises(runner.MigrationError, match="the encoding of this database is"):
         runner.upgrade(elsewhere, environment="test")
-    with psycopg.connect(elsewhere) as connection:
-        assert connection.execute("SELECT to_regnamespace('idem')").fetchone() == (None,)
+    assert query(elsewhere, "SELECT to_regnamespace('idem')")[0] == (None,)

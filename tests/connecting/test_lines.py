@@ -1,7 +1,5 @@
 """A line over a network without TLS is said: by doctor, and in the log of each start."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Behind a pooler in transaction mode nothing of idem begins, and nothing is left in sessions of others."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Where row-level security hides rows, idem says so, and takes no queue for an empty one (IB-194)."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from connecting.conftest import acting_as, run, tables

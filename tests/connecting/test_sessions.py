@@ -1,7 +1,5 @@
 """Every session of idem's asks for its own settings, so none of the database's or the role's reaches its statements."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ import psycopg
 import pytest
 from connecting.conftest import run
 from fix_database import on
+from fix_sql import query
 from psycopg.rows import dict_row
 from sqlalchemy import text
 
@@ -177,8 +176,7 @@ async def test_a_migration_asks_for_them_too(worst_url: str) -> None:
 
 def test_every_setting_of_a_session_is_asked_for_or_left_on_purpose(db_url: str) -> None:
     """A new version of PostgreSQL brings new ones: each is looked at before idem runs there."""
-    with psycopg.connect(db_url) as connection:
-        known = {row[0].lower() for row in connection.execute("SELECT name FROM pg_settings WHERE context = 'user'")}
+    known = {row[0].lower() for row in query(db_url, "SELECT name FROM pg_settings WHERE context = 'user'")}
     planner = {name for name in known if name.startswith(("enable_", "plpgsql."))}
     assert known - planner - set(SETTINGS) - {each.lower() for each in LEFT} == set()
 

@@ -1,7 +1,5 @@
 """Databases that idem did not choose: each has the whole schema, and a URL of its own."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ import psycopg
 import pytest
 from connecting.conftest import acting_as, run, tables
 from fix_database import ENVIRONMENT, clone, on
+from fix_sql import query
 
 from idem.migrations import grants, runner
 
@@ -48,8 +47,7 @@ def made(server: str, how: str) -> Iterator[str]:
             pytest.skip("this server has no ICU")
     runner.upgrade(on(server, name), environment=ENVIRONMENT)
     yield on(server, name)
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+    query(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 ROUTINES = "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'idem'::regnamespace"

@@ -1,7 +1,5 @@
 """Every lower bound of pyproject.toml is one that `make test-lowest` runs with, and CI runs each leg of the tests."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

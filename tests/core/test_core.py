@@ -3,8 +3,6 @@
 `make test-lowest` and `make test-newest` run this folder, each in an environment of its own.
 """
 
-from __future__ import annotations
-
 import socket
 from urllib.parse import urlsplit
 
@@ -46,8 +44,7 @@ async def test_a_lost_answer_is_looked_up_and_settled(desk: Desk) -> None:
     assert (await desk.state(intent))[0] == "completed"
     unknown = await desk.after("unsent", Ambiguous())
     assert await desk.state(unknown) == ("unknown", "unknown")
-    await spine.advance(30)
-    await spine.reconcile()
+    await spine.reconcile(after=30)
     # Its provider repeats answers under the key, so it is asked by a replay.
     assert (await desk.state(unknown))[0] == "completed"
     assert spine.effects() == 2

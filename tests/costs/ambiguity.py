@@ -6,8 +6,6 @@ to q (Weber and Seidl, "On the degree of ambiguity of finite automata"): then a 
 its end is tried once for each. A search begins anew at every character, which is one more such state.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """How many steps Python takes: lines and calls, of all modules. The same on every machine, unlike seconds."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable

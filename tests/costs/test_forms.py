@@ -1,7 +1,5 @@
 """A form is counted while it is written: what small params could make of it is refused before it is made."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an installation without work asks again and again: one statement for a look, and no transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4

@@ -3,8 +3,6 @@
 Every place of the code that parses JSON stands in the table, or the test says which one does not.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import json

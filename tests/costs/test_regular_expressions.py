@@ -1,7 +1,5 @@
 """No regular expression of idem costs more than its text is long. All that stand in the code are found there."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Params take steps as they are many, whatever the operation's schema: it may refer to itself, and have patterns."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

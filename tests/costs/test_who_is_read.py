@@ -1,7 +1,5 @@
 """The body of a request whose sender is not known is not waited for: its head alone is answered."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """A jump of the database's clock is told by the next sign of life and shown by doctor; its usual course is not."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

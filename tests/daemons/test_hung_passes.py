@@ -1,7 +1,5 @@
 """A kind of pass that hangs is seen, however well all the other passes of its process do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

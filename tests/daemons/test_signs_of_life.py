@@ -1,7 +1,5 @@
 """A process whose signs of life fail says so itself, because everybody else counts it as dead."""
 
-from __future__ import annotations
-
 import asyncio
 
 import psycopg

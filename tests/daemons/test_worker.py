@@ -1,7 +1,5 @@
 """The worker as a daemon: lost answers of its database, shutdown, wake-up, an outage."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
@@ -124,12 +122,11 @@ async def test_a_nudge_wakes_an_idle_worker_and_its_listener_comes_back(spine: S
             await asyncio.to_thread(spine.accepted, f"k{n}")
             await until(lambda: done(spine), 10)
             if n == 0:
-                async with spine.database.connection() as connection:
-                    await connection.execute(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                        " WHERE query IN ('LISTEN idem_outbox', 'SELECT 1') AND datname = current_database()"
-                        " AND pid <> pg_backend_pid()"
-                    )
+                await spine.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE query IN ('LISTEN idem_outbox', 'SELECT 1') AND datname = current_database()"
+                    " AND pid <> pg_backend_pid()"
+                )
                 await asyncio.sleep(2.5)
         assert worker.settler.fates["settled"] == 2
     nudge.close()

@@ -1,7 +1,5 @@
 """Records made by hand: one good payment of each kind, which a test then spoils."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole demos, small ones: everything right is proven, each broken rule is caught, and no process is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The proof on records made by hand: silent about what is right, and loud about each thing that is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

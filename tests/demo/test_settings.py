@@ -1,7 +1,5 @@
 """What a demo refuses, and what its exit codes say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

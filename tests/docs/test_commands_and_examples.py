@@ -1,7 +1,5 @@
 """Pages and examples do as they say."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

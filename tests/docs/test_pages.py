@@ -1,7 +1,5 @@
 """What the pages for operators and newcomers say, held against the code."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

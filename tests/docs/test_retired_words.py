@@ -4,8 +4,6 @@ The table "Retired words" names each word, its successor and the names in which 
 looked for in code; the others are words of prose.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A desk, and a doctor who is called as a person calls him."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias

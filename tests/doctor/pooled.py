@@ -1,7 +1,5 @@
 """A database behind a pooler."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit, urlunsplit
 
 from psycopg.conninfo import conninfo_to_dict

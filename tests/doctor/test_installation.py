@@ -1,7 +1,5 @@
 """Schema, environment, identity, rights, and what keeps the hot tables clean."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A session that holds rows of idem is named, so that a person can end it."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from doctor.conftest import Doctor

@@ -1,13 +1,12 @@
 """What is missing, invalid or switched off in the schema is noticed, whichever object it is."""
 
-from __future__ import annotations
-
 import os
 
 import psycopg
 import pytest
 from doctor.conftest import Doctor
 from fix_desk import Desk
+from fix_sql import query
 
 from idem.cli.doctor import objects
 
@@ -81,18 +80,20 @@ async def test_every_single_object_is_missed(desk: Desk) -> None:
 
 async def test_the_inventory_is_what_the_upgrade_made(desk: Desk) -> None:
     """A part of an upgrade that makes something after the inventory would be missed by nothing."""
-    with psycopg.connect(desk.spine.url) as connection:
-        row = connection.execute("""
-            SELECT (SELECT count(*) FROM jsonb_array_elements(idem.inventory()) o WHERE o ->> 0 = 'index'),
-                   (SELECT count(*) FROM pg_class c WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'i'
-                       AND c.relname NOT LIKE 'alembic%'),
-                   (SELECT count(*) FROM jsonb_array_elements(idem.inventory()) o WHERE o ->> 0 = 'trigger'),
-                   (SELECT count(*) FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid
-                     WHERE c.relnamespace = 'idem'::regnamespace AND NOT g.tgisinternal),
-                   (SELECT count(*) FROM jsonb_array_elements(idem.inventory()) o WHERE o ->> 0 = 'function'),
-                   (SELECT count(DISTINCT proname) FROM pg_proc WHERE pronamespace = 'idem'::regnamespace
-                       AND proname <> 'inventory')
-        """).fetchone()
+    row = query(
+        desk.spine.url,
+        """
+        SELECT (SELECT count(*) FROM jsonb_array_elements(idem.inventory()) o WHERE o ->> 0 = 'index'),
+               (SELECT count(*) FROM pg_class c WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'i'
+                   AND c.relname NOT LIKE 'alembic%'),
+               (SELECT count(*) FROM jsonb_array_elements(idem.inventory()) o WHERE o ->> 0 = 'trigger'),
+               (SELECT count(*) FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid
+                 WHERE c.relnamespace = 'idem'::regnamespace AND NOT g.tgisinternal),
+               (SELECT count(*) FROM jsonb_array_elements(idem.inventory()) o WHERE o ->> 0 = 'function'),
+               (SELECT count(DISTINCT proname) FROM pg_proc WHERE pronamespace = 'idem'::regnamespace
+                   AND proname <> 'inventory')
+    """,
+    )[0]
     assert row is not None and row[0::2] == row[1::2], row
 
 

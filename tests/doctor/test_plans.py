@@ -1,7 +1,5 @@
 """The doctor on a database in trouble: 100,000 open rows, 100,000 proofs, 130,000 intents. He reads no ledger whole."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Iterator, Mapping

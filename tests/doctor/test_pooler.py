@@ -1,7 +1,5 @@
 """What stands between idem and its database (IB-059)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

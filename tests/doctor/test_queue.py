@@ -1,7 +1,5 @@
 """Nothing stays unsettled in silence (P5): ages against limits, lanes that stand still, rows that nobody serves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -175,17 +173,14 @@ async def test_a_real_refusal_of_our_credentials_is_found_and_over_when_it_is_me
     (found,) = await doctor("refused")
     assert found["level"] == "error" and "status 401" in found["what"]
     accounts["keyed"].credentials["authorization"] = good  # type: ignore[index]
-    await desk.spine.advance(600)
-    await desk.spine.work()
+    await desk.spine.work(after=600)
     assert [each["level"] for each in await doctor("refused")] == ["ok"]
 
 
 async def test_a_redriven_call_that_waits_for_its_old_credentials_is_a_warning(desk: Desk, doctor: Doctor) -> None:
     """Its dead letter is closed and its row is queued: nothing else says that no worker sends it."""
     accounts = desk.spine.catalogue.providers["keyed"].accounts
-    intent = desk.spine.accepted("k")
-    desk.spine.bank.script(None, ["act_then_500"])
-    await desk.spine.work()
+    intent = await desk.spine.sent("k", faults=["act_then_500"])
     await desk.spine.advance(400)
     letter = await desk.bury(intent, "reconcile_exhausted")
     accounts["keyed"].credentials["authorization"] = "Bearer another"  # type: ignore[index]
@@ -218,15 +213,12 @@ async def test_a_breaker_that_is_open_is_a_warning_as_long_as_its_worker_lives(d
 async def test_questions_that_nobody_answers_are_a_warning(desk: Desk, doctor: Doctor) -> None:
     """It says what the provider said: an outage, wrong credentials and another account are mended in other ways."""
     spine = desk.spine
-    intent = spine.accepted("u")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent("u", faults=["act_then_drop"])
     assert [each["level"] for each in await doctor("unasked")] == ["ok"]
     for asks in ({"method": "GET"}, None):
         spine.bank.script(asks, ["401"] * 20)
     for _ in range(3):
-        await spine.advance(400)
-        await spine.reconcile()
+        await spine.reconcile(after=400)
     (found,) = await doctor("unasked")
     assert found["level"] == "warning" and "look-ups of 1 row failed 3 times or more" in found["what"]
     assert "last: the question failed (HTTP 401)" in found["what"]

@@ -133,9 +133,7 @@ async def test_a_jump_of_the_database_clock_is_shown(desk: Desk, doctor: Doctor)
 async def test_rows_written_by_a_clock_that_was_ahead_are_shown(desk: Desk, doctor: Doctor) -> None:
     """A claim and a row that is asked about; then what has no known first send, when the waits are over."""
     spine = desk.spine
-    spine.accepted("asked")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.sent("asked", faults=["act_then_drop"])
     assert [each["level"] for each in await doctor("clock")] == ["ok"]
     async with with_clock(spine, 86400):
         spine.accepted("claimed")

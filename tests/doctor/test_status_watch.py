@@ -1,7 +1,5 @@
 """`idem status --watch`: again and again, through outages, until Ctrl-C; as a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -110,8 +108,7 @@ async def test_a_mistake_at_the_start_ends_it(desk: Desk) -> None:
         # Nobody listens there: that may pass.
         assert "cannot be reached" in json.loads(await line(process))["error"]
         assert await ended(process) == (0, "")
-    async with desk.spine.database.connection() as connection:
-        await connection.execute("DROP SCHEMA idem CASCADE")
+    await desk.spine.execute("DROP SCHEMA idem CASCADE")
     desk.environment["IDEM_DATABASE_URL"] = desk.spine.url
     for options in (("--watch",), ()):
         result = await desk.cli("status", *options)

@@ -4,8 +4,6 @@ Like PgBouncer it takes the connection that was given back last, keeps what a se
 server says between transactions, notifications above all.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import struct

@@ -1,7 +1,5 @@
 """Homes, users in processes of their own, and a look at what runs."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

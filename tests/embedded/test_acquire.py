@@ -1,7 +1,5 @@
 """Starting, joining and leaving the embedded PostgreSQL."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

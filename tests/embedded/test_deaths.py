@@ -1,7 +1,5 @@
 """Whoever is killed, nothing is left running and the next user gets a server with its data."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from fix_sql import query
 
 from idem.testing.embedded import Embedded, acquire
 from idem.testing.embedded.account import server_account
@@ -42,8 +41,7 @@ def remember(url: str) -> None:
 
 
 def remembers(pg: Embedded) -> bool:
-    with psycopg.connect(pg.url) as db:
-        return db.execute("SELECT n FROM kept").fetchall() == [(42,)]
+    return query(pg.url, "SELECT n FROM kept") == [(42,)]
 
 
 def answers(url: str) -> bool:

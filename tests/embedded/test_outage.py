@@ -1,7 +1,5 @@
 """Taking the server away from those who hold it, and giving it back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -9,6 +7,7 @@ import time
 
 import psycopg
 import pytest
+from fix_sql import query
 
 from idem.testing.embedded import EmbeddedError, acquire, outage
 
@@ -23,8 +22,7 @@ def test_an_outage_breaks_connections_and_keeps_holds_address_and_data(home):
             with pytest.raises(psycopg.OperationalError):
                 db.execute("SELECT 1")
         assert pg.server_pid != before
-        with psycopg.connect(pg.url) as db:
-            assert db.execute("SELECT n FROM kept").fetchall() == [(42,)]
+        assert query(pg.url, "SELECT n FROM kept") == [(42,)]
 
 
 def test_without_waiting_it_returns_when_the_server_is_down_and_newcomers_wait_for_it(home):

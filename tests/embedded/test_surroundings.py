@@ -1,7 +1,5 @@
 """Accounts, modes, paths and environments in which the embedded PostgreSQL has to start."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from fix_sql import query
 
 import idem.testing.embedded
 from idem.testing.embedded import EmbeddedError, acquire, find_binaries, relocation
@@ -21,8 +20,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root lends the serv
 
 
 def selects_one(url: str) -> bool:
-    with psycopg.connect(url) as db:
-        return db.execute("SELECT 1").fetchone() == (1,)
+    return query(url, "SELECT 1")[0] == (1,)
 
 
 def test_umask_077(fresh_home, start_user):
@@ -117,8 +115,7 @@ def test_a_home_shut_to_the_servers_account_moves_and_its_parents_stay_shut(
         assert pg.home.parent == folder / "state"
         assert str(pg.home) in (home / "MOVED").read_text()
         assert shut.stat().st_mode & 0o777 == 0o700
-        with psycopg.connect(pg.url) as db:
-            db.execute("CREATE TABLE kept AS SELECT 42 AS n")
+        query(pg.url, "CREATE TABLE kept AS SELECT 42 AS n")
     eventually(lambda: not processes_of(folder))
     shut.chmod(0o755)  # its place is open now, and its data is elsewhere all the same
     with acquire(home, linger=0, durable=False) as pg, psycopg.connect(pg.url) as db:

@@ -1,7 +1,5 @@
 """Messages of PostgreSQL's logical replication, protocol version 1, as an outbox router's connector reads them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

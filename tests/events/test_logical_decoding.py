@@ -1,7 +1,5 @@
 """`idem.events` as an outbox router sees it: logical decoding by pgoutput, on a cluster of its own."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Which events there are: each path writes its own once, numbered without a gap, with all that its reader needs."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 from uuid import UUID, uuid4
@@ -40,7 +38,6 @@ async def prove(spine: Spine, row: UUID, proof: Succeeded | Refused, operation: 
 
 async def the_row(spine: Spine, intent: UUID) -> UUID:
     row = await spine.row(intent)
-    assert row is not None
     return UUID(str(row["id"]))
 
 
@@ -54,16 +51,12 @@ async def test_hazard_58_automatic_redrives_say_nothing_before_the_end(spine: Sp
     known = handler("pay.keyless", hear)
     runner = HandlerRunner(spine.url, {known.name: known})
     await runner.run_once()
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
     for _ in range(2):
-        await spine.advance(200)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=200, hasten=True)
         await runner.run_once()
-    await spine.advance(100)
-    await spine.reconcile()
-    assert (await spine.row(intent) or {})["redrives"] == 1
+    await spine.reconcile(after=100)
+    assert (await spine.row(intent))["redrives"] == 1
     await spine.work()
     await runner.run_once()
     await runner.close()
@@ -72,8 +65,7 @@ async def test_hazard_58_automatic_redrives_say_nothing_before_the_end(spine: Sp
 
 
 async def test_rest_a_retry_and_the_end_are_told_in_their_order(spine: Spine) -> None:
-    intent = spine.accepted(amount=-1)
-    await spine.work()
+    intent = await spine.sent(amount=-1)
     assert await events(spine, intent) == ["rested"]
     assert await prove(spine, await the_row(spine, intent), Succeeded("pay_1")) == "applied"
     assert await events(spine, intent) == ["rested", "corrected"]

@@ -1,7 +1,5 @@
 """The contracts of examples/providers as they are loaded."""
 
-from __future__ import annotations
-
 import pytest
 from example_providers.fix_examples import ENV, NAMES, lay
 

@@ -1,7 +1,5 @@
 """The files of examples/providers, and the recorded shapes of their providers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

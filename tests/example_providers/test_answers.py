@@ -1,7 +1,5 @@
 """What a write was answered, by the contracts of examples/providers: shape by shape."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

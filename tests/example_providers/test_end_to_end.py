@@ -3,8 +3,6 @@
 The bank plays the providers, with their semantics of a replay, their members and their ways to ask.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -108,8 +106,7 @@ async def test_paypal_is_sent_again_and_shows_what_is(make: Make, fault: str) ->
     intent = shop.paid("orders.pay", ORDER)
     await shop.work()
     assert (await shop.ends(intent))[0] == "unknown"
-    await shop.advance(6)
-    await shop.reconcile()
+    await shop.reconcile(after=6)
     assert await shop.ends(intent) == ("completed", 201)
     # The same bytes under the same id, and nobody was asked anything.
     assert (shop.effects(), shop.sends, shop.looks) == (1, 2, [])
@@ -120,8 +117,7 @@ async def test_paypal_had_not_heard_the_first(make: Make) -> None:
     shop.bank.script(None, ["drop_before_acting"])
     intent = shop.paid("orders.pay", ORDER)
     await shop.work()
-    await shop.advance(6)
-    await shop.reconcile()
+    await shop.reconcile(after=6)
     assert await shop.ends(intent) == ("completed", 201)
     assert (shop.effects(), shop.sends) == (1, 2)
 
@@ -133,8 +129,7 @@ async def test_paypal_shows_an_order_that_waits_and_then_its_end(make: Make) -> 
     await shop.work()
     assert await shop.ends(intent) == ("in_progress", None)
     shop.bank.shift_clock(HOUR)
-    await shop.advance(HOUR)
-    await shop.reconcile()
+    await shop.reconcile(after=HOUR)
     assert await shop.ends(intent) == ("completed", 201)
     (look,) = shop.looks
     assert look.startswith("/v2/checkout/orders/") and shop.sends == 1
@@ -163,8 +158,7 @@ async def test_checkout_is_asked_and_never_sent_again(make: Make, fault: str) ->
     intent = shop.paid("payments.request", PAYMENT)
     await shop.work()
     assert (await shop.ends(intent))[0] == "unknown"
-    await shop.advance(20)
-    await shop.reconcile()
+    await shop.reconcile(after=20)
     assert await shop.ends(intent) == ("completed", 201)
     assert (shop.effects(), shop.sends) == (1, 1)
     (look,) = shop.looks
@@ -179,11 +173,9 @@ async def test_checkout_had_not_heard_the_first(make: Make) -> None:
     await shop.work()
     for seconds in (20, 90, 300, 1200):
         assert shop.sends == 1
-        await shop.advance(seconds)
-        await shop.reconcile()
+        await shop.reconcile(after=seconds)
     assert len(shop.looks) >= 3 and shop.effects() == 0
-    await shop.advance(HOUR)
-    assert (await shop.reconcile()).redriven == 1
+    assert (await shop.reconcile(after=HOUR)).redriven == 1
     await shop.work()
     assert await shop.ends(intent) == ("completed", 201)
     assert (shop.effects(), shop.sends) == (1, 2)

@@ -1,7 +1,5 @@
 """Webhooks by the contracts of examples/providers: signed as the providers sign, and what they say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

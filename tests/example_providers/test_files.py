@@ -1,7 +1,5 @@
 """The files of examples/providers are right as they stand, and every fact in them has a source."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Look-ups, cancels and lists by the contracts of examples/providers."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/adopt/providers.md: its blocks are one idem.toml, and its table says what the contracts say."""
 
-from __future__ import annotations
-
 import base64
 import re
 from pathlib import Path

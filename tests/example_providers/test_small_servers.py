@@ -4,8 +4,6 @@ At GoCardless a replay is answered 409 with the id of what stands, and only the 
 is sent twice, and a list that is behind says nothing for a while.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -167,15 +165,13 @@ async def test_a_lost_answer_is_found_by_the_conflict(shop: Provided, gocardless
     await shop.work()
     assert (await shop.ends(intent))[0] == "unknown"
     for _ in range(drops):
-        await shop.advance(40)
-        await shop.reconcile()
+        await shop.reconcile(after=40)
     # It stands, and is on its way: nobody sends it again.
     assert await shop.ends(intent) == ("in_progress", None)
     assert gocardless.sends("/payments") <= drops + 1 and len(gocardless.made) == 1
     sent = gocardless.sends("/payments")
     gocardless.status = "confirmed"
-    await shop.advance(86400)
-    await shop.reconcile()
+    await shop.reconcile(after=86400)
     assert await shop.ends(intent) == ("completed", 201)
     assert gocardless.heard[-1] == f"GET /payments/{PM}"
     assert gocardless.sends("/payments") == sent
@@ -190,8 +186,7 @@ async def test_a_direct_debit_that_fails_after_days(shop: Provided, gocardless: 
     for status in ("submitted", "submitted", "failed"):
         assert await shop.ends(intent) == ("in_progress", None)
         gocardless.status = status
-        await shop.advance(2 * 86400)
-        await shop.reconcile()
+        await shop.reconcile(after=2 * 86400)
     assert await shop.ends(intent) == ("completed", 402)
     assert gocardless.sends("/payments") == 1 and await shop.letters(intent) == []
 
@@ -204,8 +199,7 @@ async def test_a_list_that_is_behind(till: Provided, square: Small, misses: int)
     assert (await till.ends(intent))[0] == "unknown"
     for seconds in (20, 90, 600)[: misses + 1]:
         assert (await till.ends(intent))[0] == "unknown"
-        await till.advance(seconds)
-        await till.reconcile()
+        await till.reconcile(after=seconds)
     assert await till.ends(intent) == ("completed", 201)
     assert (square.sends("/v2/payments"), len(square.made)) == (1, 1)
     looks = [each for each in square.heard if each.startswith("GET ")]

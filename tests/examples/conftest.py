@@ -1,7 +1,5 @@
 """One town for each module: a database, a bank, the example's own processes."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ import psycopg
 import pytest
 from examples.town import Town
 from fix_database import on
+from fix_sql import query
 
 from idem.testing.bank import Account, Bank, BankSettings
 from idem.testing.databases import HERE
@@ -35,8 +34,7 @@ def town(
     with psycopg.connect(server, autocommit=True) as admin, Bank(settings).in_thread() as bank:
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         try:
-            with psycopg.connect(on(server, name), autocommit=True) as own:
-                own.execute(HERE)
+            query(on(server, name), HERE)
             town = Town(folder, on(server, name), bank, account.webhook_secret, port)
             town.lay(*request.module.FILES)
             try:

@@ -3,8 +3,6 @@
 Changed are only ports and the database; the bank of the page is the town's.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The clients' helpers against the real API: one wish, one effect, whatever the line and the server do meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

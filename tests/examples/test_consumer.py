@@ -1,7 +1,5 @@
 """The message consumer: delivered again after a SIGKILL between its commit and its ack, it does it once."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The shop in Django, by runserver, with Django's own connection and migrations."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """docs/adopt/django.md, word by word, in a copy of the example."""
 
-from __future__ import annotations
-
 from examples.follow import follow
 from examples.town import Town
 

@@ -1,7 +1,5 @@
 """The shop in FastAPI, served by uvicorn, with the daemons and the bank's signed events."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The shop in Flask, by its own development server."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """docs/adopt/flask.md, word by word."""
 
-from __future__ import annotations
-
 from examples.follow import follow
 from examples.town import Town
 

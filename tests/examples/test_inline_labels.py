@@ -1,7 +1,5 @@
 """The program that calls its carrier itself: what nobody knows is asked about, and no second call is made."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The nightly script, run again and again: each row is paid once, and its later runs tell how it ended."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/adopt/stripe.md, "Try it locally": its commands are run as they stand, and a payment goes through the bank."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

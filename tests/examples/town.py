@@ -1,7 +1,5 @@
 """What an example meets when a person runs it: its folder, a database, a bank, and processes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

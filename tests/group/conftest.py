@@ -1,7 +1,5 @@
 """`idem run` and `idem up` as processes of their own, and a look at what they leave."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

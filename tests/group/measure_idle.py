@@ -6,8 +6,6 @@ Memory that is theirs (PSS), their share of a core, connections, and transaction
 for reading, on a machine that does nothing else; no test asserts them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

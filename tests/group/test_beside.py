@@ -1,7 +1,5 @@
 """A command in the folder of a running `idem up` finds its database, and says which one it has taken."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json

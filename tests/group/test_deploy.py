@@ -1,7 +1,5 @@
 """The deployment files: every command, option and variable in them exists, and their ports agree."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

@@ -1,7 +1,5 @@
 """`idem run`: whoever dies is started again and put on record; SIGTERM finishes what runs; nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -13,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 from fix_desk import Desk
 from fix_group import alive, answers, completed, held, metrics, running, take_their_time
+from fix_sql import query
 from group.conftest import Command, command, eventually, left_of, processes
 
 from idem.cli.group.metrics_folder import metrics_folder
@@ -74,7 +72,6 @@ async def test_the_supervisors_word_spares_the_pause_allowance(
             worker = alone.pid
         await asyncio.wait_for(began.wait(), 20)
         claimed = await desk.spine.row(intent)
-        assert claimed is not None
         os.kill(worker, signal.SIGKILL)
         if supervised:
             await eventually(lambda: started_again(group, "worker-1", worker))
@@ -89,8 +86,7 @@ async def test_the_supervisors_word_spares_the_pause_allowance(
         await eventually(swept)
         row = await desk.spine.row(intent)
         release.set()
-    assert row is not None
-    assert row["quiet_after"] - claimed["claimed_until"] == timedelta(seconds=quiet)
+    assert row is not None and row["quiet_after"] - claimed["claimed_until"] == timedelta(seconds=quiet)
 
 
 def started_again(group: Command, name: str, before: int) -> bool:
@@ -112,12 +108,12 @@ async def test_a_death_is_put_on_record_during_an_outage_afterwards_and_only_of_
         running(desk, unused_tcp_port, IDEM_DATABASE_URL=url) as group,
     ):
         worker = group.children()["worker-1"]
-        with psycopg.connect(db_url, autocommit=True) as connection:
-            connection.execute(
-                "INSERT INTO idem.daemons (id, kind, host, pid, started_at) VALUES"
-                " ('worker-older', 'worker', %s, %s, statement_timestamp() - interval '1 hour')",
-                (socket.gethostname(), worker),
-            )
+        query(
+            db_url,
+            "INSERT INTO idem.daemons (id, kind, host, pid, started_at) VALUES"
+            " ('worker-older', 'worker', %s, %s, statement_timestamp() - interval '1 hour')",
+            (socket.gethostname(), worker),
+        )
         os.kill(worker, signal.SIGKILL)
         await eventually(lambda: reaped(desk, worker))
         older = await desk.spine.one("SELECT ended_at FROM idem.daemons WHERE id = 'worker-older'")

@@ -1,7 +1,5 @@
 """The sample of `idem up` can be checked against its bank's own list, and nothing in it needs a look."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

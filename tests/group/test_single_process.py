@@ -1,8 +1,6 @@
 """`idem run --single-process`: everything in one process. A stop finishes what runs, a crash loses nothing, a failed
 daemon ends all of it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal

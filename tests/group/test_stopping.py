@@ -1,7 +1,5 @@
 """A signal before anything runs ends the command, whatever the code that it meets makes of it."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,16 +1,14 @@
 """Attacks on the service: logs that nobody can write any more, deaths put on record for somebody who lives."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import socket
 import sys
 
-import psycopg
 import pytest
 from fix_desk import Desk
+from fix_sql import query
 from group.conftest import command, eventually, left_of
 from schema.conftest import empty_database  # noqa: F401
 
@@ -77,11 +75,11 @@ async def test_a_death_is_not_put_on_record_for_the_same_pid_of_another_containe
             return bool(await desk.spine.all("SELECT FROM idem.daemons WHERE pid = %(p)s", p=worker))
 
         await eventually(beats)
-        with psycopg.connect(db_url, autocommit=True) as connection:
-            connection.execute(
-                "INSERT INTO idem.daemons (id, kind, host, pid) VALUES ('worker-alive', 'worker', %s, %s)",
-                (socket.gethostname(), worker),
-            )
+        query(
+            db_url,
+            "INSERT INTO idem.daemons (id, kind, host, pid) VALUES ('worker-alive', 'worker', %s, %s)",
+            (socket.gethostname(), worker),
+        )
         os.kill(worker, signal.SIGKILL)
         await eventually(ended)
         alive = await desk.spine.one("SELECT ended_at FROM idem.daemons WHERE id = 'worker-alive'")

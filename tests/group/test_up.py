@@ -1,7 +1,5 @@
 """`idem up`: what it prints works when pasted, its data stay, and nothing of it outlives it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

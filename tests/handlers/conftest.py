@@ -1,7 +1,5 @@
 """Handlers over this test's own database: orders of a user's, and a runner that is stepped by hand."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The dead letter of a handler, as an operator meets it at the command line."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """A handler that fails is tried again, then a dead letter, and holds up nothing but its own intent's later events."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

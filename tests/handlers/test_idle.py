@@ -1,7 +1,5 @@
 """An idle installation asks its database little, and what settles is told without waiting for a poll."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

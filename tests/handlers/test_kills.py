@@ -1,7 +1,5 @@
 """A process is killed at every point of a turn, and at any moment: each event is counted exactly once (IB-021)."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A handler runs once for each event, in one transaction with its mark, whatever it is given to write with."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 
@@ -82,8 +80,7 @@ async def test_a_handler_is_told_what_settled(spine: Spine) -> None:
     known = handler("pay.keyed", hear, Pay)
     runner = HandlerRunner(spine.url, {known.name: known})
     await runner.run_once()
-    intent = spine.accepted("k1", 4711)
-    await spine.work()
+    intent = await spine.sent("k1", 4711)
     assert await runner.run_once() == 1
     await runner.close()
     (told,) = heard
@@ -110,8 +107,7 @@ async def test_what_a_handler_accepts_is_accepted_with_its_mark_or_not_at_all(sp
     known = handler("pay.keyed", order_it)
     runner = HandlerRunner(spine.url, {known.name: known})
     await runner.run_once()
-    spine.accepted()
-    await spine.work()
+    await spine.sent()
     assert await runner.run_once() == 0
     counted = "SELECT count(*) AS n FROM idem.intents WHERE operation = 'pay.keyless'"
     assert (await spine.one(counted))["n"] == 0

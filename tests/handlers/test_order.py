@@ -1,7 +1,5 @@
 """An intent's events reach a handler in their order, one at a time, and none is missed, whoever commits when."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Hazards of settling, each named by its number: the shortest interleaving that breaks without its rule."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -41,16 +39,10 @@ async def prove(spine: Spine, row: UUID, proof: Succeeded | Pending, operation: 
         )  # fmt: skip
 
 
-async def row_of(spine: Spine, intent: UUID) -> dict[str, Any]:
-    row = await spine.row(intent)
-    assert row is not None
-    return row
-
-
 async def test_hazard_3_a_proof_about_an_earlier_attempt_stops_the_queued_one(spine: Spine) -> None:
     """(a): redriven, queued again; then the webhook says that attempt 1 happened."""
     intent = spine.accepted()
-    assert await prove(spine, (await row_of(spine, intent))["id"], Succeeded("pay_1")) == "applied"
+    assert await prove(spine, (await spine.row(intent))["id"], Succeeded("pay_1")) == "applied"
     assert (await spine.work()).claimed == 0
     assert isinstance(spine.accept(), Replay)
 
@@ -58,17 +50,16 @@ async def test_hazard_3_a_proof_about_an_earlier_attempt_stops_the_queued_one(sp
 async def test_hazard_52_pending_is_a_proof_of_existence(spine: Spine) -> None:
     """The object exists and is being worked on: the queued row is not sent, it is awaited."""
     intent = spine.accepted()
-    assert await prove(spine, (await row_of(spine, intent))["id"], Pending("pay_1")) == "applied"
-    row = await row_of(spine, intent)
+    assert await prove(spine, (await spine.row(intent))["id"], Pending("pay_1")) == "applied"
+    row = await spine.row(intent)
     assert (row["status"], row["provider_reference"]) == ("awaiting", "pay_1")
     assert (await spine.work()).claimed == 0
 
 
 async def test_hazard_52_a_resting_key_goes_back_to_work_when_the_provider_has_it(spine: Spine) -> None:
-    intent = spine.accepted(amount=-1)
-    await spine.work()
+    intent = await spine.sent(amount=-1)
     assert (await spine.key(intent))["state"] == "failed_retryable"
-    await prove(spine, (await row_of(spine, intent))["id"], Pending("pay_1"))
+    await prove(spine, (await spine.row(intent))["id"], Pending("pay_1"))
     assert (await spine.key(intent))["state"] == "in_progress"
     assert await spine.letters(intent) == []
 
@@ -77,9 +68,8 @@ async def test_hazard_4_a_refusal_of_our_credentials_settles_nothing(spine: Spin
     """(a), (d): 401, and a proxy's page. The row waits behind the others, the key stays in progress."""
     intent = spine.accepted()
     for fault in ("401", "html_403"):
-        spine.bank.script(None, [fault])
-        await spine.work()
-        row = await row_of(spine, intent)
+        await spine.work(faults=[fault])
+        row = await spine.row(intent)
         assert row["status"] == "pending"
         assert isinstance(spine.accept(), InProgress)
         await spine.advance(100)
@@ -90,16 +80,13 @@ async def test_hazard_4_a_refusal_of_our_credentials_settles_nothing(spine: Spin
 
 async def test_hazard_4_a_401_on_a_replay_proves_nothing_about_the_first_attempt(spine: Spine) -> None:
     """(b): charged, answer lost; the replay meets a proxy. Only the bank's own answer settles."""
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop", "401", "html_403"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop", "401", "html_403"])
     for _ in range(2):
         await spine.advance(400)
         spine.catalogue = no_lookup(spine)
         await spine.reconcile()
-        assert (await row_of(spine, intent))["status"] == "unknown"
-    await spine.advance(400)
-    await spine.reconcile()
+        assert (await spine.row(intent))["status"] == "unknown"
+    await spine.reconcile(after=400)
     assert isinstance(spine.accept(), Replay)
     assert len(spine.bank.log.sends()) == 4
     assert spine.effects() == 1
@@ -125,11 +112,8 @@ def no_lookup(spine: Spine) -> Any:
 
 async def test_hazard_7_no_replay_outside_the_retention_guard(spine: Spine) -> None:
     """After floor less margin the key may be forgotten: the row is only looked up."""
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    await spine.advance(KEYED.key.retention - KEYED.key.margin + 1)
-    done = await spine.reconcile()
+    intent = await spine.sent(faults=["act_then_drop"])
+    done = await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + 1)
     assert dict(done.settled) == {"look:succeeded": 1}
     assert len(spine.bank.log.sends()) == 1
     assert isinstance(spine.accept(), Replay)
@@ -137,9 +121,7 @@ async def test_hazard_7_no_replay_outside_the_retention_guard(spine: Spine) -> N
 
 
 async def test_hazard_7_a_floor_lowered_in_the_configuration_holds_at_once(spine: Spine) -> None:
-    spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.sent(faults=["act_then_drop"])
     await spine.advance(1000)
     provider = spine.catalogue.providers["keyed"]
     key = dataclasses.replace(KEYED.key, retention=600, margin=180)
@@ -151,22 +133,16 @@ async def test_hazard_7_a_floor_lowered_in_the_configuration_holds_at_once(spine
 
 async def test_hazard_7_days_of_not_reaching_it_do_not_use_up_the_window(spine: Spine) -> None:
     """(c): `first_sent_at` is cleared while every attempt is proven not executed."""
-    intent = spine.accepted()
-    spine.bank.script(None, ["401"])
-    await spine.work()
-    assert (await row_of(spine, intent))["first_sent_at"] is None
+    intent = await spine.sent(faults=["401"])
+    assert (await spine.row(intent))["first_sent_at"] is None
 
 
 async def test_hazard_8_credentials_of_another_account_prove_no_absence(spine: Spine) -> None:
     """They find nothing, consistently; a payment that is known to exist shows that they cannot be believed."""
-    spine.accepted("settled-before", operation="pay.keyless")
-    await spine.work()
+    await spine.sent("settled-before", operation="pay.keyless")
     await spine.advance(100)
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.intents SET settled_at = settled_at - interval '1 hour'")
-    intent = spine.accepted("lost", operation="pay.keyless")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.execute("UPDATE idem.intents SET settled_at = settled_at - interval '1 hour'")
+    intent = await spine.sent("lost", operation="pay.keyless", faults=["act_then_drop"])
     provider = spine.catalogue.providers["keyless"]
     account = dataclasses.replace(provider.accounts["keyless"], credentials={"authorization": "Bearer keyed-token"})
     swapped = dataclasses.replace(provider, accounts={"keyless": account})  # type: ignore[type-var]
@@ -175,9 +151,8 @@ async def test_hazard_8_credentials_of_another_account_prove_no_absence(spine: S
     )  # fmt: skip
     spine.catalogue = wrong
     for _ in range(4):
-        await spine.advance(400)
-        await spine.reconcile(hasten=True)
-    row = await row_of(spine, intent)
+        await spine.reconcile(after=400, hasten=True)
+    row = await spine.row(intent)
     assert (row["status"], row["absences"]) == ("unknown", 0)
     spine.catalogue = right
     await spine.reconcile(hasten=True)
@@ -200,13 +175,10 @@ async def test_hazard_15_a_verdict_without_a_redrive_tells_somebody(spine: Spine
         spine.catalogue = dataclasses.replace(
             spine.catalogue, operations={**spine.catalogue.operations, "pay.keyless": known}
         )
-        intent = spine.accepted(retry, operation="pay.keyless")
-        spine.bank.script(None, ["drop_before_acting"])
-        await spine.work()
+        intent = await spine.sent(retry, operation="pay.keyless", faults=["drop_before_acting"])
         for _ in range(2):
-            await spine.advance(200)
-            await spine.reconcile(hasten=True)
-        assert (await row_of(spine, intent))["status"] == "held"
+            await spine.reconcile(after=200, hasten=True)
+        assert (await spine.row(intent))["status"] == "held"
         assert await spine.letters(intent) == letters
         events = await spine.all("SELECT type FROM idem.events WHERE aggregateid = %(i)s", i=intent)
         assert [e["type"] for e in events] == ["rested"]
@@ -216,27 +188,23 @@ async def test_hazard_16_a_polling_client_does_not_make_a_waiting_row_unknown(sp
     intent = spine.accepted()
     for _ in range(3):
         assert isinstance(spine.accept(), InProgress)
-    assert (await row_of(spine, intent))["status"] == "pending"
+    assert (await spine.row(intent))["status"] == "pending"
 
 
 async def test_hazard_27_what_could_not_be_asked_counts_as_nothing(spine: Spine) -> None:
     """IB-094: the look-up answers 503 for longer than the schedule; nothing is escalated, all is settled afterwards."""
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(operation="pay.keyless", faults=["act_then_drop"])
     spine.bank.script({"method": "GET"}, ["503"] * 20)
     for _ in range(10):
         await spine.advance(4000)
-        async with spine.database.connection() as connection:
-            await connection.execute("UPDATE idem.outbox SET start_before = start_before + interval '4000 s'")
+        await spine.execute("UPDATE idem.outbox SET start_before = start_before + interval '4000 s'")
         await spine.reconcile(hasten=True)
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["looks"], row["absences"]) == ("unknown", 0, 0)
     assert row["failures"] >= 5
     assert await spine.letters(intent) == []
     spine.bank.forget_script()
-    await spine.advance(4000)
-    await spine.reconcile(hasten=True)
+    await spine.reconcile(after=4000, hasten=True)
     assert isinstance(spine.accept(operation="pay.keyless"), Replay)
 
 
@@ -247,8 +215,7 @@ async def test_hazard_27_a_cached_failure_uses_up_the_schedule_and_ends_with_an_
     spine.catalogue = no_lookup(spine)
     await spine.work()
     for _ in range(6):
-        await spine.advance(4000)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=4000, hasten=True)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     assert isinstance(spine.accept(), NeedsOperator)
     keys = {r.key for r in spine.bank.log.sends()}
@@ -268,22 +235,20 @@ async def test_hazards_28_44_62_queued_rows_end_by_age_not_by_attempts(
     for _ in range(8):
         await spine.work()
         await spine.advance(100)
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["attempt"]) == ("pending", 8)
-    await spine.advance((start_within or 86400) - 100)
-    assert (await spine.work()).claimed == 0, "too old: not claimed"
+    assert (await spine.work(after=(start_within or 86400) - 100)).claimed == 0, "too old: not claimed"
     await Sweeper(spine.database, spine.catalogue).run_once()
-    assert (await row_of(spine, intent))["status"] == "held"
+    assert (await spine.row(intent))["status"] == "held"
     assert await spine.letters(intent) == ["too_late"]
     assert spine.effects() == 0
 
 
 async def test_hazard_33_a_newer_format_is_left_to_a_newer_worker(spine: Spine) -> None:
     intent = spine.accepted()
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET format_version = 2")
+    await spine.execute("UPDATE idem.outbox SET format_version = 2")
     assert (await spine.work()).claimed == 0
-    assert (await row_of(spine, intent))["status"] == "pending"
+    assert (await spine.row(intent))["status"] == "pending"
     assert await spine.letters(intent) == []
 
 
@@ -295,11 +260,9 @@ async def test_hazards_35_65_an_answer_that_cannot_be_rendered_does_not_hold_up_
     spine.catalogue = dataclasses.replace(
         spine.catalogue, operations={**spine.catalogue.operations, "pay.keyed": known}
     )
-    intent = spine.accepted()
-    await spine.work()
+    intent = await spine.sent()
     replay = spine.accept()
-    assert isinstance(replay, Replay)
-    assert replay.answer.status == 201
+    assert isinstance(replay, Replay) and replay.answer.status == 201
     assert b"provider_reference" in replay.answer.body
     assert await spine.letters(intent) == ["handler_failed"]
 
@@ -308,13 +271,10 @@ async def test_hazard_35_the_same_answer_whoever_settled(spine: Spine) -> None:
     """Rendered from the outcome: by the worker, by a replay, by a look-up."""
     bodies = set()
     for n, faults in enumerate((["none"], ["act_then_drop"], ["act_then_drop"])):
-        spine.accepted(f"k{n}")
-        spine.bank.script(None, faults)
-        await spine.work()
+        await spine.sent(f"k{n}", faults=faults)
         if n == 2:
             await spine.advance(KEYED.key.retention)
-        await spine.advance(10)
-        await spine.reconcile()
+        await spine.reconcile(after=10)
         replay = spine.accept(f"k{n}")
         assert isinstance(replay, Replay), n
         bodies.add((replay.answer.status, tuple(sorted(json.loads(replay.answer.body)))))
@@ -333,8 +293,7 @@ async def test_hazards_48_72_the_concurrency_of_the_fleet_stands_in_the_claim(sp
 
 async def test_hazard_48_a_paused_lane_claims_and_asks_nothing(spine: Spine) -> None:
     spine.accepted()
-    async with spine.database.connection() as connection:
-        await connection.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', 'keyed', true)")
+    await spine.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', 'keyed', true)")
     assert (await spine.work()).claimed == 0
 
 
@@ -344,11 +303,10 @@ async def test_hazard_54_an_earlier_holder_may_still_be_frozen(spine: Spine) -> 
     await claim_one(spine, "keyed")
     await spine.advance(31)
     await Sweeper(spine.database, spine.catalogue).run_once()
-    quiet = (await row_of(spine, intent))["quiet_after"]
+    quiet = (await spine.row(intent))["quiet_after"]
     spine.bank.script(None, ["401"])
-    await spine.advance(10)
-    await spine.reconcile()
-    row = await row_of(spine, intent)
+    await spine.reconcile(after=10)
+    row = await spine.row(intent)
     assert row["attempt"] == 2
     left = await spine.one(
         "SELECT extract(epoch FROM quiet_after - statement_timestamp())::float AS s FROM idem.outbox"
@@ -359,27 +317,22 @@ async def test_hazard_54_an_earlier_holder_may_still_be_frozen(spine: Spine) -> 
 
 async def test_hazards_14_68_absent_for_what_the_provider_had_accepted_is_a_conflict(spine: Spine) -> None:
     intent = spine.accepted(operation="pay.keyless")
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     await prove(spine, row["id"], Pending("pay_unknown_there"), "pay.keyless")
     for _ in range(4):
-        await spine.advance(1000)
-        await spine.reconcile(hasten=True)
-    row = await row_of(spine, intent)
+        await spine.reconcile(after=1000, hasten=True)
+    row = await spine.row(intent)
     assert row["status"] == "awaiting"
     assert await spine.letters(intent) == ["conflict"]
     assert isinstance(spine.accept(operation="pay.keyless"), InProgress)
 
 
 async def test_hazard_14_pending_for_too_long_tells_an_operator_and_polling_goes_on(spine: Spine) -> None:
-    intent = spine.accepted()
-    spine.bank.script(None, ["pending"])
-    await spine.work()
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET status_since = status_since - interval '11 days'")
-    await spine.advance(100)
-    await spine.reconcile(hasten=True)
+    intent = await spine.sent(faults=["pending"])
+    await spine.execute("UPDATE idem.outbox SET status_since = status_since - interval '11 days'")
+    await spine.reconcile(after=100, hasten=True)
     assert await spine.letters(intent) == ["pending_too_long"]
-    assert (await row_of(spine, intent))["status"] == "awaiting"
+    assert (await spine.row(intent))["status"] == "awaiting"
     spine.bank.shift_clock(60)
     await spine.reconcile(hasten=True)
     assert isinstance(spine.accept(), Replay)
@@ -389,7 +342,7 @@ async def test_hazard_14_pending_for_too_long_tells_an_operator_and_polling_goes
 async def test_hazard_74_the_version_is_the_intents_and_every_proof_raises_it(spine: Spine) -> None:
     intent = spine.accepted()
     before = (await spine.one("SELECT version FROM idem.intents"))["version"]
-    await prove(spine, (await row_of(spine, intent))["id"], Pending("pay_1"))
+    await prove(spine, (await spine.row(intent))["id"], Pending("pay_1"))
     assert (await spine.one("SELECT version FROM idem.intents"))["version"] == before + 1
 
 
@@ -397,14 +350,11 @@ async def test_hazard_10_a_redrive_keeps_the_key_and_the_bytes(spine: Spine) -> 
     """Hazard 6, IB-091, IB-092: id, frozen bytes, provider key and attempt survive every redrive."""
     intent = spine.accepted(operation="pay.keyless")
     before = await spine.one("SELECT id, provider_key FROM idem.outbox")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    await spine.work(faults=["drop_before_acting"])
     for _ in range(2):
-        await spine.advance(200)
-        await spine.reconcile(hasten=True)
-    await spine.advance(100)
-    await spine.reconcile()
-    row = await row_of(spine, intent)
+        await spine.reconcile(after=200, hasten=True)
+    await spine.reconcile(after=100)
+    row = await spine.row(intent)
     assert (row["id"], row["provider_key"], row["status"], row["attempt"], row["redrives"]) == (
         before["id"], before["provider_key"], "pending", 1, 1,
     )  # fmt: skip
@@ -415,11 +365,8 @@ async def test_hazard_10_a_redrive_keeps_the_key_and_the_bytes(spine: Spine) -> 
 
 async def test_hazard_19_settling_extends_the_life_of_the_answer(spine: Spine) -> None:
     """Unknown for longer than the key's time: whoever polls hourly still sees the answer."""
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    await spine.advance(spine.catalogue.operations["pay.keyed"].key_ttl + 10)
-    await spine.reconcile(hasten=True)
+    intent = await spine.sent(faults=["act_then_drop"])
+    await spine.reconcile(after=spine.catalogue.operations["pay.keyed"].key_ttl + 10, hasten=True)
     left = await spine.one(
         "SELECT extract(epoch FROM expires_at - statement_timestamp())::float AS s FROM idem.idempotency_keys"
     )
@@ -428,13 +375,9 @@ async def test_hazard_19_settling_extends_the_life_of_the_answer(spine: Spine) -
 
 
 async def test_hazard_19_a_late_proof_after_the_key_was_used_anew(spine: Spine) -> None:
-    first = spine.accepted(amount=-1)
-    await spine.work()
-    row = await row_of(spine, first)
-    async with spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
-        )
+    first = await spine.sent(amount=-1)
+    row = await spine.row(first)
+    await spine.execute("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'")
     for _ in range(2):
         await spine.advance(400 * 86400)
         await Sweeper(spine.database, spine.catalogue).run_once()
@@ -447,24 +390,20 @@ async def test_hazard_19_a_late_proof_after_the_key_was_used_anew(spine: Spine) 
 
 async def test_hazard_17_two_payments_under_one_reference_are_seen(spine: Spine) -> None:
     """Somebody sent it twice: the key is completed by one of them, and an operator hears of the other."""
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    reference = (await row_of(spine, intent))["provider_key"]
+    intent = await spine.sent(operation="pay.keyless", faults=["act_then_drop"])
+    reference = (await spine.row(intent))["provider_key"]
     async with httpx.AsyncClient(base_url=spine.bank.url, headers={"authorization": "Bearer keyless-token"}) as client:
         again = await client.post("/payments", json={"amount": 100, "currency": "eur", "reference": str(reference)})
     assert again.status_code == 201
-    await spine.advance(10)
-    await spine.reconcile()
+    await spine.reconcile(after=10)
     assert isinstance(spine.accept(operation="pay.keyless"), Replay)
     assert await spine.letters(intent) == ["possible_duplicate"]
 
 
 async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_more(spine: Spine) -> None:
     """The provider keeps a refusal of our request under the key for ever; an operator orders a new one."""
-    intent = spine.accepted(amount=-1)
-    await spine.work()
-    before = await row_of(spine, intent)
+    intent = await spine.sent(amount=-1)
+    before = await spine.row(intent)
 
     async def renew() -> UUID:
         async with spine.database.connection() as connection, connection.transaction():
@@ -472,12 +411,12 @@ async def test_hazard_10_a_burned_key_is_renewed_only_when_nothing_can_act_any_m
             assert found is not None
             return await key_rotation.renew(connection, spine.catalogue, found.row)
 
-    with pytest.raises(OperatorRefused, match="may still act"):
+    with pytest.raises(OperatorRefused, match="may still have an effect"):
         await renew()
     assert len(await spine.all("SELECT FROM idem.requests")) == 1
     await spine.advance(KEYED.flight_limit + 1)
     key = await renew()
-    after = await row_of(spine, intent)
+    after = await spine.row(intent)
     assert (after["generation"], after["provider_key"]) == (2, key)
     assert key != before["provider_key"]
     late = await prove(spine, before["id"], Succeeded("pay_of_the_old_key"))
@@ -509,8 +448,7 @@ def test_hazard_24_no_statement_of_a_daemon_uses_the_start_of_its_transaction() 
 
 async def test_hazard_45_the_age_of_everything_unsettled_is_a_metric(spine: Spine) -> None:
     spine.accepted("queued")
-    spine.accepted("refused", amount=-1, operation="pay.keyless")
-    await spine.work()
+    await spine.sent("refused", amount=-1, operation="pay.keyless")
     spine.accepted("lost", operation="pay.keyless")
     await claim_one(spine, "keyless")
     await spine.advance(100)

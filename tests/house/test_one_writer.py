@@ -1,7 +1,5 @@
 """Evidence, dead letters and events are inserted in one module, and by the gate's own statement."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """After a restore that lost commits, lines that idem may have sent already are not taken over as if they were new."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

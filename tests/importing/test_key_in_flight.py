@@ -1,7 +1,5 @@
 """A call in flight is asked about under the key that it was sent under, never under one that idem derived."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -79,8 +77,7 @@ async def test_a_reference_alone_is_enough_where_only_the_look_up_by_id_settles(
     changed = replace(spine.catalogue.providers["keyed"], contract=contract, lookups=(BY_ID,))  # type: ignore[type-var]
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
     for _ in range(3):
-        await spine.advance(300)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=300, hasten=True)
     assert isinstance(spine.accept(), Replay)
     await spine.work()
     assert spine.effects() == 1

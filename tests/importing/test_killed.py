@@ -1,7 +1,5 @@
 """An import that is killed while it writes is run again, and every line is taken over once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A file of any size is read in pieces: no line and no batch takes more memory than the limit of a line allows."""
 
-from __future__ import annotations
-
 import json
 from io import BytesIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an import writes is what it has checked: it reads a file twice, and the second reading gives the same lines."""
 
-from __future__ import annotations
-
 import json
 import os
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Inline operations over the spine's bank: the caller's own code pays there, and reports how that ended."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,12 +86,11 @@ class Shop:
 
     async def lose(self, run: Run) -> None:
         """The lease ends by the database's clock, and nobody has told the run."""
-        async with self.spine.database.connection() as connection:
-            await connection.execute(
-                "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour',"
-                " claimed_until = statement_timestamp() - interval '1 ms' WHERE intent_id = %s",
-                (run.intent_id,),
-            )
+        await self.spine.execute(
+            "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour',"
+            " claimed_until = statement_timestamp() - interval '1 ms' WHERE intent_id = %s",
+            (run.intent_id,),
+        )
 
     async def settle(self, intent: UUID, *states: str) -> str:
         """Let time pass and every daemon step, until the key is in one of `states`."""

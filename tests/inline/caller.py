@@ -1,7 +1,5 @@
 """A caller as a process of its own, driven over a pipe step by step, for tests that kill or stop it."""
 
-from __future__ import annotations
-
 import asyncio
 from multiprocessing.connection import Connection
 

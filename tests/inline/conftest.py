@@ -1,7 +1,5 @@
 """A shop whose own code calls the bank."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

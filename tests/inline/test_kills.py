@@ -1,7 +1,5 @@
 """Callers that die or stand still: one effect, or one more that somebody is told of, and never another answer."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os
@@ -84,11 +82,10 @@ async def intent_of(spine: Spine) -> UUID:
 
 async def expire(shop: Shop) -> None:
     """The lease ends, by the database's clock."""
-    async with shop.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour',"
-            " claimed_until = statement_timestamp() - interval '1 ms' WHERE status = 'claimed'"
-        )
+    await shop.spine.execute(
+        "UPDATE idem.outbox SET claimed_at = claimed_at - interval '1 hour',"
+        " claimed_until = statement_timestamp() - interval '1 ms' WHERE status = 'claimed'"
+    )
 
 
 @pytest.mark.parametrize("provider", ["keyed", "keyless"])
@@ -131,11 +128,10 @@ async def test_ib_018_the_next_process_does_not_vouch_for_the_dead_one(shop: Sho
             break
         await asyncio.sleep(0.1)
     intent = UUID(str((await shop.spine.one("SELECT id FROM idem.intents WHERE idempotency_key = 'k1'"))["id"]))
-    async with shop.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.outbox SET claimed_until = statement_timestamp() - interval '1 ms' WHERE intent_id = %s",
-            (intent,),
-        )
+    await shop.spine.execute(
+        "UPDATE idem.outbox SET claimed_until = statement_timestamp() - interval '1 ms' WHERE intent_id = %s",
+        (intent,),
+    )
     assert (await shop.sweep()).to_unknown == 1
     row = await shop.spine.one(
         "SELECT extract(epoch FROM quiet_after - statement_timestamp())::float8 AS quiet FROM idem.outbox"

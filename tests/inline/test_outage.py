@@ -1,7 +1,5 @@
 """The database goes away at either end of a run: what was written is found again, and what was not is never guessed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -125,7 +123,7 @@ async def test_a_report_that_cannot_be_written_is_heard_of_and_left_to_lease_and
         with pytest.raises(StoreUnavailable, match="Do not make the call again"):
             async with run:
                 await run.complete(outcome)
-        assert (await spine.row(run.intent_id) or {})["status"] == "claimed"
+        assert (await spine.row(run.intent_id))["status"] == "claimed"
         assert await made.settle(run.intent_id, "completed") == "completed"
         assert spine.effects() == 1
         line.down = False

@@ -1,7 +1,5 @@
 """Races of callers, sweepers and each other: one run a key, one end a claim."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Leases are renewed every third, no longer than `renew_for`, and a lost one stays lost."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -100,9 +98,8 @@ async def test_a_caller_that_hangs_holds_its_lease_no_longer_than_renew_for(spin
         assert await lasts() == 30
         assert await run.renew()
         assert 30 < await lasts() < 60
-        async with spine.database.connection() as connection:
-            # 90 seconds ago, and renewed ever since.
-            await connection.execute("UPDATE idem.outbox SET claimed_at = claimed_at - interval '90 s'")
+        # 90 seconds ago, and renewed ever since.
+        await spine.execute("UPDATE idem.outbox SET claimed_at = claimed_at - interval '90 s'")
         assert await run.renew()
         before = await lasts()
         assert await run.renew() and await lasts() == before
@@ -125,8 +122,7 @@ async def test_a_lost_lease_is_seen_on_the_run_and_stays_lost(shop: Shop) -> Non
     assert not run.lost, "only the database knows"
     assert not await run.renew()
     assert run.lost and run.remaining == 0
-    async with shop.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET claimed_until = statement_timestamp() + interval '1 h'")
+    await shop.spine.execute("UPDATE idem.outbox SET claimed_until = statement_timestamp() + interval '1 h'")
     assert not await run.renew() and run.lost
 
 

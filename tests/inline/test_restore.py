@@ -1,7 +1,5 @@
 """A call of the caller's own code after the database went back: it may have been made in what is lost."""
 
-from __future__ import annotations
-
 from inline.buying import Shop
 
 from idem.outbox.domain.decisions import Unknown

@@ -1,7 +1,5 @@
 """The caller's own code makes the call: what each beginning and each end of a run means."""
 
-from __future__ import annotations
-
 import asyncio
 from uuid import uuid4
 
@@ -21,7 +19,6 @@ from idem.outbox.values.errors import ConfigError, Unserved
 async def prove(shop: Shop, run: Run, proof: Succeeded | Pending, *, operation: str = "buy.keyed") -> str:
     """A signed event, as far as it concerns the row."""
     row = await shop.spine.row(run.intent_id)
-    assert row is not None
     answer = Answer(201, b'{"by": "event"}') if isinstance(proof, Succeeded) else None
     async with shop.spine.database.connection() as connection:
         return await apply(
@@ -33,7 +30,6 @@ async def prove(shop: Shop, run: Run, proof: Succeeded | Pending, *, operation: 
 async def test_hazard_11_a_run_is_a_row_that_is_born_claimed_under_a_token_and_a_lease(shop: Shop) -> None:
     run = await shop.run()
     row = await shop.spine.row(run.intent_id)
-    assert row is not None
     assert (row["status"], row["inline"], row["attempt"]) == ("claimed", True, 1)
     assert row["claim_token"] is not None and row["claimed_by"].startswith("inline-")
     assert row["replay_window"] == 0 and not row["marks_start"]
@@ -182,7 +178,6 @@ async def test_hazard_53_a_row_at_rest_with_an_unapplied_proof_is_not_taken_up(s
     run = await shop.run()
     await run.not_executed("nothing left")
     row = await shop.spine.row(run.intent_id)
-    assert row is not None
     async with shop.spine.database.connection() as connection:
         async with connection.transaction():
             await connection.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (row["id"],))

@@ -1,7 +1,5 @@
 """The wheel, and what different people have installed of it."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from importlib.metadata import distributions

@@ -4,8 +4,6 @@ pip resolves nothing offline, so the resolving is done here, by what the distrib
 distribution that nobody asked for is not hidden but absent.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 `python tests/install/measure.py [extra ...]`
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

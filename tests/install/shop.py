@@ -1,7 +1,5 @@
 """An application that only accepts. Run by the interpreter of an environment: `shop.py URL DRIVER sync|async`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

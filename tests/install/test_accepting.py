@@ -1,7 +1,5 @@
 """An application that only accepts needs the library and its own driver, and nothing of the daemons."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

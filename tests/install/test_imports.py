@@ -1,7 +1,5 @@
 """What importing loads, and whose names stand where."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A user's type checker sees the types of idem: the wheel carries the marker of PEP 561."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

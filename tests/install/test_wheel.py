@@ -1,7 +1,5 @@
 """What the wheel holds, and what it asks for."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from importlib.metadata import distribution, packages_distributions

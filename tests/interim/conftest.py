@@ -1,7 +1,5 @@
 """A running API and a running endpoint over one bank that asks some customers to act."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import httpx

@@ -1,7 +1,5 @@
 """A worker of the shop as a process of its own, for a test that kills it."""
 
-from __future__ import annotations
-
 import asyncio
 
 from fix_spine import catalogue

@@ -1,7 +1,5 @@
 """A shop whose bank asks some customers to act (3-D Secure): the same payment as two operations, one of each kind."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from typing import Any
@@ -95,8 +93,7 @@ class Shop:
     async def poll(self) -> None:
         """The bank's clock moves past every challenge, and ours to the next look."""
         self.spine.bank.shift_clock(700)
-        await self.spine.advance(120)
-        await self.spine.reconcile()
+        await self.spine.reconcile(after=120)
 
     async def stored(self, intent: UUID) -> dict[str, Any]:
         return await self.spine.one("SELECT * FROM idem.intents WHERE id = %(i)s", i=intent)

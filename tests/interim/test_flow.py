@@ -1,7 +1,5 @@
 """A charge that needs its customer: told what the customer needs, settled later (hazards 14, 71)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -137,8 +135,7 @@ async def test_a_newer_interim_answer_takes_the_place_of_the_one_before(shop: Sh
     assert body(await shop.pay("final"))["interim"] == {
         "payment": payment.id, "redirect": "https://acs.bank.example/second",
     }  # fmt: skip
-    await shop.spine.advance(120)
-    await shop.spine.reconcile()
+    await shop.spine.reconcile(after=120)
     assert body(await shop.pay("final"))["interim"] == {"reference": payment.id, "status": "processing"}
     assert await shop.says(intent, "succeeded", "evt_2") == "applied"
     assert (await shop.pay("final")).status_code == 201

@@ -1,7 +1,5 @@
 """An interim answer is the operation's own code: whatever it does, the row settles and the client hears something."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`completes_when` and `answer.interim` in idem.toml: what they are made into, and what is explained."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Strict JSON, and the published examples of RFC 8785."""
 
-from __future__ import annotations
-
 import json
 import struct
 from datetime import date

@@ -1,7 +1,5 @@
 """Real worker processes that are frozen at the worst place, and lines that break all the time: one effect each."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import multiprocessing
@@ -71,8 +69,7 @@ async def test_hazard_1_a_worker_frozen_before_its_first_byte(spine: Spine, kind
     assert await effects(spine, intent, kind) == 1
     assert await spine.letters(intent) == []
     again = spine.accept(operation=f"pay.{kind}")
-    assert isinstance(again, Replay)
-    assert again.answer == first.answer
+    assert isinstance(again, Replay) and again.answer == first.answer
 
 
 @pytest.mark.timeout(170)

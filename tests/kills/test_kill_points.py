@@ -4,8 +4,6 @@ IB-021, IB-027. The bank kills it when it has acted; proxies in front of the ban
 certain bytes have passed. `IDEM_KILL_RUNS=20` makes twenty runs of each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import multiprocessing

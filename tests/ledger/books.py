@@ -1,7 +1,5 @@
 """The spine with a bank that can be listed, and a ledger check over it as the command makes it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace

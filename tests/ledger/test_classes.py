@@ -1,7 +1,5 @@
 """The classes of a ledger check, each made as it happens: by a lost answer, a person, a program beside idem."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 from uuid import UUID
@@ -96,8 +94,7 @@ async def test_hazard_17_a_payment_of_an_intent_that_was_cancelled(desk: Desk) -
     details = entry["details"]
     assert details["class"] == "theirs_only"
     assert details["differs"][0] == {"what": "outcome", "here": "cancelled", "there": "succeeded"}
-    assert details["there"]["fields"] == {"amount": 100}
-    assert details["here"]["intent"] == str(intent)
+    assert (details["there"]["fields"], details["here"]["intent"]) == ({"amount": 100}, str(intent))
     assert details["next"]
     kinds = [kind for _, kind, _ in await spine.evidence(intent)]
     assert kinds.count("ledger_check") == 1
@@ -165,8 +162,7 @@ async def test_hazard_75_a_second_object_under_one_key_is_seen(spine: Spine) -> 
     report = await keyed(spine)
     assert counts(report) == {"matched": 1, "theirs_only": 1}
     (entry,) = await entries(spine)
-    assert entry["intent_id"] == intent
-    assert entry["details"]["differs"][0]["what"] == "reference"
+    assert (entry["intent_id"], entry["details"]["differs"][0]["what"]) == (intent, "reference")
     assert entry["details"]["there"]["reference"] == second
 
 

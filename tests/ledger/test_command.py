@@ -1,7 +1,5 @@
 """`idem reconcile --since` as a process: what it prints, and its exit codes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -113,8 +111,7 @@ async def test_what_could_not_be_completed_is_4_and_discrepancies_come_first(lis
 
 async def test_it_settles_first_and_a_dry_run_does_not(listed: Desk) -> None:
     await listed.pending("k1")
-    listed.spine.bank.script(None, ["act_then_drop"])
-    await listed.spine.work()
+    await listed.spine.work(faults=["act_then_drop"])
     dry = await idem(listed, "reconcile", "--since", "24h", "--dry-run", "--json")
     assert dry.code == 0, dry.err
     assert lane(dry)["settled_now"] == 1
@@ -139,8 +136,7 @@ async def test_beside_running_daemons_it_finds_nothing(listed: Desk) -> None:
 
 async def test_a_person_sees_both_sides_and_closes_it(listed: Desk) -> None:
     intent = await listed.pending("k1")
-    listed.spine.bank.script(None, ["drop_before_acting"])
-    await listed.spine.work()
+    await listed.spine.work(faults=["drop_before_acting"])
     await listed.act("resolve_completed", intent, outcome=Succeeded("pay_nowhere", "succeeded", {"amount": 100}))
     found = await idem(listed, "reconcile", "--since", "24h")
     assert found.code == 3, found.err

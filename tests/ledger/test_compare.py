@@ -1,7 +1,5 @@
 """What one object means beside what the ledger says: every pair of ends, without a database."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """The walk itself: pages, what breaks off, what runs beside it."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -178,8 +176,7 @@ async def test_the_window_ends_a_horizon_ago(spine: Spine) -> None:
     await post(spine, **MARKED)
     report = await keyed(spine, Since(ago=60))
     assert (report.objects, counts(report)) == (0, {})
-    assert report.window is not None
-    assert report.window[1] - report.window[0] == pytest.approx(60, abs=1)
+    assert report.window is not None and report.window[1] - report.window[0] == pytest.approx(60, abs=1)
     assert datetime.now(UTC).timestamp() - report.window[1] == pytest.approx(600, abs=5)
 
 

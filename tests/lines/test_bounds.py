@@ -1,7 +1,5 @@
 """How long a wait on a database line may last."""
 
-from __future__ import annotations
-
 from idem.outbox.database import session
 from idem.outbox.database.bounded import BoundedConnection
 

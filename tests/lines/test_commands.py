@@ -1,7 +1,5 @@
 """Commands end behind a line that goes silent and stays open: `idem db` and `idem doctor` too."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A pooler in session mode names another process than the server's; what asks for that process finds the right one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from uuid import uuid4

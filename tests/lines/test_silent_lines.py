@@ -3,8 +3,6 @@
 Each process names it in its log, ends on SIGTERM within its grace, and goes on by itself when the line is back.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`--wait` covers the whole start of a daemon, and goes by what the server says in SQLSTATEs, in whatever language."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Another session that holds rows of one intent, as a person's psql does who looks at them `FOR UPDATE`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

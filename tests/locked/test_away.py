@@ -1,7 +1,5 @@
 """Only a lost or useless connection counts as "the database is away"; what a server refuses is about one statement."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from inspect import isclass
 

@@ -1,7 +1,5 @@
 """A process that is frozen while it takes its turn in a lane with an exact limit keeps nobody else from theirs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

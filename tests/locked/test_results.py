@@ -1,7 +1,5 @@
 """A session that holds a row, its key, its intent or an entry of it keeps that row's result waiting, and no other."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from uuid import UUID
@@ -55,7 +53,6 @@ async def test_only_the_held_result_waits(spine: Spine, table: str, outcome: Out
         await until(len(others), settler)
         assert not settling.done()
         row = await spine.row(victim)
-        assert row is not None
         assert row["status"] == "claimed", "what is held was not written, and not given up either"
         assert settler.held, "this process may still act upon it"
     await until(len(others) + 1, settler)
@@ -101,5 +98,4 @@ async def test_a_pass_by_hand_ends_though_a_row_is_held(spine: Spine) -> None:
     rows: dict[str, UUID] = {f"k{n}": spine.accepted(f"k{n}") for n in range(3)}
     with holding(spine.url, "idempotency_keys", rows["k0"]):
         done = await spine.work()
-    assert done.claimed == 3
-    assert done.fates == {"settled": 2, "late_proof": 1}
+    assert (done.claimed, done.fates) == (3, {"settled": 2, "late_proof": 1})

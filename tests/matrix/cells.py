@@ -1,7 +1,5 @@
 """The cells of the matrix: which provider, and which faults the sends of each intent meet, in their order."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Times are those of the bank's clock. It was moved together with the rows, so a r
 of the log. Each check raises AssertionError; `CHECKS` are all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 

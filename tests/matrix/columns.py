@@ -1,7 +1,5 @@
 """The parametrisation of the matrix: a cell for every replay, fault, and webhooks on and off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any

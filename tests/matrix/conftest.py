@@ -1,7 +1,5 @@
 """Runs that the cells of a module share: each is made once, when the first of its cells asks for it."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Hashable, Iterator, Sequence

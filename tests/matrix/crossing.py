@@ -1,7 +1,5 @@
 """Cells in which two contracts or two daemons meet."""
 
-from __future__ import annotations
-
 from matrix import cells
 from matrix.variants import PLAIN
 

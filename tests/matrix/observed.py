@@ -1,7 +1,5 @@
 """What a run leaves: plain data, which the checks read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Beside the matrix: the end of the retention, cancel by key, effects that come late, and nothing to ask."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The column of a bank that knows no keys: every send executes."""
 
-from __future__ import annotations
-
 import pytest
 from matrix.cells import Cell, plain
 from matrix.columns import TIMEOUT, cells, hold, sent_again_when_absent

@@ -1,7 +1,5 @@
 """The columns in which a replay answers: the bank stores answers under a key, or shows what it has."""
 
-from __future__ import annotations
-
 import pytest
 from matrix.cells import NOT_APPLICABLE, Cell, plain
 from matrix.columns import TIMEOUT, cells, hold

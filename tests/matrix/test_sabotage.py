@@ -1,7 +1,5 @@
 """Rules that are broken on purpose: the matrix must see it, by the bank's log."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

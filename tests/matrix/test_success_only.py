@@ -1,7 +1,5 @@
 """The column in which a replay could execute: the bank remembers successes alone."""
 
-from __future__ import annotations
-
 import pytest
 from matrix.cells import Cell, plain
 from matrix.columns import TIMEOUT, cells, hold, sent_again_when_absent

@@ -1,7 +1,5 @@
 """The contracts of the matrix, each with the account of the bank that keeps it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Every cell has its own account at the bank, and so its own lane, breaker, keys a
 another. What the run leaves is plain data (`Observed`); the checks read that alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -3,8 +3,6 @@
 Built by the software itself where it can be; what takes a fault of hours or another release is written into the tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -46,9 +44,7 @@ async def pass_for(desk: Desk, intent: UUID, seconds: float) -> None:
 
 async def sent(desk: Desk, key: str, fault: str, *, operation: str = "pay.keyed") -> UUID:
     """Accepted and sent once; the bank answers with this fault."""
-    intent = desk.spine.accepted(key, operation=operation)
-    desk.spine.bank.script({"method": "POST"}, [fault])
-    await desk.spine.work()
+    intent = await desk.spine.sent(key, operation=operation, faults=[fault], match={"method": "POST"})
     return intent
 
 
@@ -242,7 +238,6 @@ async def awaiting(desk: Desk, key: str) -> UUID:
 
 @situation("completed")
 async def completed(desk: Desk, key: str) -> UUID:
-    intent = desk.spine.accepted(key)
-    await desk.spine.work()
+    intent = await desk.spine.sent(key)
     assert (await desk.state(intent))[0] == "completed"
     return intent

@@ -1,7 +1,5 @@
 """The situations of a row at rest; importing this adds them to `BUILDERS`."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from fix_desk import Desk

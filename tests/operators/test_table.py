@@ -1,7 +1,5 @@
 """Each cell of the table of operators' commands holds on a real database, and none but an override pays twice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4

@@ -1,7 +1,5 @@
 """The bank in the likeness of a provider: what it says is what the provider's own contract reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """The pytest plugin as a user has it: an application of theirs, their conftest, their pytest."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A test of an application with the built-in Stripe contract: the bank answers everything that this asks."""
 
-from __future__ import annotations
-
 from fix_project import Project
 
 SETTINGS = """

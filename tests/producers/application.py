@@ -1,7 +1,5 @@
 """An application that knows nothing of Python: it accepts by `idem.accept(tenant, operation, key, params)` alone."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import UUID

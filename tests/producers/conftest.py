@@ -1,7 +1,5 @@
 """A database whose operations are known to SQL, and an application of its own that accepts by SQL alone."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

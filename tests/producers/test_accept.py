@@ -1,7 +1,5 @@
 """`idem.accept` in SQL: decisions, what is refused, roles, isolation levels, savepoints, two sessions with one key."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Hazards 34, 38, 59, 70: fingerprint, provider key, key and card data in SQL are those of Python."""
 
-from __future__ import annotations
-
 import hmac
 import json
 from collections.abc import Iterator

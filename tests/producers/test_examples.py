@@ -1,7 +1,5 @@
 """The examples for psql and Node run as they stand, against a real database, worker and bank; so does `db sync`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

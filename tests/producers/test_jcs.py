@@ -1,7 +1,5 @@
 """Hazards 34, 70: the canonical form in SQL is that of `outbox.canonical`, and refuses what that refuses."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable, Iterator

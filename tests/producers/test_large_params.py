@@ -1,7 +1,5 @@
 """Params of SQL that take long to check: one row at a time, and no row is blamed for another's time."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -58,7 +56,7 @@ def checks(spine: Spine) -> Checks:
 
 
 async def status(spine: Spine, intent: Any) -> str:
-    row = await spine.row(intent)
+    row = await spine.row_if_any(intent)
     return "gone" if row is None else str(row["status"])
 
 

@@ -1,7 +1,5 @@
 """Hazards 5, 60: the database changed while a row was not rendered: asked about by its key, never replayed."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import pytest
@@ -18,20 +16,18 @@ from idem.outbox.settle import doubted_rows
 
 
 async def changed(spine: Spine) -> None:
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
+    await spine.execute("UPDATE idem.installation SET system_identifier = 1")
     async with spine.database.connection() as connection:
         await Guard(spine.catalogue, "single")(connection)
 
 
 async def status(spine: Spine, intent: UUID) -> str | None:
-    return (await spine.row(intent) or {"status": None})["status"]
+    return (await spine.row_if_any(intent) or {"status": None})["status"]
 
 
 async def settle_by_asking(spine: Spine, intent: UUID) -> None:
     for _ in range(6):
-        await spine.advance(400)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=400, hasten=True)
         if await status(spine, intent) != OutboxStatus.UNKNOWN:
             return
 
@@ -71,7 +67,7 @@ async def test_of_what_was_never_rendered_no_absence_is_believed(spine: Spine, a
 async def test_what_the_provider_has_completes_it(spine: Spine, application: Application) -> None:
     """The lost commits had rendered and sent it: asked by the key, which is the same, the provider knows it."""
     intent = application.accepted(operation="pay.keyless")
-    key = (await spine.row(intent) or {})["provider_key"]
+    key = (await spine.row(intent))["provider_key"]
     import httpx
 
     async with httpx.AsyncClient(base_url=spine.bank.url) as client:
@@ -91,11 +87,10 @@ async def test_a_row_beyond_its_window_is_looked_up_and_not_replayed(spine: Spin
         assert (await lost(connection, cautious(spine), by="ann", reason="a test")).unknown == 1
     row = await spine.row(intent) or {}
     assert row["status"] == "unknown" and row["first_sent_at"] is not None and row["replay_window"] > 0
-    await spine.advance(60)
-    await spine.reconcile(hasten=True)
+    await spine.reconcile(after=60, hasten=True)
     seen = await spine.evidence(intent)
     assert ("reconciler", "look", "absent") in seen and not any(kind == "replay" for _, kind, _ in seen)
-    assert (await spine.row(intent) or {})["attempt"] == 0
+    assert (await spine.row(intent))["attempt"] == 0
     assert spine.effects() == 0
 
 

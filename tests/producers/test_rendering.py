@@ -1,7 +1,5 @@
 """A worker renders what was accepted by SQL alone: once, committed before it may be sent, each by itself (34)."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable
@@ -153,7 +151,7 @@ async def test_what_cannot_be_rendered_is_at_rest_and_stops_nobody(
     bad = application.accepted("bad", {"amount": 1, "bad": True})
     good = [application.accepted(f"good {n}".replace(" ", "-"), {"amount": 1 + n}) for n in range(3)]
     assert await freeze(spine) == 4
-    assert [(await spine.row(intent) or {})["status"] for intent in (bad, *good)] == ["held", *["pending"] * 3]
+    assert [(await spine.row(intent))["status"] for intent in (bad, *good)] == ["held", *["pending"] * 3]
     key = await spine.key(bad)
     assert (key["state"], key["last_error_code"]) == ("failed_retryable", "unrenderable")
     assert await spine.letters(bad) == ["unrenderable"] and await spine.letters(good[0]) == []
@@ -192,21 +190,21 @@ async def test_code_that_hangs_holds_nobody_up(spine: Spine, application: Applic
     other = application.accepted("other", operation="pay.keyless")
     try:
         await freezer.once()
-        assert {(await spine.row(intent) or {})["status"] for intent in hanging} == {"held"}
+        assert {(await spine.row(intent))["status"] for intent in hanging} == {"held"}
         assert await spine.letters(hanging[0]) == ["unrenderable"]
-        assert (await spine.row(other) or {})["status"] == "pending"
+        assert (await spine.row(other))["status"] == "pending"
         late = application.accepted("late", {"amount": 5})
         other = application.accepted("other2", operation="pay.keyless")
         await freezer.once()
-        assert (await spine.row(late) or {})["status"] == "unfrozen", "no thread is free: it waits, and is not blamed"
-        assert (await spine.row(other) or {})["status"] == "pending"
+        assert (await spine.row(late))["status"] == "unfrozen", "no thread is free: it waits, and is not blamed"
+        assert (await spine.row(other))["status"] == "pending"
     finally:
         released.set()
     async with asyncio.timeout(20):
-        while (await spine.row(late) or {})["status"] == "unfrozen":
+        while (await spine.row(late))["status"] == "unfrozen":
             await freezer.once()
             await asyncio.sleep(0.05)
-    assert (await spine.row(late) or {})["status"] == "pending"
+    assert (await spine.row(late))["status"] == "pending"
 
 
 async def test_the_client_s_retry_after_a_fix_renders_it_again(spine: Spine, application: Application) -> None:
@@ -248,7 +246,7 @@ async def test_a_row_that_is_too_old_is_held_unrendered(spine: Spine, applicatio
     await spine.advance(2 * 86400)
     assert await freeze(spine) == 0
     await Sweeper(spine.database, spine.catalogue).run_once()
-    assert (await spine.row(intent) or {})["status"] == "held"
+    assert (await spine.row(intent))["status"] == "held"
     assert await spine.letters(intent) == ["too_late"]
     assert application.once().status == "unfrozen"
     await spine.work()
@@ -260,7 +258,7 @@ async def test_a_locked_row_is_passed_over(spine: Spine, application: Applicatio
     with psycopg.connect(spine.url) as other:
         other.execute("SELECT FROM idem.outbox WHERE intent_id = %s FOR UPDATE", (first,))
         assert await freeze(spine) == 1
-    assert [(await spine.row(i) or {})["status"] for i in (first, second)] == ["unfrozen", "pending"]
+    assert [(await spine.row(i))["status"] for i in (first, second)] == ["unfrozen", "pending"]
 
 
 async def test_a_thousand_rows_and_two_workers_each_is_rendered_once(spine: Spine, application: Application) -> None:

@@ -1,7 +1,5 @@
 """`idem db sync`: what SQL knows of the operations."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """An operator's desk, and pauses without the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A lane with limits, and the rows that wait for it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from uuid import uuid4
 
@@ -42,8 +40,7 @@ async def backlog(spine: Spine, *, unknown: int, pending: int) -> None:
     for n in range(unknown):
         spine.accepted(f"u{n}")
     if unknown:
-        spine.bank.script(None, ["drop_before_acting"] * unknown)
-        await spine.work()
+        await spine.work(faults=["drop_before_acting"] * unknown)
         await spine.advance(10)
     for n in range(pending):
         spine.accepted(f"p{n}")

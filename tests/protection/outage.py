@@ -4,8 +4,6 @@ All times are divided by one factor. The line to provider `a` goes through a pro
 then refuses to connect.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -30,31 +28,7 @@ from sqlalchemy import create_engine
 from idem.testing.bank import read_log
 from idem.testing.proxy import Direction, Proxy, Verdict
 
-PROVIDER = """
-[providers.NAME]
-deadline = DEADLINE
-connect_timeout = DEADLINE
-flight_limit = FLIGHT
-pause_allowance = FLIGHT
-schedule = SCHEDULE
-key = { carrier = "header", name = "idempotency-key", replay = "stored", retention = RETENTION }
-lookup.horizon = HORIZON
-lookup.by_key.path = "/payments?key={idem.key}"
-lookup.by_key.object = "/data/0"
-lookup.by_key.match = "/idempotency_key"
-lookup.by_key.empty = "/data"
-errors = { shape = "/error/code", code = "/error/code", message = "/error/message" }
-object = { reference = "/id", status = "/status" }
-outcome = [{ says = "final", when = { "/status" = "succeeded" } }]
-accounts.main = { origin = "ORIGIN", authorization = { env = "BANK_TOKEN", prefix = "Bearer " } }
-
-[operations."pay.NAME"]
-provider = "NAME"
-path = "/payments"
-body = { amount = "{amount}", currency = "eur" }
-params = { type = "object" }
-answer.succeeded = { status = 201, body = { payment = "{idem.reference}" } }
-"""
+PROVIDER = Path(__file__).with_name("outage_provider.toml").read_text()
 SETTINGS = """
 environment = "test"
 worker = { slots = 8, poll = "100ms", lease = LEASE, margin = MARGIN }

@@ -3,8 +3,6 @@
 What idem.toml says is divided by whoever writes it; these are the waits that no setting reaches.
 """
 
-from __future__ import annotations
-
 import sys
 
 from idem.cli.main import main

@@ -1,7 +1,5 @@
 """`idem pause` and `idem resume` as a person calls them, and where a pause shows."""
 
-from __future__ import annotations
-
 import pytest
 from fix_desk import Desk
 

@@ -1,7 +1,5 @@
 """Calls at a time of the whole fleet: first sends, replays and look-ups together; exact where the lane asks for it."""
 
-from __future__ import annotations
-
 import asyncio
 
 from fix_spine import Spine

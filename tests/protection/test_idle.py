@@ -1,7 +1,5 @@
 """A paused lane costs an idle poll nothing: of 100,000 rows that wait there, the claim and the take read none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

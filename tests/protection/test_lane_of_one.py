@@ -1,7 +1,5 @@
 """Attacks on what a fleet shares: the one place of a lane of one, and a row whose cancel was lost."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 from fix_spine import KEYED, Spine
 from protection.limited import backlog, claim, limited, take
 from schema.buried import BURIED
-from settling.shop import cancelling, cancels, row_of, sends
+from settling.shop import cancelling, cancels, sends
 
 from idem.outbox.daemon.daemon import Life, end_daemon
 from idem.outbox.domain.limits import Limits
@@ -107,19 +105,16 @@ async def test_a_row_that_nobody_asks_about_does_not_stop_a_lane_of_one(spine: S
 async def cancel_was_lost(spine: Spine) -> UUID:
     """Its cancel left, and the answer did not come: the key is burned, the row unknown, the replay window open."""
     cancelling(spine, key=KEYED.key, order=("cancel_by_key", "replay"))
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"path": "/payments/cancel"}, ["act_then_drop"])
-    await spine.advance(KEYED.flight_limit + 10)
-    await spine.reconcile()
+    await spine.reconcile(after=KEYED.flight_limit + 10)
     await spine.advance(KEYED.flight_limit * 2)
     return intent
 
 
 async def test_a_cancel_whose_answer_was_lost_is_repeated_and_the_key_not_sent_again(spine: Spine) -> None:
     intent = await cancel_was_lost(spine)
-    before = await row_of(spine, intent)
+    before = await spine.row(intent)
     assert (before["status"], before["key_burned"], before["attempt"]) == ("unknown", True, 2)
     # A new attempt under the burned key.
     assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}

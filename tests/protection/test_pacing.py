@@ -1,7 +1,5 @@
 """The rate of a fleet as a table: what each process has of it, and that a bucket never lets more through."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

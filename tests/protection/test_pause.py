@@ -1,7 +1,5 @@
 """What a pause stops, and what it leaves alone: calls, look-ups, accept, of one account or of all."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace
@@ -44,8 +42,7 @@ async def test_paused_calls_are_not_made_and_go_out_after_the_resume(
 async def test_paused_looks_ask_nothing_and_replays_go_on(spine: Spine, pause: Any, resume: Any) -> None:
     spine.bank.script(None, ["drop_before_acting", "drop_before_acting"])
     spine.accepted()
-    spine.accepted("k2", operation="pay.keyless")
-    await spine.work()
+    await spine.sent("k2", operation="pay.keyless")
     await spine.advance(10)
     await pause("looks")
     await pause("looks", provider="keyless")
@@ -58,9 +55,7 @@ async def test_paused_looks_ask_nothing_and_replays_go_on(spine: Spine, pause: A
 
 
 async def test_paused_calls_leave_look_ups_and_send_no_replay(spine: Spine, pause: Any, resume: Any) -> None:
-    spine.bank.script(None, ["drop_before_acting"])
-    intent = spine.accepted()
-    await spine.work()
+    intent = await spine.sent(faults=["drop_before_acting"])
     await spine.advance(10)
     await pause("calls")
     before = len(spine.bank.log.requests)
@@ -69,8 +64,7 @@ async def test_paused_calls_leave_look_ups_and_send_no_replay(spine: Spine, paus
     row = await spine.row(intent)
     assert row is not None and row["attempt"] == 1
     await resume()
-    await spine.advance(40)
-    assert (await spine.reconcile()).settled == {"replay:succeeded": 1}
+    assert (await spine.reconcile(after=40)).settled == {"replay:succeeded": 1}
 
 
 async def test_a_row_that_can_only_be_replayed_waits_for_the_pause_and_is_not_given_up(
@@ -80,9 +74,7 @@ async def test_a_row_that_can_only_be_replayed_waits_for_the_pause_and_is_not_gi
     known = spine.catalogue.providers["keyed"]
     blind = replace(known, contract=replace(KEYED, lookup=LookupRule()), lookups=())  # type: ignore[type-var]
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": blind})
-    spine.bank.script(None, ["drop_before_acting"])
-    intent = spine.accepted()
-    await spine.work()
+    intent = await spine.sent(faults=["drop_before_acting"])
     await spine.advance(10)
     await pause("calls")
     assert (await spine.reconcile()).asked == {}
@@ -92,9 +84,7 @@ async def test_a_row_that_can_only_be_replayed_waits_for_the_pause_and_is_not_gi
 
 
 async def test_everything_paused_is_touched_by_nobody(spine: Spine, pause: Any) -> None:
-    spine.bank.script(None, ["drop_before_acting"])
-    intent = spine.accepted()
-    await spine.work()
+    intent = await spine.sent(faults=["drop_before_acting"])
     await spine.advance(10)
     row = await spine.row(intent)
     await pause("calls", "looks")
@@ -105,8 +95,7 @@ async def test_everything_paused_is_touched_by_nobody(spine: Spine, pause: Any) 
 async def test_paused_accept_refuses_what_is_new_and_answers_what_is_known(
     spine: Spine, pause: Any, resume: Any
 ) -> None:
-    done = spine.accepted("done")
-    await spine.work()
+    done = await spine.sent("done")
     waiting = spine.accepted("waiting")
     await pause("accept", reason="queue too long")
     with pytest.raises(
@@ -129,9 +118,7 @@ async def test_a_pause_of_accept_is_answered_like_any_store_that_cannot_take_it(
 
 
 async def test_retries_and_redrives_go_back_to_work_while_accept_is_paused(spine: Spine, pause: Any) -> None:
-    spine.bank.script(None, ["422_before_acting"])
-    intent = spine.accepted()
-    await spine.work()
+    intent = await spine.sent(faults=["422_before_acting"])
     await spine.all("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'y' RETURNING 1")
     await pause("accept")
     assert type(spine.accept()).__name__ == "Retrying"
@@ -259,11 +246,8 @@ async def test_a_worker_that_runs_stops_at_once_does_not_spin_and_wakes_with_the
 
 
 async def test_what_could_not_be_asked_about_is_due_when_it_is_resumed(spine: Spine, pause: Any, resume: Any) -> None:
-    spine.bank.script(Match(method=None), ["drop_before_acting"] * 3)
-    intent = spine.accepted()
-    await spine.work()
-    await spine.advance(10)
-    await spine.reconcile()
+    intent = await spine.sent(faults=["drop_before_acting"] * 3, match=Match(method=None))
+    await spine.reconcile(after=10)
     row = await spine.row(intent)
     assert row is not None and row["failures"] == 1
     await pause("calls", "looks")

@@ -1,7 +1,5 @@
 """Hazard 48: what a half-open lane tries first, where a payment that is cut off could not be sent again."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace
@@ -22,8 +20,7 @@ def only(spine: Spine, name: str) -> Any:
 
 async def settled_once(spine: Spine, name: str) -> None:
     """Something that the provider is known to have, past its horizon."""
-    spine.accepted("known", operation=f"pay.{name}")
-    await spine.work()
+    await spine.sent("known", operation=f"pay.{name}")
     await spine.advance(KEYLESS.lookup.horizon + 1)
 
 

@@ -1,7 +1,5 @@
 """Calls a second of the whole fleet: counted at the bank, over processes that divide the rate by signs of life."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence
@@ -122,8 +120,7 @@ async def test_no_claimed_row_waits_for_its_token(spine: Spine) -> None:
 async def test_a_pass_of_reconcile_waits_for_its_tokens_and_leaves_nothing(spine: Spine) -> None:
     for n in range(6):
         spine.accepted(f"k{n}")
-    spine.bank.script(None, ["drop_before_acting"] * 6)
-    await spine.work()
+    await spine.work(faults=["drop_before_acting"] * 6)
     await spine.advance(10)
     one = Reconciler(
         spine.database, limited(spine, rate=8, lookup_share=0.5, processes=1), ReconcilerSettings(lease=30), margin=1

@@ -1,7 +1,5 @@
 """Contracts and providers that lie, one for each rule of the suite."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

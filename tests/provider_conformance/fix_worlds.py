@@ -7,6 +7,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -40,56 +41,7 @@ NAMES = {
 
 PLAIN = frozenset({"act_then_drop", "drop_before_acting", "cut_body", "429", "503", "decline"})
 
-LEDGER = """
-deadline = "5s"
-flight_limit = "10s"
-schedule = ["1s", "5s", "30s", "2m", "10m", "1h", "6h", "1d"]
-pause_allowance = "1m"
-errors = { shape = "/error/code", code = "/error/code", message = "/error/message" }
-deployment_tag = { at = "/metadata/idem_deployment", key_at = "/metadata/idem_key" }
-verified = "2026-11-28"
-accounts.main = { origin = "http://127.0.0.1:1" }
-
-[key]
-carrier = "header"
-name = "Idempotency-Key"
-replay = "stored"
-retention = "24h"
-
-[object]
-reference = "/id"
-status = "/status"
-
-[object.statuses]
-final = ["succeeded"]
-answer = ["requires_action"]
-pending = ["processing"]
-refused = ["declined", "canceled"]
-
-[lookup]
-by_key = { path = "/payments?key={idem.key}", object = "/data/0", match = "/idempotency_key", empty = "/data" }
-by_id = { path = "/payments/{idem.reference}" }
-horizon = "10s"
-
-[list]
-path = "/payments?since={idem.since}&until={idem.until}&limit=2"
-items = "/data"
-created = "/created"
-page = { style = "after_id", parameter = "after", more = "/has_more" }
-
-[cancel_by_key]
-path = "/payments/cancel"
-body = { key = "{idem.key}" }
-tombstones = true
-
-[webhook]
-scheme = "standard"
-secrets = [{ env = "LEDGER_SECRET" }]
-object = "/data"
-type = "/type"
-key = "/data/idempotency_key"
-reference = "/data/id"
-"""
+LEDGER = Path(__file__).with_name("worlds_ledger.toml").read_text()
 
 
 def ledger(text: str = LEDGER, **changes: Any) -> HttpProvider:

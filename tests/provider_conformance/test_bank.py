@@ -1,7 +1,5 @@
 """The bank with each of the four meanings of `replay`, and a contract that says so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

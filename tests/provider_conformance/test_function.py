@@ -1,7 +1,5 @@
 """A provider that a function sends to, and one that ignores its deadline (hazard 55)."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

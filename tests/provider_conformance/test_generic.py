@@ -1,7 +1,5 @@
 """The generic HTTP provider as examples/idem.toml writes it, and Stripe as idem knows it, against the bank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A suite is worth what it catches: for each rule a contract that breaks it, and the failure names the setting."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """docs/adopt/provider-conformance.md: its test runs as it stands, and finds a contract that promises too much."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """One provider, as idem.toml would make it, for the tests of this folder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,8 +1,7 @@
 """An object in an envelope, a list that is left out where it is empty, a mark that stands elsewhere in an object, and a
 look-up that asks about a part of the call's own address."""
 
-from __future__ import annotations
-
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,50 +24,7 @@ from idem.outbox.domain.outcomes import (
 from idem.outbox.domain.provider import Question
 
 KEY = "0b5f9b7e-2f3a-8c1d-9e4f-112233445566"
-BANK = """
-key = { carrier = "header", name = "Key", replay = "stored", retention = "24h" }
-accounts.main = { origin = "ORIGIN" }
-
-[deployment_tag]
-at = "/payment/metadata/by"
-key_at = "/payment/metadata/key"
-shown_at = "/metadata/by"
-shown_key_at = "/metadata/key"
-
-[errors]
-shape = "/errors/0/code"
-code = "/errors/0/code"
-message = "/errors/0/detail"
-reference = "/payment/id"
-codes = { refused = ["DECLINED"], ambiguous = ["REUSED"] }
-
-[[outcome]]
-says = "pending"
-status = 409
-when = { "/errors/0/code" = "CREATED_ALREADY" }
-object = { reference = "/errors/0/id" }
-
-[object]
-path = ["/payment", "/refund"]
-reference = "/id"
-status = "/status"
-fields = { amount = "/amount" }
-statuses = { final = ["DONE"], pending = ["PENDING"], refused = ["FAILED"] }
-
-[lookup]
-by_id = { path = "/payments/{idem.reference}", object = "/payment" }
-
-[lookup.by_reference]
-path = "/payments/{idem.segment.2}/actions"
-object = "/data/payments/0"
-match = "/metadata/key"
-page = { style = "cursor", parameter = "cursor", next = "/cursor", omits_empty = true }
-
-[list]
-path = "/payments?since={idem.since}&until={idem.until}"
-items = "/payments"
-page = { style = "cursor", parameter = "cursor", next = "/cursor", omits_empty = true }
-"""
+BANK = Path(__file__).with_name("envelopes_bank.toml").read_text()
 DONE = {"id": "p1", "status": "DONE", "amount": 5}
 
 

@@ -1,7 +1,5 @@
 """Bodies as forms: byte for byte what Stripe's own library sends, wherever that says what it means."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -49,8 +47,7 @@ def test_the_key_in_the_body_or_nowhere() -> None:
         == f'{{"a":1,"idempotency_key":"{KEY}"}}'.encode()
     )
     frozen = keyed("none", None).freeze(post({"reference": KEY_TEXT}, path=KeyText("/p/", None)), KEY)
-    assert frozen.body == f'{{"reference":"{KEY}"}}'.encode()
-    assert frozen.path == f"/p/{KEY}"
+    assert (frozen.body, frozen.path) == (f'{{"reference":"{KEY}"}}'.encode(), f"/p/{KEY}")
     assert type(frozen.path) is str
     assert "idempotency-key" not in frozen.headers
 
@@ -252,8 +249,7 @@ async def test_the_frozen_bytes_are_what_httpx_sends() -> None:
                 frozen.method, url, content=frozen.body, headers=dict(frozen.headers), follow_redirects=False
             )
     sent = route.calls.last.request
-    assert sent.url.raw_path == b"/payments/a%2Fb?x=%20"
-    assert sent.content == frozen.body
+    assert (sent.url.raw_path, sent.content) == (b"/payments/a%2Fb?x=%20", frozen.body)
     assert sent.headers["idempotency-key"] == KEY
     outcome, _ = BANK.classify(Response(response.status_code, dict(response.headers), response.content))
     assert outcome == Succeeded("pay_1", "succeeded")

@@ -1,7 +1,5 @@
 """The mark of this deployment in every request, and in what a provider shows (hazard 40)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What idem.toml says of statuses and codes: in short, or rule by rule, it is the same to the answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

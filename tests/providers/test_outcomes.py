@@ -1,7 +1,5 @@
 """The design's table of outcomes, row by row; and that no answer of any kind can prove more than it says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

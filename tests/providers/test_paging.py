@@ -1,7 +1,5 @@
 """How a list goes on, and that nothing but the provider's own word is its end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

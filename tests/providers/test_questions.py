@@ -1,7 +1,5 @@
 """Look-ups by prefix, by events and over pages, the listing and the cancel: what they ask, and what they believe."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -133,8 +131,7 @@ def test_an_absence_is_of_the_whole_list() -> None:
     theirs = event("payment_intent.x", "succeeded", key="another")
     assert STRIPE_LIKE.read_look(events(theirs, more=True), LOST, asked)[0] == Absent()
     page = STRIPE_LIKE.next_page(events(theirs, more=True), LOST, asked)
-    assert page is not None
-    assert page.path == EVENTS + "&starting_after=evt_1"
+    assert page is not None and page.path == EVENTS + "&starting_after=evt_1"
     assert page.headers["stripe-version"] == "2026-10-01"
     # The second page is read as the first is, leads to a third, and itself again is a circle.
     assert STRIPE_LIKE.read_look(events(PAID), LOST, page)[0] == Succeeded("pi_1", "succeeded")
@@ -158,8 +155,7 @@ def test_oldest_first_is_read_to_its_end() -> None:
     assert of.read_look(events(CREATED, ACTION, PAID), LOST, asked)[0] == Succeeded("pi_1", "succeeded")
     assert of.read_look(events(CREATED, ACTION), LOST, asked)[0] == Succeeded("pi_1", "requires_action", interim=True)
     page = of.next_page(events(CREATED, ACTION), LOST, asked)
-    assert page is not None
-    assert page.path == "/e?from=2"
+    assert page is not None and page.path == "/e?from=2"
 
 
 def test_a_list_of_objects_is_walked_for_the_one_with_our_key() -> None:
@@ -181,8 +177,7 @@ def test_a_list_of_objects_is_walked_for_the_one_with_our_key() -> None:
     assert read(answered(200, {}), LOST, asked)[0] == CouldNotAsk()
     assert read(answered(404, {"errors": [{"code": "NOT_FOUND"}]}), LOST, asked)[0] == CouldNotAsk()
     following = SQUARE_LIKE.next_page(page(("COMPLETED", "x"), cursor="c 1"), LOST, asked)
-    assert following is not None
-    assert following.path == asked.path + "&cursor=c%201"
+    assert following is not None and following.path == asked.path + "&cursor=c%201"
     assert SQUARE_LIKE.next_page(page(("PENDING", KEY), cursor="c"), LOST, asked) is None
 
 
@@ -213,15 +208,13 @@ def test_the_listing() -> None:
         )
     )
     page = STRIPE_LIKE.read_listing(answered(200, {"data": found[:1], "has_more": True}), first)
-    assert page is not None
-    assert page.following is not None
+    assert page is not None and page.following is not None
     assert page.following.path == first.path + "&starting_after=pi_1"
     for none in ({"data": {}}, {}, [], b"<html>"):
         assert STRIPE_LIKE.read_listing(answered(200, none), first) is None
     assert STRIPE_LIKE.read_listing(answered(500, {"data": found, "has_more": False}), first) is None
     broken = STRIPE_LIKE.read_listing(answered(200, {"data": found[:3]}), first)
-    assert broken is not None
-    assert (broken.following, "/has_more" in broken.broken, len(broken.items)) == (None, True, 3)
+    assert broken is not None and (broken.following, "/has_more" in broken.broken, len(broken.items)) == (None, True, 3)
     assert SQUARE_LIKE.listing(0, 1) is None
     assert SQUARE_LIKE.read_listing(answered(200, {}), first) is None
 
@@ -235,8 +228,7 @@ def test_without_a_mark_nobody_says_whose_an_object_is() -> None:
     }
     of = provider(SQUARE, list=listed)
     first = of.listing(0.0, 1.0)
-    assert first is not None
-    assert first.path == "/p?since=1970-01-01T00%3A00%3A00Z"
+    assert first is not None and first.path == "/p?since=1970-01-01T00%3A00%3A00Z"
     wrapped = {"payment": {"id": 7, "status": "COMPLETED", "idempotency_key": KEY}}
     page = of.read_listing(answered(200, {"payments": [wrapped]}), first)
     assert page == Page((Item("7", KEY, Succeeded("7", "COMPLETED"), "COMPLETED"),))
@@ -250,12 +242,10 @@ def test_the_request_that_cancels_carries_the_key_where_the_contract_says() -> N
         f'{{"idempotency_key":"{KEY}"}}'.encode(),
     )
     form = provider(STRIPE, cancel_by_key={"method": "DELETE", "path": "/k/{idem.key}"}).cancel(LOST)
-    assert form is not None
-    assert (form.method, form.path, form.body) == ("DELETE", f"/k/{KEY}", b"")
+    assert form is not None and (form.method, form.path, form.body) == ("DELETE", f"/k/{KEY}", b"")
     assert "idempotency-key" not in form.headers, "under it the provider remembers another request"
     of = provider(STRIPE, cancel_by_key={"path": "/c", "body": {"a": {"b": "{idem.key}"}}}).cancel(LOST)
-    assert of is not None
-    assert of.body == f"a%5Bb%5D={KEY}".encode()
+    assert of is not None and of.body == f"a%5Bb%5D={KEY}".encode()
     assert STRIPE_LIKE.cancel(LOST) is None
     assert STRIPE_LIKE.read_cancel(answered(200, {}), LOST)[0] == CouldNotAsk()
 

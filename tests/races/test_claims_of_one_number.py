@@ -1,7 +1,5 @@
 """After lost commits two claims of a row may have one number: the token says whose late report proves the whole."""
 
-from __future__ import annotations
-
 from uuid import UUID, uuid4
 
 import pytest

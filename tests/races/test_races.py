@@ -1,7 +1,5 @@
 """Races with real connections and a barrier: one winner each, and the loser's answer is the right one."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from types import SimpleNamespace
@@ -94,7 +92,6 @@ async def test_a_stored_proof_beats_the_claim(spine: Spine) -> None:
     """Hazard 53: a proof that is in the database before the claim is never overtaken by a call."""
     intent = spine.accepted()
     row = await spine.row(intent)
-    assert row is not None
     async with spine.database.connection() as holder, holder.transaction():
         await holder.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", (row["id"],))
         assert await prove(spine, row["id"], wait=False) == "stored"
@@ -111,7 +108,6 @@ async def test_a_proof_and_a_claim_at_once(spine: Spine) -> None:
     for n in range(ROUNDS):
         intent = spine.accepted(f"k{n}")
         row = await spine.row(intent)
-        assert row is not None
 
         async def grab() -> list[Claimed]:
             async with spine.database.connection() as connection:
@@ -140,7 +136,7 @@ async def test_a_worker_that_comes_too_late_brings_a_proof(spine: Spine) -> None
     fates = await settle(spine, report(spine, claimed, Succeeded("pay_9")))
     assert set(fates.values()) == {"late_proof"}
     assert (await spine.key(intent))["state"] == "completed"
-    assert await spine.row(intent) is None
+    assert await spine.row_if_any(intent) is None
 
 
 async def test_a_late_worker_against_the_reconciler(spine: Spine) -> None:
@@ -150,7 +146,6 @@ async def test_a_late_worker_against_the_reconciler(spine: Spine) -> None:
         claimed = await claim(spine)
         await sweep(spine)
         row = await spine.row(intent)
-        assert row is not None
         fates, applied = await asyncio.gather(
             settle(spine, report(spine, claimed, Succeeded("pay_1"))), prove(spine, row["id"], source="reconciler")
         )
@@ -187,8 +182,7 @@ async def test_two_reconcilers_take_a_row_once(spine: Spine) -> None:
     """Hazard 9."""
     for n in range(8):
         spine.accepted(f"k{n}", operation="pay.keyless")
-    spine.bank.script(None, ["act_then_drop"] * 8)
-    await spine.work()
+    await spine.work(faults=["act_then_drop"] * 8)
     await spine.advance(10)
     first, second = await asyncio.gather(take(spine, "keyless"), take(spine, "keyless"))
     ids = [t.id for t in (*first, *second)]
@@ -204,11 +198,8 @@ async def test_two_reconcilers_take_a_row_once(spine: Spine) -> None:
 async def test_poll_and_webhook_at_once(spine: Spine) -> None:
     """IB-095, IB-114: one transition, and no call to the provider's create endpoint."""
     for n in range(ROUNDS):
-        intent = spine.accepted(f"k{n}", operation="pay.keyless")
-        spine.bank.script(None, ["act_then_drop"])
-        await spine.work()
+        intent = await spine.sent(f"k{n}", operation="pay.keyless", faults=["act_then_drop"])
         row = await spine.row(intent)
-        assert row is not None
         payment = spine.bank.log.payments()[-1].id
         await spine.advance(10)
         _, applied = await asyncio.gather(spine.reconcile(), prove(spine, row["id"], payment))
@@ -241,7 +232,6 @@ async def test_the_clients_retry_against_the_redrive(spine: Spine) -> None:
             asyncio.to_thread(spine.accept, f"k{n}", operation="pay.keyless"), redrive()
         )
         row = await spine.row(intent)
-        assert row is not None
         assert (row["status"], row["redrives"]) == ("pending", redriven)
         assert isinstance(decision, InProgress if redriven else Retrying), (decision, redriven)
         winners.add(redriven)
@@ -250,11 +240,8 @@ async def test_the_clients_retry_against_the_redrive(spine: Spine) -> None:
 
 async def test_a_verdict_never_beats_a_proof_that_is_stored(spine: Spine) -> None:
     """Hazard 3 (e): absent often enough, but a proof came in while the reconciler was asking."""
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
-    await spine.advance(300)
-    await spine.reconcile()
+    intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
+    await spine.reconcile(after=300)
     await spine.advance(300)
     (taken,) = await take(spine, "keyless")
     async with spine.database.connection() as holder, holder.transaction():

@@ -1,7 +1,5 @@
 """`idem recover` before the daemons start, where the runbook has it: none of them judges the change again."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,8 +15,7 @@ FAR = 2**62
 
 
 async def another_database(desk: Desk) -> None:
-    async with desk.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.installation SET system_identifier = 1")
+    await desk.spine.execute("UPDATE idem.installation SET system_identifier = 1")
 
 
 async def meets(desk: Desk, moved: int = 0, word: datetime | None = None) -> None:

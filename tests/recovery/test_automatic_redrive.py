@@ -1,7 +1,5 @@
 """Hazard 60, P1: a row that waits for its automatic redrive still has it after a change of the database."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from uuid import UUID
 
@@ -21,9 +19,7 @@ from idem.sweeper.daemon import Sweeper
 
 async def to_be_redriven(spine: Spine, operation: str) -> UUID:
     """Its call was lost, and the provider has not carried it out: at rest until its redrive is due."""
-    intent = spine.accepted(operation=operation)
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(operation=operation, faults=["drop_before_acting"])
     await spine.advance(200)
     row = await spine.row(intent) or {}
     assert row["status"] == "unknown"
@@ -54,8 +50,7 @@ async def nothing_was_lost(spine: Spine) -> None:
 
 
 async def is_redriven(spine: Spine, operation: str) -> None:
-    await spine.advance(120)
-    await spine.reconcile()
+    await spine.reconcile(after=120)
     await spine.work()
     assert isinstance(spine.accept(operation=operation), Replay)
     assert spine.effects() == 1
@@ -66,7 +61,7 @@ async def test_a_row_that_keeps_its_place_under_a_doubt_keeps_its_redrive(spine:
     intent = await to_be_redriven(spine, "pay.keyed")
     before = await redrive_at(spine, intent)
     await meets_another_database(spine)
-    assert (await spine.row(intent) or {})["doubted_since"] is not None
+    assert (await spine.row(intent))["doubted_since"] is not None
     assert await redrive_at(spine, intent) == before
     if word:
         await nothing_was_lost(spine)
@@ -77,7 +72,7 @@ async def test_a_row_that_keeps_its_place_under_a_doubt_keeps_its_redrive(spine:
 async def test_a_row_that_became_unknown_has_its_redrive_again_where_nothing_was_lost(spine: Spine) -> None:
     intent = await to_be_redriven(spine, "pay.keyless")
     await meets_another_database(spine)
-    assert (await spine.row(intent) or {})["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     await nothing_was_lost(spine)
     assert await redrive_at(spine, intent) is not None
     await is_redriven(spine, "pay.keyless")

@@ -1,7 +1,5 @@
 """`idem recover --lost` says how many rows it will doubt before it asks, and changes nothing until it hears yes."""
 
-from __future__ import annotations
-
 import psycopg
 from fix_desk import Desk
 

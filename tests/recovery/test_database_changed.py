@@ -1,7 +1,5 @@
 """Hazards 5, 59, 60: another database, a forgotten claim, a clone; what may still be sent, and what must not."""
 
-from __future__ import annotations
-
 import asyncio
 
 import psycopg
@@ -17,8 +15,7 @@ FORGET = "UPDATE idem.installation SET {} "
 
 
 async def change(spine: Spine, column: str, value: object) -> None:
-    async with spine.database.connection() as connection:
-        await connection.execute(FORGET.format(f"{column} = %(v)s"), {"v": value})
+    await spine.execute(FORGET.format(f"{column} = %(v)s"), {"v": value})
 
 
 async def meet(spine: Spine, durability: guard.Durability = "single", moved: int = 0) -> None:
@@ -48,12 +45,11 @@ async def test_hazard_5_after_a_restore_only_harmless_rows_stay_queued(spine: Sp
 
 
 async def test_hazard_60_resting_rows_are_suspect_too(spine: Spine) -> None:
-    intent = spine.accepted("a", amount=-1, operation="pay.keyless")
-    await spine.work()
-    assert (await spine.row(intent) or {})["status"] == "held"
+    intent = await spine.sent("a", amount=-1, operation="pay.keyless")
+    assert (await spine.row(intent))["status"] == "held"
     await change(spine, "timeline", 99)
     await meet(spine)
-    assert (await spine.row(intent) or {})["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     assert (await spine.key(intent))["state"] == "unknown"
 
 

@@ -1,7 +1,5 @@
 """A database that changed, attacked: claims that were forgotten halfway, an order of answers, a word of an operator."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -28,7 +26,6 @@ async def test_a_start_mark_that_may_be_lost_proves_nothing(spine: Spine) -> Non
     await spine.advance(1000)
     await Sweeper(spine.database, spine.catalogue).run_once()
     row = await spine.row(intent)
-    assert row is not None
     assert row["status"] == "unknown"
     assert (await spine.work()).claimed == 0
     assert spine.effects() == 0
@@ -36,16 +33,15 @@ async def test_a_start_mark_that_may_be_lost_proves_nothing(spine: Spine) -> Non
 
 async def test_a_row_that_was_at_rest_rests_again(spine: Spine) -> None:
     """Its client was told that nothing happened, and may have paid otherwise: "nothing was lost" orders no call."""
-    intent = spine.accepted(amount=-1, operation="pay.keyless")
-    await spine.work()
+    intent = await spine.sent(amount=-1, operation="pay.keyless")
     sends = len(spine.bank.log.sends())
     events = await spine.all("SELECT type FROM idem.events")
-    assert (await spine.row(intent) or {})["status"] == "held"
+    assert (await spine.row(intent))["status"] == "held"
     await changed(spine)
-    assert (await spine.row(intent) or {})["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     async with spine.database.connection() as connection:
         assert await release.release(connection, spine.catalogue, by="ann", reason="synchronous standby") == 1
-    assert (await spine.row(intent) or {})["status"] == "held"
+    assert (await spine.row(intent))["status"] == "held"
     assert (await spine.key(intent))["state"] == "failed_retryable"
     assert await spine.letters(intent), "somebody must still decide"
     await spine.work()

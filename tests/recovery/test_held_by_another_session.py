@@ -3,8 +3,6 @@
 The other session is a client whose transaction stays open, or a person's psql.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID, uuid4
@@ -59,7 +57,7 @@ async def sweep(desk: Desk) -> None:
 
 
 async def statuses(desk: Desk, *intents: UUID) -> list[str]:
-    return [(await desk.spine.row(intent) or {})["status"] for intent in intents]
+    return [(await desk.spine.row(intent))["status"] for intent in intents]
 
 
 @pytest.mark.parametrize("by", ["a daemon", "an operator"])
@@ -81,7 +79,7 @@ async def test_all_others_are_doubted_and_the_held_row_is_not_sent(desk: Desk, h
     assert desk.spine.effects() == 0
     await sweep(desk)
     assert await statuses(desk, intent) == ["unknown"] and await listed(desk) == set()
-    assert (await desk.spine.row(intent) or {})["doubted_since"] is not None
+    assert (await desk.spine.row(intent))["doubted_since"] is not None
     await desk.spine.work()
     assert desk.spine.effects() == 0
 
@@ -206,11 +204,11 @@ async def test_a_held_row_keeps_its_doubt_until_the_command_is_run_again(desk: D
         other.execute(HOLDS["the row"], {"i": intent})
         done = await desk.cli("recover", "--lossless", "--reason", "a planned move", "--yes")
         assert done.code == 0 and "1 rows stay doubted" in done.err
-    assert (await desk.spine.row(intent) or {})["doubted_since"] is not None
+    assert (await desk.spine.row(intent))["doubted_since"] is not None
     async with desk.spine.database.connection() as connection:
         found = await release.lossless(connection, desk.spine.catalogue, by="ann", reason="a planned move")
     assert found == release.Released(0, 0)
-    assert (await desk.spine.row(intent) or {})["doubted_since"] is None
+    assert (await desk.spine.row(intent))["doubted_since"] is None
 
 
 async def test_one_row_that_cannot_be_doubted_keeps_no_other(desk: Desk) -> None:

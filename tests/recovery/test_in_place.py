@@ -1,7 +1,5 @@
 """A database that goes back under connections that stay: nothing is claimed before the next sign of life notices it."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 
@@ -45,8 +43,7 @@ async def held(spine: Spine, kind: str, beats: int, holder: str, table: int) -> 
 async def test_nothing_is_taken_where_a_sign_of_life_is_missing(spine: Spine, kind: str, went_back: str) -> None:
     spine.accepted()
     if kind == "reconciler":
-        spine.bank.script(None, ["act_then_drop"])
-        await spine.work()
+        await spine.work(faults=["act_then_drop"])
         await spine.advance(10)
     life = Life(kind)
     async with spine.database.connection() as connection:

@@ -1,7 +1,5 @@
 """`idem recover --lost` that is killed, or loses its connection, at any statement: everything is listed, or nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -14,6 +12,7 @@ import psycopg
 import pytest
 from fix_desk import Desk
 from fix_processes import eventually
+from fix_sql import query
 
 from idem.sweeper.daemon import Sweeper
 
@@ -65,8 +64,7 @@ async def test_every_row_is_listed_or_none(desk: Desk, superuser_url: str, block
         if how == "killed":
             os.kill(process.pid, signal.SIGKILL)
             await process.wait()
-        with psycopg.connect(superuser_url, autocommit=True) as admin:
-            admin.execute("SELECT pg_terminate_backend(%(pid)s)", {"pid": backend})
+        query(superuser_url, "SELECT pg_terminate_backend(%(pid)s)", {"pid": backend})
         _, told = await process.communicate()
         if how != "killed":
             assert process.returncode not in (0, None) and b"Traceback" not in told
@@ -80,6 +78,6 @@ async def test_every_row_is_listed_or_none(desk: Desk, superuser_url: str, block
         assert len(listed) == 3 and said is not None
         assert (await desk.spine.work()).claimed == 0
         await Sweeper(desk.spine.database, desk.spine.catalogue).run_once()
-    assert [(await desk.spine.row(each) or {})["status"] for each in intents] == ["unknown"] * 3
+    assert [(await desk.spine.row(each))["status"] for each in intents] == ["unknown"] * 3
     await desk.spine.work()
     assert desk.spine.effects() == 0

@@ -1,7 +1,5 @@
 """Hazards 5, 60: what recovery leaves may be sent until the provider may have forgotten it, and by nobody later."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from uuid import UUID
 
@@ -33,7 +31,7 @@ def use(spine: Spine, lookups: bool = True, **operation: object) -> None:
 
 
 async def status(spine: Spine, intent: UUID) -> str | None:
-    return (await spine.row(intent) or {"status": None})["status"]
+    return (await spine.row_if_any(intent) or {"status": None})["status"]
 
 
 async def sent_after_the_backup(restorable: Restorable, *, held: bool = False, **options: object) -> UUID:
@@ -152,8 +150,7 @@ async def test_a_second_send_counts_the_window_from_the_first_that_may_have_been
     intent = await sent_after_the_backup(restorable, lookups=False)
     await restorable.recover_lost()
     await restorable.pass_time(WINDOW - 3600)
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.work(faults=["act_then_drop"])
     row = await spine.row(intent)
     assert row is not None and row["status"] == "unknown"
     age = await spine.one(
@@ -173,8 +170,7 @@ async def test_a_second_send_that_is_refused_proves_nothing_about_the_first(rest
     spine = restorable.spine
     intent = await sent_after_the_backup(restorable)
     await restorable.recover_lost()
-    spine.bank.script(None, [fault])
-    await spine.work()
+    await spine.work(faults=[fault])
     assert await status(spine, intent) in ("unknown", "pending")
     assert (await spine.key(intent))["state"] != "failed_retryable"
     await settle(restorable)
@@ -201,13 +197,11 @@ async def test_a_doubted_row_that_is_too_old_was_perhaps_sent(restorable: Restor
 async def test_what_is_claimed_unknown_or_awaited_counts_anew(restorable: Restorable) -> None:
     """A lost replay may be under way, and absences that were seen before it say nothing."""
     spine = restorable.spine
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
     assert await status(spine, intent) == "unknown"
     await restorable.pass_time(200)
     await spine.reconcile()
-    assert (await spine.row(intent) or {})["absences"] == 1
+    assert (await spine.row(intent))["absences"] == 1
     found = await restorable.recover_lost()
     assert found.open == 1
     row = await spine.row(intent) or {}
@@ -224,8 +218,7 @@ async def test_a_key_that_was_burned_in_what_is_lost_is_looked_for_under_the_nex
     shop.use(spine, kept=True)
     intent = spine.accepted()
     await restorable.backup()
-    spine.bank.script(None, ["500_cached"])
-    await spine.work()
+    await spine.work(faults=["500_cached"])
     for seconds in (10, 200, 200):
         await restorable.pass_time(seconds)
         await spine.reconcile()
@@ -243,8 +236,7 @@ async def test_what_was_accepted_after_the_backup_meets_the_provider_s_memory(re
     """Lost by definition; the client's retry derives the same provider key, so it is answered from the memory."""
     spine = restorable.spine
     await restorable.backup()
-    spine.accepted()
-    await spine.work()
+    await spine.sent()
     first = spine.accept()
     await restorable.restore()
     await restorable.recover_lost()

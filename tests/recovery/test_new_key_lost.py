@@ -1,7 +1,5 @@
 """Hazard 5: a new provider key that an operator gave in what is lost is asked about, whatever the provider can do."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 from fix_restore import Restorable

@@ -17,6 +17,7 @@ import pytest
 from fix_accept import Acceptor
 from fix_restore import opened
 from fix_spine import Spine, catalogue
+from fix_sql import query
 
 from idem.migrations import runner
 from idem.outbox.daemon.daemon import Life
@@ -149,8 +150,7 @@ class Daemon:
 
 
 async def status(spine: Spine) -> str:
-    with psycopg.connect(spine.url) as own:
-        row = own.execute("SELECT status FROM idem.outbox").fetchone()
+    row = query(spine.url, "SELECT status FROM idem.outbox")[0]
     assert row is not None
     return str(row[0])
 
@@ -255,8 +255,7 @@ KEPT = ("installation", "intents", "idempotency_keys", "outbox", "requests", "da
 
 def reload(made: Server) -> None:
     """The schema is dropped, made anew and filled, as `pg_restore --clean` does it, from tables of `public`."""
-    with psycopg.connect(made.url, autocommit=True) as own:
-        own.execute("DROP SCHEMA idem CASCADE")
+    query(made.url, "DROP SCHEMA idem CASCADE")
     runner.upgrade(made.url, environment="test")
     with psycopg.connect(made.url, autocommit=True) as own:
         own.execute("SET session_replication_role = replica")

@@ -1,7 +1,5 @@
 """What an operator sends again on a word alone is sent only while the provider remembers the first send."""
 
-from __future__ import annotations
-
 from fix_restore import MEMORY, Restorable
 from recovery.words import WINDOW, act, fail_over, lossless, sends_again, sent_and_lost
 
@@ -44,6 +42,6 @@ async def test_lossless_does_not_send_what_was_redriven_and_not_sent_in_time(res
     await restorable.pass_time(MEMORY)
     await restorable.sweep()
     assert (await lossless(restorable)).rows == 0
-    assert (await spine.row(intent) or {})["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     await spine.work()
     assert spine.effects() == 1

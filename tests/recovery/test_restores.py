@@ -5,8 +5,6 @@ some step a backup is made, at a later one it takes the database's place; then `
 remembers the database before. `IDEM_TEST_RESTORES` says how many stories are told of each kind.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from contextlib import suppress
@@ -149,8 +147,7 @@ class Story:
 
     async def end(self) -> None:
         """Nothing goes wrong any more, and much time passes."""
-        async with self.spine.database.connection() as connection:
-            await connection.execute(PAUSE, {"paused": False})
+        await self.spine.execute(PAUSE, {"paused": False})
         for seconds in (10.0, 200.0, 400.0, 700.0, 4000.0, 4000.0, 4000.0, DAY, DAY):
             await self.restorable.sweep()
             await self.spine.work()

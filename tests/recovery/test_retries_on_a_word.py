@@ -1,7 +1,5 @@
 """After an operator's word, "it did not happen", the provider's memory goes on counting from what the word is about."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -59,8 +57,7 @@ async def test_an_attempt_that_did_not_leave_changes_nothing_about_it(restorable
     await act(restorable, "resolve_failed", intent)
     await restorable.pass_time(WINDOW - 4000)
     retry(restorable)
-    restorable.spine.bank.script(None, ["401"])
-    await restorable.spine.work()
+    await restorable.spine.work(faults=["401"])
     found = await row(restorable)
     assert (found["status"], found["first_sent_at"]) == ("pending", None)
     await restorable.pass_time(600)
@@ -129,8 +126,7 @@ async def test_a_new_provider_key_leaves_the_word_behind(restorable: Restorable)
     await act(restorable, "resolve_failed", intent, know_it_did_not_happen=True)
     assert (await row(restorable))["denied_sent_at"] is not None
     retry(restorable)
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.work(faults=["act_then_drop"])
     found = await row(restorable)
     assert (found["provider_key"] != before, found["denied_sent_at"]) == (True, None)
 

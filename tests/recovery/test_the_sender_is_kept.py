@@ -1,7 +1,5 @@
 """A call that only lost commits have sent was sent as the last payments of the backup, and goes to no other account."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -24,8 +22,7 @@ async def test_what_lost_commits_have_sent_is_not_sent_as_another_account(restor
     spine.bank.add_account(BankAccount("another", "another-token"))
     right = spine.catalogue
     if older:
-        spine.accepted("older")
-        await spine.work()
+        await spine.sent("older")
     intent = spine.accepted("lost")
     await restorable.backup()
     await spine.work()

@@ -1,7 +1,5 @@
 """What rests on an operator's word alone: a call that was carried out, whose answer was lost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -43,8 +41,7 @@ async def sent_and_lost(restorable: Restorable, *, acted: bool = True) -> UUID:
 
 async def sends_again(restorable: Restorable, *, acted: bool = True) -> None:
     """One send whose answer is lost."""
-    restorable.spine.bank.script(None, ["act_then_drop" if acted else "drop_before_acting"])
-    await restorable.spine.work()
+    await restorable.spine.work(faults=["act_then_drop" if acted else "drop_before_acting"])
     assert restorable.spine.effects() == int(acted)
 
 

@@ -1,7 +1,5 @@
 """Rows that nobody asks about, before the one that is due."""
 
-from __future__ import annotations
-
 BURIED = """
 INSERT INTO idem.outbox (id, intent_id, available_at, start_before, status_since, first_sent_at, provider_key, status,
                          operation, provider, account, origin, tenant_id)

@@ -1,7 +1,5 @@
 """What the catalog tells of idem's schema: two databases that were made in different ways, compared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

@@ -1,7 +1,5 @@
 """A schema that an ordinary role owns, with a role for the daemons and one for a producer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from fix_sql import query
 from schema import backlog, revisions
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
@@ -66,8 +65,7 @@ def pristine(server: str, installed_once: Installed) -> Iterator[Installed]:
 def installed(server: str, installed_once: Installed) -> Iterator[Installed]:
     """A copy of this test's own, to commit in."""
     with new_database(server, template=urlsplit(installed_once.superuser_url).path[1:]) as url:
-        with psycopg.connect(url, autocommit=True) as own:
-            own.execute(HERE)
+        query(url, HERE)
         yield replace(installed_once, superuser_url=url)
 
 

@@ -1,7 +1,5 @@
 """Databases of a test module's own, and a schema that an ordinary role owns."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit, urlunsplit
 
-import psycopg
+from fix_sql import query
 
 ENVIRONMENT = "test"
 _numbers = itertools.count(1)
@@ -43,14 +41,13 @@ def as_role(url: str, role: str) -> str:
 def new_database(server: str, *, owner: str | None = None, template: str | None = None) -> Iterator[str]:
     """The URL of a database that is dropped at the end."""
     name = f"idem_schema_{os.getpid()}_{next(_numbers)}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(
-            f"CREATE DATABASE {name}"
-            + (f" OWNER {owner}" if owner else "")
-            + (f" TEMPLATE {template}" if template else "")
-        )
+    query(
+        server,
+        f"CREATE DATABASE {name}"
+        + (f" OWNER {owner}" if owner else "")
+        + (f" TEMPLATE {template}" if template else ""),
+    )
     try:
         yield on(server, name)
     finally:
-        with psycopg.connect(server, autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        query(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

@@ -1,7 +1,5 @@
 """Plans as values: a statement with psycopg's parameters, planned generically, executed, and what each node read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

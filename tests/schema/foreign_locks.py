@@ -1,7 +1,5 @@
 """Which rows a statement touches, and whether it waits for one that another session holds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 

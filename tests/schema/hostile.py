@@ -1,7 +1,5 @@
 """What a role may bring of its own, to have the owner's functions run its code: types, casts, operators, names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from fix_sql import query
 from psycopg import sql
 from schema.databases import Installed
 
@@ -42,8 +41,7 @@ class OwnersFunction:
 
 def owners_functions(url: str) -> list[OwnersFunction]:
     """All of them."""
-    with psycopg.connect(url) as look:
-        found = look.execute(OWNERS).fetchall()
+    found = query(url, OWNERS)
     return [OwnersFunction(name, fires, tuple(args), tuple(tables), body) for name, fires, args, tables, body in found]
 
 

@@ -1,7 +1,5 @@
 """The statements of the daemons by name, and parameters under which they find the work of `backlog`."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

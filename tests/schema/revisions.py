@@ -1,7 +1,5 @@
 """Folders of scripts that the upgrade can be pointed at: the product's revisions and one more of the tests."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

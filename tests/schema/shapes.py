@@ -1,7 +1,5 @@
 """Rows of every table as they may be, in plain SQL, so that a test changes one thing and sees who refuses it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Each CHECK, unique and foreign key of the schema, violated on purpose, by its name; none may lack its violation."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

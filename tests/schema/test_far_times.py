@@ -1,7 +1,5 @@
 """No caller writes a time that makes a list unreadable: nothing outside the years 1 to 9999 is stored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

@@ -5,14 +5,13 @@ session holds one of them (the first, and the last, of each table), and the stat
 added to the code is tried without being named here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from fix_sql import query
 from schema import foreign_locks, hot_statements
 from schema.databases import new_database
 
@@ -54,8 +53,7 @@ UPDATE idem.outbox SET available_at = statement_timestamp() + interval '1 hour',
 def sessions(server: str, loaded: str) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
     """Two sessions, planned as the daemons' are; some rows are made such as only a hastening touches."""
     with new_database(server, template=urlsplit(loaded).path[1:]) as url:
-        with psycopg.connect(url, autocommit=True) as own:
-            own.execute(DUE_LATER)
+        query(url, DUE_LATER)
         with psycopg.connect(url) as own, psycopg.connect(url) as other:
             own.execute("SET enable_seqscan = off")
             own.execute("SET plan_cache_mode = force_generic_plan")

@@ -1,7 +1,5 @@
 """What is frozen for a call stays its request: no role makes another one, and the next one is made in order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

@@ -1,7 +1,5 @@
 """Roles with nothing but the grants of their kind: each does its whole job, and nothing more."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +12,7 @@ import pytest
 from fix_accept import Acceptor
 from fix_desk import run
 from fix_spine import Spine, catalogue
+from fix_sql import query
 from producers.application import accept, synced
 from schema.databases import Installed
 
@@ -84,15 +83,11 @@ async def test_a_daemons_role_does_all_of_a_daemons_work(spine: Spine, installed
     finally:
         await handlers.close()
 
-    spine.accepted("lost")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.sent("lost", faults=["act_then_drop"])
     await advance(installed, 10)
     assert dict((await spine.reconcile()).settled) == {"replay:succeeded": 1}
 
-    absent = spine.accepted("absent", operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    absent = await spine.sent("absent", operation="pay.keyless", faults=["drop_before_acting"])
     for _ in range(2):
         await advance(installed, 100)
         await spine.reconcile(hasten=True)
@@ -239,26 +234,7 @@ def test_a_library_that_accepts_needs_the_producers_rights_alone(installed: Inst
         assert isinstance(acceptor.accept(connection, "t", "pay.keyed", "k", {"amount": 1}), Accepted)
 
 
-HAS = """
-SELECT 'schema', 'idem', a.privilege_type, '' FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
- WHERE n.nspname = 'idem' AND a.grantee = %(role)s::text::regrole
- UNION ALL
-SELECT 'table', c.relname, a.privilege_type, '' FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
- WHERE c.relnamespace = 'idem'::regnamespace AND a.grantee = %(role)s::text::regrole
- UNION ALL
-SELECT 'column', c.relname, a.privilege_type, t.attname
-  FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid CROSS JOIN LATERAL aclexplode(t.attacl) AS a
- WHERE c.relnamespace = 'idem'::regnamespace AND a.grantee = %(role)s::text::regrole
- UNION ALL
-SELECT 'function', p.oid::regprocedure::text, a.privilege_type, ''
-  FROM pg_proc p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
- WHERE p.pronamespace = 'idem'::regnamespace AND a.grantee = %(role)s::text::regrole
- UNION ALL
-SELECT 'type', t.typname, a.privilege_type, '' FROM pg_type t CROSS JOIN LATERAL aclexplode(t.typacl) AS a
- WHERE t.typnamespace = 'idem'::regnamespace AND a.grantee = %(role)s::text::regrole
- UNION ALL
-SELECT 'tenant', p.tenant, '', '' FROM idem.producers p WHERE p.role = %(role)s::text
-"""
+HAS = Path(__file__).with_name("grants_has.sql").read_text()
 
 
 @pytest.mark.parametrize("kind", ["daemon", "producer", "sql"])
@@ -277,8 +253,10 @@ def test_a_grant_leaves_nothing_of_what_a_role_had_before(
                 giving.execute(f"GRANT USAGE ON SCHEMA idem TO {seller} WITH GRANT OPTION")
                 giving.execute(f"GRANT UPDATE (secret) ON idem.installation TO {seller}")
             # What it passed on does not keep it.
-            with psycopg.connect(installed.url("owner").replace(installed.owner, seller)) as passing:
-                passing.execute(f"GRANT SELECT ON idem.installation TO {installed.daemon}")
+            query(
+                installed.url("owner").replace(installed.owner, seller),
+                f"GRANT SELECT ON idem.installation TO {installed.daemon}",
+            )
         else:
             runner.grant(owner, seller, before, ["globex", "acme"])
         runner.grant(owner, seller, kind, ["acme"])

@@ -1,7 +1,5 @@
 """What is written once stays: answers, evidence, events, frozen requests, identities; for owner and daemon alike."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

@@ -1,7 +1,5 @@
 """A key's advisory lock is a hint: a role that holds it, without any right on idem, makes no accept say a lie."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Every statement of the daemons runs over the backlog, all of whose open rows are
 the code is tried without being named here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit

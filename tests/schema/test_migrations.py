@@ -1,7 +1,5 @@
 """Upgrades: several at once, behind a lock, by hand, by an ordinary owner, of a newer database."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -11,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from fix_sql import query
 from schema.catalog import dump
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 
@@ -43,23 +42,19 @@ def test_ib_158_five_upgrades_of_an_empty_database_at_once(empty_database: str, 
     ends = [(starter.communicate()[1], starter.returncode) for starter in starters]
     assert ends == [("", 0)] * 5
     assert dump(empty_database) == dump(db_url)
-    with psycopg.connect(empty_database) as connection:
-        assert connection.execute("SELECT count(*), min(environment) FROM idem.installation").fetchone() == (1, "test")
+    assert query(empty_database, "SELECT count(*), min(environment) FROM idem.installation")[0] == (1, "test")
 
 
 def test_the_sql_to_run_by_hand_makes_the_same_schema(empty_database: str, db_url: str) -> None:
-    with psycopg.connect(empty_database, autocommit=True) as connection:
-        connection.execute(runner.offline_sql("it's ours"))  # type: ignore[arg-type]
+    query(empty_database, runner.offline_sql("it's ours"))
     assert dump(empty_database) == dump(db_url)
     installation = "SELECT environment, secret, database_name = current_database() FROM idem.installation"
-    with psycopg.connect(empty_database) as connection:
-        first: Any = connection.execute(installation).fetchone()
+    first: Any = query(empty_database, installation)[0]
     assert (first[0], len(first[1]), first[2]) == ("it's ours", 32, True)
     # The secret is made by the database that keeps it: no printed text holds it.
     assert first[1].hex() not in runner.offline_sql()
     runner.upgrade(empty_database, environment=ENVIRONMENT)
-    with psycopg.connect(empty_database) as connection:
-        assert connection.execute(installation).fetchone() == first
+    assert query(empty_database, installation)[0] == first
 
 
 def test_one_by_one_the_statements_are_what_the_files_say(scripts: Path) -> None:
@@ -98,11 +93,9 @@ def test_a_script_is_split_where_a_statement_ends(script: str, parts: list[str])
 
 
 def test_an_upgrade_that_has_nothing_to_do_keeps_the_installation(db_url: str) -> None:
-    with psycopg.connect(db_url) as connection:
-        before = connection.execute("SELECT * FROM idem.installation").fetchall()
+    before = query(db_url, "SELECT * FROM idem.installation")
     assert runner.upgrade(db_url, environment="another").up_to_date
-    with psycopg.connect(db_url) as connection:
-        assert connection.execute("SELECT * FROM idem.installation").fetchall() == before
+    assert query(db_url, "SELECT * FROM idem.installation") == before
 
 
 @pytest.mark.parametrize("table", ["intents", "idempotency_keys", "outbox", "requests", "evidence"])
@@ -149,12 +142,10 @@ def test_ib_160_an_upgrade_that_is_a_deadlocks_victim_runs_again(db_url: str, sc
 
 
 def test_a_database_of_a_newer_version_is_left_alone(db_url: str) -> None:
-    with psycopg.connect(db_url, autocommit=True) as connection:
-        connection.execute("UPDATE idem.alembic_version SET version_num = '9999'")
+    query(db_url, "UPDATE idem.alembic_version SET version_num = '9999'")
     with pytest.raises(runner.MigrationError, match=r"does not know .*9999"):
         runner.upgrade(db_url, environment=ENVIRONMENT)
-    with psycopg.connect(db_url) as connection:
-        assert connection.execute("SELECT version_num FROM idem.alembic_version").fetchone() == ("9999",)
+    assert query(db_url, "SELECT version_num FROM idem.alembic_version")[0] == ("9999",)
 
 
 def test_a_server_that_is_away_is_said_to_be(server: str) -> None:
@@ -175,11 +166,9 @@ def test_an_ordinary_owner_installs_all_of_it(installed: Installed, db_url: str)
 def test_an_owner_of_the_schema_alone_needs_no_right_to_make_schemas(server: str, roles: tuple[str, str, str]) -> None:
     owner = roles[0]
     with new_database(server) as url:
-        with psycopg.connect(url, autocommit=True) as admin:
-            admin.execute(f"CREATE SCHEMA idem AUTHORIZATION {owner}")
+        query(url, f"CREATE SCHEMA idem AUTHORIZATION {owner}")
         assert runner.upgrade(as_role(url, owner), environment=ENVIRONMENT).up_to_date
-        with psycopg.connect(url) as connection:
-            connection.execute("DROP SCHEMA idem CASCADE")
+        query(url, "DROP SCHEMA idem CASCADE")
 
 
 def test_a_schema_of_anothers_is_refused_in_words(empty_database: str, roles: tuple[str, str, str]) -> None:

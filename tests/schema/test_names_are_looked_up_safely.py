@@ -1,7 +1,5 @@
 """No function of idem looks a name up by the search_path of a session, where another role could have put one."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """The upgrade from one revision to the next, with a second revision of the tests: whole or not at all, under load."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from alembic.script import ScriptDirectory
+from fix_sql import query
 from schema import revisions
 from schema.catalog import dump
 from schema.databases import ENVIRONMENT, new_database
@@ -31,8 +30,7 @@ def test_an_upgrade_applies_what_is_missing_once(upgraded: str, db_url: str, scr
     assert {"next"} == {row[0] for row in dump(upgraded)["relations"] - dump(db_url)["relations"]} - {"next_pkey"}
     again = runner.upgrade(upgraded, environment=ENVIRONMENT, scripts=scripts)
     assert again.up_to_date and again.head == "0002"
-    with psycopg.connect(upgraded) as look:
-        assert look.execute("SELECT said FROM idem.next").fetchall() == [(f"{ENVIRONMENT};",)]
+    assert query(upgraded, "SELECT said FROM idem.next") == [(f"{ENVIRONMENT};",)]
 
 
 @pytest.mark.parametrize("how", ["command", "in their revision", "as their script", "as our script"])
@@ -45,8 +43,7 @@ def test_from_nothing_every_way_makes_the_same(empty_database: str, upgraded: st
             inside.apply(connection, ENVIRONMENT, scripts=scripts)
     else:
         offline = runner.offline_sql if how == "as our script" else inside.script
-        with psycopg.connect(empty_database) as connection:
-            connection.execute(offline(ENVIRONMENT, scripts=scripts))  # type: ignore[call-overload]
+        query(empty_database, offline(ENVIRONMENT, scripts=scripts))
     assert dump(empty_database) == dump(upgraded)
 
 
@@ -115,8 +112,7 @@ def test_live_traffic_goes_on_while_the_schema_is_upgraded(db_url: str, scripts:
     for client in clients:
         client.join(60)
     assert done.current == "0002"
-    with psycopg.connect(db_url) as look:
-        kept = {key for (key,) in look.execute("SELECT idempotency_key FROM idem.intents")}
+    kept = {key for (key,) in query(db_url, "SELECT idempotency_key FROM idem.intents")}
     assert kept == set(accepted)
 
 

@@ -1,7 +1,5 @@
 """An upgrade and a grant run nobody else's code and leave nothing in other hands: the schema belongs to one role."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from fix_desk import run
+from fix_sql import query
 from schema.databases import ENVIRONMENT, Installed, as_role, new_database
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
@@ -77,8 +76,7 @@ def by_revision(url: str) -> None:
 
 
 def by_hand(url: str, text: str) -> None:
-    with psycopg.connect(url) as connection:
-        connection.execute(text)  # type: ignore[call-overload]
+    query(url, text)
 
 
 def by_command(url: str) -> None:
@@ -129,16 +127,17 @@ def test_what_another_role_has_prepared_is_not_built_upon(
 ) -> None:
     us = ours if superuser else as_role(ours, roles[0])
     for who, statement in PREPARED[prepared]:
-        with psycopg.connect(us if who == "us" else as_role(ours, stranger), autocommit=True) as connection:
-            connection.execute(statement.replace("{where}", stranger).replace("{stranger}", stranger))  # type: ignore[call-overload]
+        query(
+            us if who == "us" else as_role(ours, stranger),
+            statement.replace("{where}", stranger).replace("{stranger}", stranger),
+        )
     named = "PUBLIC" if prepared.startswith("everybody") else stranger
     for way, upgrade in WAYS.items():
         with pytest.raises((runner.MigrationError, psycopg.Error)) as refused:
             upgrade(us)
         assert "TRAP" not in str(refused.value) and f"({named})" in str(refused.value), (way, refused.value)
         assert "OWNER TO" in str(refused.value), way
-    with psycopg.connect(ours) as look:
-        assert look.execute("SELECT to_regclass('idem.intents')").fetchone() == (None,)
+    assert query(ours, "SELECT to_regclass('idem.intents')")[0] == (None,)
 
 
 def test_what_is_prepared_while_an_upgrade_waits_for_its_turn_is_refused_too(ours: str, stranger: str) -> None:

@@ -3,8 +3,6 @@
 Everything is taken from the catalogue: a function, a trigger or a grant that is new is tried without being listed here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from fix_spine import catalogue
+from fix_sql import query
 from producers.application import synced
 from schema.databases import Installed
 from schema.hostile import OwnersFunction, bring_names, bring_types, owners_functions, session
@@ -47,36 +46,11 @@ def granted(installed: Installed) -> Iterator[dict[str, str]]:
             admin.execute(f"DROP ROLE {name}")
 
 
-PUBLIC = """
-SELECT 'function ' || p.oid::regprocedure AS what, a.privilege_type
-  FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
- WHERE p.pronamespace = 'idem'::regnamespace AND a.grantee = 0
-UNION ALL
-SELECT 'type ' || t.oid::regtype, a.privilege_type
-  FROM pg_type t CROSS JOIN LATERAL aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) AS a
- WHERE t.typnamespace = 'idem'::regnamespace AND a.grantee = 0 AND t.typcategory <> 'A'
-UNION ALL
-SELECT 'relation ' || c.oid::regclass, a.privilege_type
-  FROM pg_class c CROSS JOIN LATERAL aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) AS a
- WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind <> 'i' AND a.grantee = 0
-UNION ALL
-SELECT 'column ' || c.oid::regclass || '.' || t.attname, a.privilege_type
-  FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid CROSS JOIN LATERAL aclexplode(t.attacl) AS a
- WHERE c.relnamespace = 'idem'::regnamespace AND a.grantee = 0
-UNION ALL
-SELECT 'schema ' || n.nspname, a.privilege_type
-  FROM pg_namespace n CROSS JOIN LATERAL aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) AS a
- WHERE n.nspname = 'idem' AND a.grantee = 0
-UNION ALL
-SELECT 'default of ' || d.defaclobjtype::text, a.privilege_type
-  FROM pg_default_acl d CROSS JOIN LATERAL aclexplode(d.defaclacl) AS a
- WHERE d.defaclnamespace = 'idem'::regnamespace
-"""
+PUBLIC = Path(__file__).with_name("owner_functions_public.sql").read_text()
 
 
 def test_everybody_has_no_right_at_all(installed: Installed, granted: dict[str, str]) -> None:
-    with psycopg.connect(installed.superuser_url) as look:
-        assert look.execute(PUBLIC).fetchall() == []
+    assert query(installed.superuser_url, PUBLIC) == []
 
 
 def test_a_grant_takes_from_everybody_what_an_older_schema_gave(installed: Installed, granted: dict[str, str]) -> None:
@@ -93,8 +67,7 @@ SELECT p.oid::regprocedure::text, p.proconfig, p.proowner = n.nspowner FROM pg_p
 
 
 def test_a_function_of_the_owner_looks_for_names_in_the_catalogue_alone(installed: Installed) -> None:
-    with psycopg.connect(installed.superuser_url) as look:
-        found = look.execute(OWNED).fetchall()
+    found = query(installed.superuser_url, OWNED)
     assert len(found) >= 5
     for name, settings, owned in found:
         assert owned and "search_path=pg_catalog, pg_temp" in (settings or []), name

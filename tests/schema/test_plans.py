@@ -4,14 +4,13 @@
 `fresh`: of the rows as they are. Each statement runs as the daemon role, so this also holds its rights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from fix_sql import query
 from schema import backlog, explained, hot_statements, shapes
 from schema.buried import BURIED
 from schema.databases import Installed, new_database
@@ -32,8 +31,7 @@ def planned(request: pytest.FixtureRequest, server: str, loaded: str) -> Iterato
         if request.param == "none":
             backlog.forget_statistics(url)
         else:
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute("ANALYZE")
+            query(url, "ANALYZE")
         yield url
 
 

@@ -1,7 +1,5 @@
 """One provider key, one intent: no role can begin a call under the key of another one's call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

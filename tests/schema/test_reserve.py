@@ -1,7 +1,5 @@
 """reserve, submit and complete: two halves of accept around the caller's own writes, in one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

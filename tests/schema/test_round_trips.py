@@ -1,7 +1,5 @@
 """How often the hot paths go to the server, counted in the protocol: Query and Sync messages of libpq's own trace."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

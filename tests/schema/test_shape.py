@@ -1,28 +1,15 @@
 """What holds for every table alike: collations, ids, indexes behind deletes, autovacuum."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
 
 Connection = psycopg.Connection[Any]
 
-COMPARED_TEXT = """
-SELECT c.relname, a.attname, co.collname
-  FROM pg_attribute a
-  JOIN pg_class c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p')
-  JOIN pg_collation co ON co.oid = a.attcollation
- WHERE c.relnamespace = 'idem'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped AND c.relname <> 'alembic_version'
-   AND (EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND a.attnum = ANY (x.indkey::smallint[]))
-     OR EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'c' AND a.attnum = ANY (k.conkey))
-     OR a.attname IN ('state', 'status', 'kind', 'source', 'outcome', 'reference', 'provider', 'account', 'operation',
-                      'from_state', 'to_state', 'from_status', 'to_status', 'provider_reference', 'tenant_id',
-                      'idempotency_key', 'ordering_key', 'origin', 'claimed_by')
-        AND c.relname NOT IN ('dead_letters', 'daemons'))
-"""
+COMPARED_TEXT = Path(__file__).with_name("shape_compared_text.sql").read_text()
 
 
 def test_every_text_that_is_compared_is_compared_by_its_bytes(rolled_back: Connection) -> None:

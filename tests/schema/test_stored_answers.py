@@ -1,7 +1,5 @@
 """An answer that HTTP cannot carry is stored by nobody: not by SQL, not by a daemon, not as a proof that waits."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Every pair of states, tried against the database: exactly the listed ones go through, whoever writes (hazard 61)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

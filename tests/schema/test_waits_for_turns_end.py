@@ -1,7 +1,5 @@
 """No wait for an advisory lock is without an end: any role that may connect can hold one, and the error names it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the flows never change, no daemon's role changes; what they do change, it may."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

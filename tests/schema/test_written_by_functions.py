@@ -1,7 +1,5 @@
 """What begins a call is written by functions of the owner alone, and no INSERT queues a call for what has its end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,6 +9,7 @@ import pytest
 from adopt.shop import CONFIG, define
 from fix_accept import Acceptor
 from fix_spine import catalogue
+from fix_sql import query
 from producers.application import synced
 from schema import shapes
 from schema.databases import Installed
@@ -35,13 +34,11 @@ SELECT c.relname || ': ' || w.verb FROM pg_class c
 
 
 def test_a_producer_writes_no_table(installed: Installed) -> None:
-    with psycopg.connect(installed.superuser_url) as look:
-        assert look.execute(MAY_WRITE, {"role": installed.producer}).fetchall() == []
+    assert query(installed.superuser_url, MAY_WRITE, {"role": installed.producer}) == []
 
 
 def test_a_daemon_begins_nothing_by_itself(installed: Installed) -> None:
-    with psycopg.connect(installed.superuser_url) as look:
-        found = {what for (what,) in look.execute(MAY_WRITE, {"role": installed.daemon})}
+    found = {what for (what,) in query(installed.superuser_url, MAY_WRITE, {"role": installed.daemon})}
     assert len(found) > 20
     assert found & {f"{table}: INSERT" for table in BEGINNINGS} == set()
     assert not [what for what in found if what.endswith(("TRUNCATE", "REFERENCES", "TRIGGER"))]
@@ -176,8 +173,9 @@ def test_a_producer_does_all_of_its_work_by_functions(installed: Installed, tmp_
         admin.execute("UPDATE idem.idempotency_keys SET state = 'failed_retryable'")
         admin.execute("INSERT INTO idem.dead_letters (intent_id, reason) SELECT id, 'rejected' FROM idem.intents")
     assert isinstance(accepted(), NeedsOperator)
-    with psycopg.connect(installed.superuser_url) as admin:
-        admin.execute("UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'")
+    query(
+        installed.superuser_url, "UPDATE idem.dead_letters SET resolved_at = now(), resolution = 'x', resolved_by = 'x'"
+    )
     assert isinstance(accepted(), Retrying)
 
     path = tmp_path / "idem.toml"
@@ -196,5 +194,4 @@ def test_a_producer_does_all_of_its_work_by_functions(installed: Installed, tmp_
                 if first:
                     getattr(call, end)(db, given)
             assert call.answer().status in (202, 409, 422, 201)
-    with psycopg.connect(installed.superuser_url) as look:
-        assert look.execute("SELECT count(*) FROM idem.intents").fetchone() == (4,)
+    assert query(installed.superuser_url, "SELECT count(*) FROM idem.intents")[0] == (4,)

@@ -1,7 +1,5 @@
 """Adyen's scheme against Adyen's own library: a signature inside each item of a batch."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Public keys of Standard Webhooks beside its secrets."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import subprocess

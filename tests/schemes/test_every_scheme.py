@@ -1,7 +1,5 @@
 """What holds of every scheme: only `Unverified` is raised, every secret is tried, and the bytes are what counts."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import json

@@ -1,7 +1,5 @@
 """The generic scheme: published examples, templates, and ids."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Each scheme end to end: written in idem.toml, sent to a real port, applied to an unknown call in PostgreSQL."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """docs/adopt/webhooks.md: each block is taken as it stands, and does what the page says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

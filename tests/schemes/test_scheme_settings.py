@@ -1,7 +1,5 @@
 """`webhook` of each scheme in idem.toml: what it builds, and every mistake explained at the start."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -76,8 +74,7 @@ def built(tmp_path: Path, webhook: str, secret: str = PLAIN, **parts: str) -> We
 def test_every_scheme_without_a_word_of_complaint(tmp_path: Path, webhook: str, secret: str, key: bytes) -> None:
     assert findings(tmp_path, webhook, secret) == []
     found = load(written(tmp_path, webhook), {"HOOK": secret})
-    assert found.providers["bank"].webhook is not None
-    assert found.providers["bank"].webhook.secrets == {"main": (key,)}
+    assert found.providers["bank"].webhook is not None and found.providers["bank"].webhook.secrets == {"main": (key,)}
     assert secret not in repr(found) + repr(found.providers)
 
 
@@ -148,13 +145,11 @@ def two(tmp_path: Path, webhook: str, their: str = THEIR) -> Path:
 def test_the_address_of_each_account(tmp_path: Path) -> None:
     env = {"HOOK": PLAIN, "NEXT": OTHER_PLAIN}
     webhook = load(two(tmp_path, SQUARE.replace(URL, URL + "/{account}")), env).providers["bank"].webhook
-    assert webhook is not None
-    assert webhook.urls == {"main": f"{URL}/main", "second": f"{URL}/second"}
+    assert webhook is not None and webhook.urls == {"main": f"{URL}/main", "second": f"{URL}/second"}
 
     their = THEIR + 'url = "https://other.example/x"\n'
     webhook = load(two(tmp_path, SQUARE, their), env).providers["bank"].webhook
-    assert webhook is not None
-    assert webhook.urls == {"main": URL, "second": "https://other.example/x"}
+    assert webhook is not None and webhook.urls == {"main": URL, "second": "https://other.example/x"}
 
 
 def test_square_without_an_address_is_an_error(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Square and GoCardless against their own libraries."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Stripe's scheme against its own library: what it signs is taken, what it refuses is refused, its traps too."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """What a delivery costs whose sender knows no secret: a look for each secret, never accounts times what he sends."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac
@@ -26,21 +24,7 @@ from idem.outbox.providers.schemes.tries import MOST_SECRETS, MOST_TRIES, PUBLIC
 from idem.outbox.values.errors import ConfigError
 from idem.reconciler.webhooks.delivery import NotConfigured, NotVerified, verified
 
-BASE = """
-environment = "test"
-[providers.bank]
-key = { carrier = "header", name = "idempotency-key", replay = "stored", retention = "24h" }
-errors = { shape = "/error/code" }
-object = { status = "/status" }
-outcome = [{ says = "final", when = { "/status" = "succeeded" } }]
-[operations.pay]
-provider = "bank"
-account = "a0"
-path = "/payments"
-params = { type = "object" }
-[providers.bank.webhook]
-reference = "/pspReference"
-"""
+BASE = Path(__file__).with_name("what_a_delivery_costs_base.toml").read_text()
 HMAC = 'scheme = "hmac-sha256"\nheader = "%s"\nkey = "/key"\n'
 TOML = {
     "standard": 'key = "/key"\n',

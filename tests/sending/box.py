@@ -1,7 +1,5 @@
 """The spool directory, and an application that sends to it."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A post office: a spool directory, with a file for each mail, which a function sends to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast

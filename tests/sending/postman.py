@@ -1,7 +1,5 @@
 """A worker as a process of its own, whose send hangs when it has sent: for tests that end the process."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The contract of a provider that is a function: what it may say, and what a process without the function does."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A function that nobody can end: nothing is reported before it has ended, and its slot stays taken (hazard 55)."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os
@@ -52,7 +50,7 @@ async def working(post: Spine) -> AsyncIterator[Worker]:
 
 
 async def status(post: Spine, intent: Any) -> str:
-    row = await post.row(intent)
+    row = await post.row_if_any(intent)
     return "gone" if row is None else str(row["status"])
 
 
@@ -89,7 +87,7 @@ async def test_its_claim_is_left_to_the_sweeper_and_its_late_result_is_a_proof(o
             assert (lane.free, send.calls, box.mails) == (1, 1, [])
             send.release.set()
             async with asyncio.timeout(20):
-                while await post.row(intent) is not None:
+                while await post.row_if_any(intent) is not None:
                     await asyncio.sleep(0.02)
             assert (lane.free, overrunning()) == (2, 0)
     finally:
@@ -122,8 +120,7 @@ async def test_an_asynchronous_one_is_ended_at_its_deadline(office: Office, box:
         return box.put(request)
 
     post = office(send)
-    intent = post.accepted(operation=OPERATION)
-    await post.work()
+    intent = await post.sent(operation=OPERATION)
     assert (await status(post, intent), box.mails, overrunning()) == ("unknown", [], 0)
 
 

@@ -1,7 +1,5 @@
 """docs/adopt/send.md: its program is imported as it stands, and its mails go to a mail server by SMTP."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import socketserver
@@ -95,7 +93,6 @@ def accept(post: Spine, to: str = "alice@example.com", key: str = "k1") -> Any:
 async def test_a_mail_goes_out_under_its_key(post: Spine, mailbox: Mailbox) -> None:
     intent = accept(post).intent_id
     row = await post.row(intent)
-    assert row is not None
     await post.work()
     replay = accept(post)
     assert isinstance(replay, Replay) and replay.answer.status == 202
@@ -125,7 +122,6 @@ async def test_a_line_that_is_cut_is_decided_by_the_standing_order(post: Spine, 
     await post.work()
     row = await post.row(intent)
     assert row is not None and row["status"] == "unknown"
-    await post.advance(2000)
-    await post.reconcile(hasten=True)
+    await post.reconcile(after=2000, hasten=True)
     assert isinstance(accept(post), Replay)
     assert len(mailbox.mails) == 1

@@ -1,7 +1,5 @@
 """A function that sends: what it is given, what its word is worth, and how what is unknown is settled."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
@@ -26,7 +24,7 @@ def accepted(office: Spine, key: str = "k1") -> Any:
 
 
 async def status(office: Spine, intent: Any) -> str:
-    row = await office.row(intent)
+    row = await office.row_if_any(intent)
     return "gone" if row is None else str(row["status"])
 
 
@@ -166,10 +164,8 @@ async def test_a_lease_that_got_too_short_is_given_back_and_the_call_made_later(
     intent = accepted(post)
     await post.work()
     row = await post.row(intent)
-    assert row is not None
     assert (row["status"], row["first_sent_at"], row["failures"], box.mails) == ("pending", None, 0, [])
-    await post.advance(10)
-    await post.work()
+    await post.work(after=10)
     assert await status(post, intent) == "gone"
     assert len(box.mails) == 1
 
@@ -201,11 +197,9 @@ async def test_a_look_up_by_key_settles_what_was_sent_and_what_was_not(office: O
     await post.work()
     assert (await status(post, intent), box.mails) == ("unknown", [])
     for _ in range(2):
-        await post.advance(200)
-        await post.reconcile(hasten=True)
+        await post.reconcile(after=200, hasten=True)
     assert (await post.key(intent))["state"] == "failed_retryable"
-    await post.advance(20)
-    await post.reconcile()
+    await post.reconcile(after=20)
     await post.work()
     assert (await status(post, intent), len(box.mails)) == ("unknown", 1)
     done = await post.reconcile(hasten=True)
@@ -225,8 +219,7 @@ async def test_a_look_up_that_says_nothing_settles_nothing(office: Office, answe
     intent = accepted(post)
     await post.work()
     for _ in range(4):
-        await post.advance(4000)
-        await post.reconcile(hasten=True)
+        await post.reconcile(after=4000, hasten=True)
     assert await status(post, intent) == "unknown"
     row = await post.row(intent)
     assert row is not None and row["looks"] == 0
@@ -238,8 +231,7 @@ async def test_the_standing_order_decides_for_a_mail_and_is_on_record(office: Of
     await post.work()
     await post.reconcile(hasten=True)
     assert await status(post, intent) == "unknown"  # as long as the mail may still be on its way
-    await post.advance(200)
-    await post.reconcile(hasten=True)
+    await post.reconcile(after=200, hasten=True)
     assert isinstance(post.accept(operation=OPERATION), Replay)
     assert "policy" in {source for source, _, _ in await post.evidence(intent)}
 

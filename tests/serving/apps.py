@@ -1,7 +1,5 @@
 """Applications that servers of these tests run."""
 
-from __future__ import annotations
-
 import asyncio
 
 

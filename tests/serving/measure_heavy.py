@@ -9,8 +9,6 @@ own, which has begun before the heart beats: to start a process took the loop 7 
 Figures for reading, on a machine that does nothing else; no test asserts them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """What a client may do with its connections, and what it may not take from the others: over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """What a client sends costs the loop little in one turn, however it is cut, before it is let in and after."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

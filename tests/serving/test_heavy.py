@@ -1,7 +1,5 @@
 """A body that costs is read in a thread, one at a time for each tenant; what would take long there is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """A user's database whose sessions are set as somebody else chose, and a look at each commit from inside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,37 +7,19 @@ from typing import Any
 import psycopg
 import pytest
 from adopt.shop import CONFIG
+from fix_sql import query
 from psycopg import sql
 
 Alter = Callable[..., None]
 
 # Deferred and last by its name, so that it sees what the commit will be.
-SEEN = """
-CREATE TABLE public.bought (key text PRIMARY KEY);
-CREATE TABLE public.commits (at text, relation text);
-CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO public.commits VALUES (pg_catalog.current_setting('synchronous_commit'), TG_TABLE_NAME);
-    RETURN NULL;
-END $$;
-DO $$
-DECLARE
-    each record;
-BEGIN
-    FOR each IN SELECT c.relname AS name FROM pg_class c
-                 WHERE c.relnamespace = 'idem'::regnamespace AND c.relkind = 'r' LOOP
-        EXECUTE format('CREATE CONSTRAINT TRIGGER zz_look AFTER INSERT OR UPDATE OR DELETE ON idem.%I
-                        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.look()', each.name);
-    END LOOP;
-END $$
-"""
+SEEN = Path(__file__).with_name("seen.sql").read_text()
 
 
 @pytest.fixture
 def shop_url(db_url: str) -> str:
     """A database with a table of the user's; `public.commits` has how each transaction was committed."""
-    with psycopg.connect(db_url, autocommit=True) as own:
-        own.execute(SEEN)
+    query(db_url, SEEN)
     return db_url
 
 

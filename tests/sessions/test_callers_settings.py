@@ -1,7 +1,5 @@
 """Whatever a caller's session is set to, a request comes to the same decision, or to an error with nothing written."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -14,6 +12,7 @@ from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import define
 from fix_accept import Acceptor
 from fix_spine import catalogue
+from fix_sql import query
 from producers.application import synced
 from schema.conftest import installed, installed_once, roles  # noqa: F401
 from schema.databases import Installed
@@ -82,8 +81,7 @@ def test_a_request_comes_to_the_same_under_every_setting(
     shop_url: str, idem_toml: Path, alter: Alter, way: str
 ) -> None:
     _, charge = define(idem_toml)
-    with psycopg.connect(shop_url, autocommit=True) as own:
-        own.execute(SHADOWS)
+    query(shop_url, SHADOWS)
     for number, (name, value) in enumerate(HARMLESS):
         alter(**{name: value})
         key, rows = f"k{number}", Rows()
@@ -135,8 +133,7 @@ def test_a_stored_answer_comes_back_the_same_under_every_setting(
 ) -> None:
     idem, _ = define(idem_toml)
     note = idem.operation("notes.create", key_ttl="72h")
-    with psycopg.connect(shop_url, autocommit=True) as own:
-        own.execute(SHADOWS)
+    query(shop_url, SHADOWS)
     first: tuple[Any, ...] | None = None
     for name, value in [("TimeZone", "'UTC'"), *HARMLESS]:
         alter(**{name: value})
@@ -178,8 +175,7 @@ def test_sql_and_library_mean_the_same_wish_under_every_setting(shop_url: str, a
     known = catalogue("http://127.0.0.1:9")
     acceptor = Acceptor(known.operations, known.providers)
     synced(shop_url, known)
-    with psycopg.connect(shop_url, autocommit=True) as own:
-        own.execute(SHADOWS)
+    query(shop_url, SHADOWS)
     engine = create_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
     params = {"amount": 1500, "currency": "é😀\\x"}
     for number, (name, value) in enumerate(HARMLESS):

@@ -1,7 +1,5 @@
 """P1: what a commit that wrote to idem acknowledged survives a crash, whatever synchronous_commit the session has."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -16,6 +14,7 @@ from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import define
 from fix_accept import Acceptor
 from fix_spine import catalogue
+from fix_sql import query
 from producers.application import accept, synced
 from sessions.conftest import Alter, commits
 from sqlalchemy import create_engine, text
@@ -39,8 +38,7 @@ SELECT c.relname, bool_or(t.tgname = 'commit_is_durable' AND t.tgdeferrable AND 
 
 
 def test_every_table_that_a_promise_stands_in_commits_durably(shop_url: str) -> None:
-    with psycopg.connect(shop_url) as look:
-        found = dict(look.execute(GUARDED).fetchall())
+    found = dict(query(shop_url, GUARDED))
     assert {name for name, guarded in found.items() if not guarded} == WRITTEN_AGAIN
 
 
@@ -60,8 +58,7 @@ def test_reserve_and_submit_commit_durably(shop_url: str, idem_toml: Path, alter
         told = request(way, charge, shop_url, "READ COMMITTED", key.replace(" ", "-"), rows)
         assert (told.failed, told.status) == (None, 202), (key, told)
         assert commits(shop_url, "relation = 'idempotency_keys'") == {"on"}, key
-    with psycopg.connect(shop_url) as look:
-        assert look.execute("SHOW synchronous_commit").fetchone() == (weak,)
+    assert query(shop_url, "SHOW synchronous_commit")[0] == (weak,)
 
 
 @pytest.mark.parametrize("strong", ["on", "remote_write", "remote_apply"])
@@ -102,8 +99,7 @@ def test_accept_and_a_retry_commit_durably(shop_url: str, alter: Alter) -> None:
     synced(shop_url, known)
     alter(synchronous_commit="off")
     engine = create_engine(shop_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
-    with psycopg.connect(shop_url, autocommit=True) as superuser:
-        superuser.execute(ASIDE)
+    query(shop_url, ASIDE)
 
     def library(key: str) -> str:
         with engine.begin() as connection:

@@ -1,7 +1,5 @@
 """Contracts over the one bank: each test says what its provider promises, and counts what the bank was sent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -65,12 +63,6 @@ def serve(spine: Spine, account: BankAccount) -> None:
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
 
 
-async def row_of(spine: Spine, intent: UUID) -> dict[str, Any]:
-    row = await spine.row(intent)
-    assert row is not None
-    return row
-
-
 def sends(spine: Spine) -> list[str | None]:
     """The keys of all payments that were asked for, in order."""
     return [request.key for request in spine.bank.log.sends()]
@@ -97,18 +89,15 @@ def standing(spine: Spine) -> int:
 
 async def lost(spine: Spine, key: str = "lost", fault: str = "act_then_drop", operation: str = "pay.keyed") -> UUID:
     """A call whose answer was lost: it is unknown."""
-    intent = spine.accepted(key, operation=operation)
-    spine.bank.script(None, [fault])
-    await spine.work()
+    intent = await spine.sent(key, operation=operation, faults=[fault])
     spine.bank.forget_script()
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     return intent
 
 
 async def paid(spine: Spine, key: str, operation: str = "pay.keyed") -> None:
     """A call that was completed a minute ago."""
-    intent = spine.accepted(key, operation=operation)
-    await spine.work()
+    intent = await spine.sent(key, operation=operation)
     assert (await spine.key(intent))["state"] == "completed"
     await spine.advance(60)
 
@@ -116,6 +105,5 @@ async def paid(spine: Spine, key: str, operation: str = "pay.keyed") -> None:
 async def much_later(spine: Spine) -> None:
     """Everything that can be decided is; what goes back to work is sent."""
     for seconds in (60, 200, 200, 600, 4000, 4000, 90000, 90000):
-        await spine.advance(seconds)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=seconds, hasten=True)
         await spine.work()

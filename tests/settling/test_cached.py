@@ -1,7 +1,5 @@
 """A failure that the provider keeps under the key (hazard 10, semantics 4.2): no more replays, and a new key."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +7,7 @@ import psycopg
 import pytest
 from fix_spine import KEYED, Spine
 from settling.burned import burned
-from settling.shop import KEPT, row_of, sends, use
+from settling.shop import KEPT, sends, use
 
 from idem.outbox.domain.decisions import Replay, Retrying
 from idem.outbox.operator import actions
@@ -21,13 +19,10 @@ from idem.sweeper.daemon import Sweeper
 async def test_a_cached_500_ends_the_replays_and_the_look_ups_settle(spine: Spine) -> None:
     """The effect stands, its answer is a 500 for ever: one replay shows it, none follows."""
     use(spine, kept=True)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_500"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_500"])
     spine.bank.script({"method": "GET"}, ["503"] * 3)
     for _ in range(4):
-        await spine.advance(700)
-        await spine.reconcile()
+        await spine.reconcile(after=700)
     assert isinstance(spine.accept(), Replay)
     assert len(sends(spine)) == 2
     assert spine.effects() == 1
@@ -37,12 +32,9 @@ async def test_a_cached_500_ends_the_replays_and_the_look_ups_settle(spine: Spin
 async def test_the_replays_stop_where_nothing_else_can_be_asked(spine: Spine) -> None:
     """Events may still bring the proof; the bank's log shows no third send, however long it takes."""
     use(spine, kept=True, lookups=False, events=True)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_500"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_500"])
     for _ in range(6):
-        await spine.advance(5000)
-        await spine.reconcile()
+        await spine.reconcile(after=5000)
     assert len(sends(spine)) == 2
     assert await spine.letters(intent) == ["reconcile_exhausted"]
 
@@ -52,23 +44,19 @@ async def test_a_first_send_that_says_so_is_never_replayed(spine: Spine) -> None
     rule = Rule(Says.AMBIGUOUS_CACHED, status=statuses(500))
     said = replace(provider, outcome=(rule, *provider.outcome))  # type: ignore[type-var, attr-defined]
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": said})
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_500"])
-    await spine.work()
-    row = await row_of(spine, intent)
+    intent = await spine.sent(faults=["act_then_500"])
+    row = await spine.row(intent)
     assert (row["status"], row["key_burned"]) == ("unknown", True)
-    await spine.advance(10)
-    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
     assert len(sends(spine)) == 1
 
 
 async def test_the_redrive_takes_a_new_key_and_the_old_one_is_still_known(spine: Spine) -> None:
     use(spine, kept=True)
     intent = await burned(spine)
-    old = (await row_of(spine, intent))["provider_key"]
-    await spine.advance(200)
-    await spine.reconcile()
-    row = await row_of(spine, intent)
+    old = (await spine.row(intent))["provider_key"]
+    await spine.reconcile(after=200)
+    row = await spine.row(intent)
     assert (row["status"], row["generation"], row["provider_key"]) == ("unfrozen", 1, old)
     await spine.work()
     assert isinstance(spine.accept(), Replay)
@@ -86,14 +74,11 @@ async def test_a_second_generation_asks_under_both_keys(spine: Spine) -> None:
     """What was sent under the new key and lost is looked for under that one, and under the one before."""
     use(spine, kept=True)
     intent = await burned(spine)
-    await spine.advance(200)
-    await spine.reconcile()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    row = await row_of(spine, intent)
+    await spine.reconcile(after=200)
+    await spine.work(faults=["act_then_drop"])
+    row = await spine.row(intent)
     assert (row["status"], row["generation"], row["key_burned"]) == ("unknown", 2, False)
-    await spine.advance(10)
-    await spine.reconcile()
+    await spine.reconcile(after=10)
     assert isinstance(spine.accept(), Replay)
     assert spine.effects() == 1
 
@@ -101,22 +86,19 @@ async def test_a_second_generation_asks_under_both_keys(spine: Spine) -> None:
 async def test_nothing_is_rendered_while_something_sent_may_still_act(spine: Spine) -> None:
     use(spine, kept=True, operation={"redrive": "none", "retry": "client"})
     intent = await burned(spine)
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET quiet_after = statement_timestamp() + interval '90 s'")
+    await spine.execute("UPDATE idem.outbox SET quiet_after = statement_timestamp() + interval '90 s'")
     assert isinstance(spine.accept(), Retrying)
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert row["status"] == "unfrozen"
     assert row["available_at"] >= row["quiet_after"]
     await spine.work()
-    assert (await row_of(spine, intent))["status"] == "unfrozen"
-    async with spine.database.connection() as connection:
-        # Whatever moves its time: the guard stands in the statement that picks it.
-        await connection.execute("UPDATE idem.outbox SET available_at = statement_timestamp()")
+    assert (await spine.row(intent))["status"] == "unfrozen"
+    # Whatever moves its time: the guard stands in the statement that picks it.
+    await spine.execute("UPDATE idem.outbox SET available_at = statement_timestamp()")
     await spine.work()
-    assert (await row_of(spine, intent))["status"] == "unfrozen"
+    assert (await spine.row(intent))["status"] == "unfrozen"
     before = sends(spine)
-    await spine.advance(100)
-    await spine.work()
+    await spine.work(after=100)
     assert isinstance(spine.accept(), Replay)
     assert len(sends(spine)) == len(before) + 1
     assert len(set(sends(spine))) == 2
@@ -151,7 +133,7 @@ async def test_what_cannot_be_rendered_anew_rests_and_is_never_sent_under_the_ol
     for _ in range(3):
         await spine.reconcile()
         await spine.work()
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["key_burned"], row["generation"]) == ("held", True, 1)
     assert await spine.letters(intent) == ["unrenderable"]
     assert sends(spine) == before
@@ -161,14 +143,13 @@ async def test_an_operation_whose_code_is_gone_rests_too(spine: Spine) -> None:
     use(spine, kept=True)
     intent = await burned(spine)
     before, known = sends(spine), spine.catalogue
-    await spine.advance(200)
-    await spine.reconcile()
+    await spine.reconcile(after=200)
     spine.catalogue = replace(known, operations={"pay.keyless": known.operations["pay.keyless"]})
     await spine.work()
-    assert (await row_of(spine, intent))["status"] == "unfrozen"
+    assert (await spine.row(intent))["status"] == "unfrozen"
     await spine.advance(86400)
     await Sweeper(spine.database, spine.catalogue).run_once()
-    assert (await row_of(spine, intent))["status"] == "held"
+    assert (await spine.row(intent))["status"] == "held"
     assert await spine.letters(intent) == ["too_late"]
     assert sends(spine) == before
 
@@ -185,10 +166,7 @@ async def test_a_failure_that_no_rule_calls_cached_is_replayed_as_before(spine: 
     """The rule is the one source: a header alone burns nothing."""
     assert KEPT not in spine.catalogue.providers["keyed"].outcome  # type: ignore[attr-defined]
     use(spine, KEYED, lookups=False)
-    spine.accepted()
-    spine.bank.script(None, ["act_then_500"])
-    await spine.work()
+    await spine.sent(faults=["act_then_500"])
     for _ in range(3):
-        await spine.advance(700)
-        await spine.reconcile()
+        await spine.reconcile(after=700)
     assert len(sends(spine)) == 4

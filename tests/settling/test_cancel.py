@@ -1,7 +1,5 @@
 """`cancel_by_key` makes "not executed" of what nothing else can decide (hazards 8, 9, 10)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from uuid import UUID
@@ -9,7 +7,7 @@ from uuid import UUID
 import pytest
 from fix_proofs import take_one
 from fix_spine import KEYED, Spine
-from settling.shop import CANCEL, asked, cancelling, cancels, looks, row_of, sends, serve, standing
+from settling.shop import CANCEL, asked, cancelling, cancels, looks, sends, serve, standing
 
 from idem.outbox.domain.decisions import Replay
 from idem.outbox.domain.outcomes import Absent, CouldNotAsk, Look, Seen, Succeeded
@@ -22,8 +20,7 @@ from idem.testing.bank.settings import CancelByKey
 
 async def redriven(spine: Spine) -> None:
     """The redrive that follows a verdict: when nothing sent can act any more, rendered under a new key, and sent."""
-    await spine.advance(200)
-    await spine.reconcile()
+    await spine.reconcile(after=200)
     await spine.work()
 
 
@@ -31,18 +28,14 @@ async def redriven(spine: Spine) -> None:
 async def test_what_nobody_can_ask_about_is_cancelled_and_made_anew(spine: Spine, fault: str) -> None:
     """Not before the quiet time has passed; the verdict needs no second look, and the next send a new key."""
     cancelling(spine)
-    intent = spine.accepted()
-    spine.bank.script(None, [fault])
-    await spine.work()
+    intent = await spine.sent(faults=[fault])
     assert await spine.letters(intent) == [], "a cancel can settle it: nobody is called"
-    await spine.advance(10)
-    await spine.reconcile()
+    await spine.reconcile(after=10)
     assert cancels(spine) == 0
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["key_burned"], row["attempt"]) == ("unknown", False, 1)
-    await spine.advance(KEYED.flight_limit)
-    assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
-    row = await row_of(spine, intent)
+    assert dict((await spine.reconcile(after=KEYED.flight_limit)).settled) == {"cancel:absent": 1}
+    row = await spine.row(intent)
     assert (row["status"], row["key_burned"], row["attempt"]) == ("held", True, 2)
     await redriven(spine)
     assert isinstance(spine.accept(), Replay)
@@ -57,16 +50,13 @@ async def test_with_tombstones_a_cancel_waits_for_nothing(spine: Spine) -> None:
     """The request is still on its way when it is cancelled: it arrives later, and is refused."""
     serve(spine, BankAccount("stones", "stones-token", cancel=CancelByKey(tombstones=True)))
     cancelling(spine, tombstones=True, deadline=0.5)
-    intent = spine.accepted()
-    spine.bank.script(None, ["stall_before_acting:3"])
-    await spine.work()
-    await spine.advance(7)
-    assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
-    row = await row_of(spine, intent)
+    intent = await spine.sent(faults=["stall_before_acting:3"])
+    assert dict((await spine.reconcile(after=7)).settled) == {"cancel:absent": 1}
+    row = await spine.row(intent)
     assert row["redrive_at"] >= row["quiet_after"], "a new key protects no more from what was sent under the old one"
     await spine.reconcile()
     await spine.work()
-    assert (await row_of(spine, intent))["generation"] == 1
+    assert (await spine.row(intent))["generation"] == 1
     await asyncio.sleep(3)
     assert standing(spine) == 0
     await redriven(spine)
@@ -76,14 +66,11 @@ async def test_with_tombstones_a_cancel_waits_for_nothing(spine: Spine) -> None:
 
 async def test_look_ups_come_first_and_a_verdict_of_theirs_needs_no_cancel(spine: Spine) -> None:
     cancelling(spine, lookups=True, lookup=KEYED.lookup)
-    intent = spine.accepted()
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(faults=["drop_before_acting"])
     for _ in range(2):
-        await spine.advance(200)
-        await spine.reconcile()
+        await spine.reconcile(after=200)
     assert cancels(spine) == 0
-    assert (await row_of(spine, intent))["key_burned"] is False
+    assert (await spine.row(intent))["key_burned"] is False
     assert ("reconciler", "look", "absent") in await spine.evidence(intent)
     await redriven(spine)
     assert isinstance(spine.accept(), Replay)
@@ -94,15 +81,11 @@ async def test_the_last_rung_of_the_schedule_cancels_what_the_looks_did_not_deci
     """They agree too little: a contract that wants more of them than it has rungs."""
     many = replace(KEYED.lookup, agree=100)
     contract = cancelling(spine, lookups=True, lookup=many)
-    intent = spine.accepted()
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(faults=["drop_before_acting"])
     for _ in range(len(contract.schedule) - 1):
-        await spine.advance(5000)
-        await spine.reconcile()
+        await spine.reconcile(after=5000)
         assert cancels(spine) == 0
-    await spine.advance(5000)
-    assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
+    assert dict((await spine.reconcile(after=5000)).settled) == {"cancel:absent": 1}
     assert await spine.letters(intent) == []
     seen = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'cancel'")
     assert [each["how"] for each in seen["details"]["tried"]] == ["look"]
@@ -111,19 +94,15 @@ async def test_the_last_rung_of_the_schedule_cancels_what_the_looks_did_not_deci
 async def test_a_cancel_whose_answer_is_lost_is_repeated_before_anything_is_believed(spine: Spine) -> None:
     """It may have voided what a look-up would still show; and no replay meets a key that may be cancelled."""
     cancelling(spine, key=KEYED.key, order=("cancel_by_key", "replay"))
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"path": "/payments/cancel"}, ["act_then_drop"])
-    await spine.advance(KEYED.flight_limit + 10)
-    await spine.reconcile()
-    row = await row_of(spine, intent)
+    await spine.reconcile(after=KEYED.flight_limit + 10)
+    row = await spine.row(intent)
     assert (row["status"], row["key_burned"], row["cancel_sent"], row["attempt"]) == ("unknown", True, True, 2)
     assert await spine.letters(intent) == []
     await spine.reconcile(hasten=True)
     assert cancels(spine) == 1, "what left may still act: it is not due, and nothing else is done"
-    await spine.advance(KEYED.flight_limit * 2)
-    assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
+    assert dict((await spine.reconcile(after=KEYED.flight_limit * 2)).settled) == {"cancel:absent": 1}
     assert (cancels(spine), len(sends(spine))) == (2, 1)
     await redriven(spine)
     assert isinstance(spine.accept(), Replay)
@@ -134,9 +113,7 @@ async def test_a_cancel_whose_answer_is_lost_is_repeated_before_anything_is_beli
 async def test_a_reconciler_that_dies_with_its_cancel_leaves_the_key_burned(spine: Spine) -> None:
     """The mark is committed before the first byte: whoever takes the row next makes no replay."""
     cancelling(spine, key=KEYED.key, order=("cancel_by_key", "replay"))
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     gone = asyncio.Event()
 
     async def die(_: object) -> None:
@@ -147,13 +124,12 @@ async def test_a_reconciler_that_dies_with_its_cancel_leaves_the_key_burned(spin
     await spine.advance(KEYED.flight_limit + 10)
     dying = asyncio.create_task(spine.reconcile())
     await asyncio.wait_for(gone.wait(), 10)
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["key_burned"], row["cancel_sent"], row["attempt"]) == (True, True, 2)
     dying.cancel()
     await asyncio.gather(dying, return_exceptions=True)
     for _ in range(2):
-        await spine.advance(400)
-        await spine.reconcile()
+        await spine.reconcile(after=400)
     assert len(sends(spine)) == 1 or len(set(sends(spine))) == len(sends(spine))
     assert cancels(spine) >= 2
 
@@ -171,9 +147,7 @@ async def answered(spine: Spine, look: Look, seen: Seen | None = None) -> str:
 
 async def lost(spine: Spine) -> UUID:
     cancelling(spine)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     return intent
 
 
@@ -185,10 +159,9 @@ async def test_a_proof_in_the_answer_of_a_cancel_is_a_proof(spine: Spine) -> Non
 
 async def test_no_verdict_of_a_cancel_against_a_proof_on_record(spine: Spine) -> None:
     intent = await lost(spine)
-    async with spine.database.connection() as connection:
-        await connection.execute("INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%s, 'conflict')", (intent,))
+    await spine.execute("INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%s, 'conflict')", (intent,))
     assert await answered(spine, Absent()) == "kept"
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
 
 
 async def test_answers_that_decide_nothing_end_with_a_person(spine: Spine) -> None:
@@ -200,13 +173,10 @@ async def test_answers_that_decide_nothing_end_with_a_person(spine: Spine) -> No
     spine.catalogue = replace(
         spine.catalogue, providers={**spine.catalogue.providers, "keyed": replace(provider, cancels=wrong)}
     )  # fmt: skip
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"path": "/payments/cancel"}, ["422_before_acting"] * 20)
     for _ in contract.schedule:
-        await spine.advance(5000)
-        await spine.reconcile()
+        await spine.reconcile(after=5000)
     assert cancels(spine) == len(contract.schedule)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     assert len(sends(spine)) == 1
@@ -221,21 +191,16 @@ async def test_the_credentials_of_another_account_cancel_nothing_and_are_not_bel
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": only_by_id})
     cancelling(spine, lookups=True, lookup=by_id)
     right = spine.catalogue
-    spine.accepted("settled-before")
-    await spine.work()
+    await spine.sent("settled-before")
     await spine.advance(100)
-    intent = spine.accepted("lost")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent("lost", faults=["act_then_drop"])
     serve(spine, BankAccount("another", "another-token"))
     for _ in range(3):
-        await spine.advance(400)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=400, hasten=True)
     assert cancels(spine) == 0
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     spine.catalogue = right
-    await spine.advance(400)
-    await spine.reconcile(hasten=True)
+    await spine.reconcile(after=400, hasten=True)
     await redriven(spine)
     assert isinstance(spine.accept("lost"), Replay)
     assert standing(spine) == 2
@@ -243,22 +208,16 @@ async def test_the_credentials_of_another_account_cancel_nothing_and_are_not_bel
 
 async def test_a_pause_of_calls_holds_up_a_cancel(spine: Spine) -> None:
     cancelling(spine)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     await spine.advance(KEYED.flight_limit + 10)
-    async with spine.database.connection() as connection:
-        await connection.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', '', true)")
+    await spine.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', '', true)")
     for _ in range(3):
-        await spine.advance(100)
-        await spine.reconcile()
+        await spine.reconcile(after=100)
     assert cancels(spine) == 0
     assert await spine.letters(intent) == []
-    assert (await row_of(spine, intent))["key_burned"] is False
-    async with spine.database.connection() as connection:
-        await connection.execute("DELETE FROM idem.lanes")
-    await spine.advance(1000)
-    await spine.reconcile()
+    assert (await spine.row(intent))["key_burned"] is False
+    await spine.execute("DELETE FROM idem.lanes")
+    await spine.reconcile(after=1000)
     assert cancels(spine) == 1
     assert looks(spine) == 0
     assert asked(spine, "/payments") == 1

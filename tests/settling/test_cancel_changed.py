@@ -1,12 +1,10 @@
 """A cancel by key proves nothing where its request, or the contract's limit of late arrivals, has changed since."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 from fix_spine import KEYED, Spine
-from settling.shop import CANCEL, asked, cancelling, cancels, lost, row_of, sends
+from settling.shop import CANCEL, asked, cancelling, cancels, lost, sends
 
 from idem.outbox.providers.cancels import Cancel
 from idem.outbox.providers.http import HttpProvider
@@ -33,18 +31,15 @@ async def test_a_cancel_that_goes_elsewhere_now_is_not_made(spine: Spine, change
     intent = await lost(spine)
     cancels_by(spine, OTHERWISE[changed])
     for _ in KEYED.schedule:
-        await spine.advance(90000)
-        await spine.reconcile(hasten=True)
-    row = await row_of(spine, intent)
+        await spine.reconcile(after=90000, hasten=True)
+    row = await spine.row(intent)
     assert (row["status"], row["key_burned"], len(sends(spine))) == ("unknown", False, 1)
     assert cancels(spine) == asked(spine, "/v2/payments/cancel") == asked(spine, "/payments/cancel", "PUT") == 0
-    await spine.advance(90000)
-    await spine.reconcile()
+    await spine.reconcile(after=90000)
     (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
     assert entry["reason"] == "reconcile_exhausted" and "the request of its cancel" in entry["details"]["why"]
     spine.catalogue = right
-    await spine.advance(90000)
-    await spine.reconcile(hasten=True)
+    await spine.reconcile(after=90000, hasten=True)
     assert cancels(spine) == 1
 
 
@@ -53,10 +48,9 @@ async def test_how_a_cancel_is_read_and_a_first_cancel_may_be_said_later(spine: 
     intent = await lost(spine)
     cancelling(spine)
     cancels_by(spine, CANCEL.model_copy(update={"done": [200, "201-299"]}))
-    await spine.advance(KEYED.flight_limit + KEYED.pause_allowance + 10)
-    await spine.reconcile(hasten=True)
+    await spine.reconcile(after=KEYED.flight_limit + KEYED.pause_allowance + 10, hasten=True)
     assert cancels(spine) == 1
-    assert (await row_of(spine, intent))["key_burned"]
+    assert (await spine.row(intent))["key_burned"]
 
 
 @pytest.mark.parametrize("swept", [False, True], ids=["reported", "swept"])
@@ -70,9 +64,7 @@ async def test_limits_that_were_corrected_since_hold_up_a_cancel(spine: Spine, s
     longer = {"pause_allowance": contract.pause_allowance + 4000} if swept else {"flight_limit": 4000.0}
     cancelling(spine, **longer)
     for seconds in (contract.flight_limit + contract.pause_allowance + 10, 1000, 1000):
-        await spine.advance(seconds)
-        await spine.reconcile(hasten=True)
-        assert (cancels(spine), (await row_of(spine, intent))["status"]) == (0, "unknown")
-    await spine.advance(3000)
-    await spine.reconcile(hasten=True)
+        await spine.reconcile(after=seconds, hasten=True)
+        assert (cancels(spine), (await spine.row(intent))["status"]) == (0, "unknown")
+    await spine.reconcile(after=3000, hasten=True)
     assert cancels(spine) == 1

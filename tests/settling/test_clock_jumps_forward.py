@@ -1,7 +1,5 @@
 """A jump of the database's clock forward cuts no quiet time short: a stalled request may act, whatever a clock says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 from fix_clock import stepped
 from fix_spine import KEYED, Spine
-from settling.shop import row_of, use
+from settling.shop import use
 
 from idem.outbox.config.settings import ReconcilerSettings
 from idem.reconciler.daemon import Reconciler
@@ -33,10 +31,8 @@ async def look(reconciler: Reconciler, times: int = 4) -> None:
 async def unknown(spine: Spine) -> Any:
     """A call that is unknown and may be stalled on its way; the provider can be asked, and not called again."""
     use(spine, key=replace(KEYED.key, replay="none"))
-    intent = spine.accepted()
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    intent = await spine.sent(faults=["drop_before_acting"])
+    assert (await spine.row(intent))["status"] == "unknown"
     return intent
 
 
@@ -73,7 +69,7 @@ async def test_what_was_quiet_before_the_jump_stays_so_and_nothing_is_raised_twi
             async with spine.database.connection() as connection:
                 for raised in (1, 0):
                     assert await lane._quiet.keep(connection, life.leap, life.leap.noticed) == raised
-                assert (await row_of(spine, intent))["quiet_after"] == life.leap.at + timedelta(seconds=LONGEST)
+                assert (await spine.row(intent))["quiet_after"] == life.leap.at + timedelta(seconds=LONGEST)
                 # A daemon's own leap ends when nothing from before it can act any more.
                 again = replace(life.leap, at=life.leap.at + timedelta(hours=1))
                 assert await lane._quiet.keep(connection, again, again.noticed + LONGEST + 1) == 0

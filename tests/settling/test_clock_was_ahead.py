@@ -1,8 +1,6 @@
 """Nobody knows the moment of a send that lies ahead of the database's clock, not even when the clock has passed it: no
 replay, no list of a window, and no redrive believes in it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,7 +9,7 @@ import psycopg
 import pytest
 from fix_clock import with_clock
 from fix_spine import KEYED, Spine
-from settling.shop import asked, row_of, sends, serve, use
+from settling.shop import asked, sends, serve, use
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.contract import LookupRule
@@ -38,10 +36,8 @@ FAR = 2 * DAY
 async def sent(spine: Spine, *, by: int = FAR, acted: bool = True) -> UUID:
     """A call whose answer was lost, made by a real worker while the database's clock was so far ahead."""
     async with with_clock(spine, by):
-        intent = spine.accepted()
-        spine.bank.script(None, ["act_then_drop" if acted else "drop_before_acting"])
-        await spine.work()
-    assert (await row_of(spine, intent))["status"] == "unknown"
+        intent = await spine.sent(faults=["act_then_drop" if acted else "drop_before_acting"])
+    assert (await spine.row(intent))["status"] == "unknown"
     return intent
 
 
@@ -138,18 +134,15 @@ async def test_a_redrive_needs_a_word_and_its_send_is_not_replayed_either(spine:
     with pytest.raises(OperatorRefused, match="the provider no longer remembers its key"):
         await redrive()
     await redrive(know_it_did_not_happen=True)
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.work(faults=["act_then_drop"])
     await pass_time(spine, HOUR)
     await spine.reconcile()
-    assert len(sends(spine)) == 2 and (await row_of(spine, intent))["status"] == "unknown"
+    assert len(sends(spine)) == 2 and (await spine.row(intent))["status"] == "unknown"
 
 
 async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine: Spine) -> None:
     """The clock goes back between a take and what its look came to."""
-    intent = spine.accepted()
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(faults=["drop_before_acting"])
     await spine.all("UPDATE idem.outbox SET absences = 5 RETURNING id")
     provider = spine.catalogue.providers["keyed"]
     name = lane_names(spine.catalogue)["keyed", "keyed"][0]
@@ -165,7 +158,7 @@ async def test_what_was_asked_by_a_clock_that_was_ahead_is_not_late_enough(spine
     await calls.close()
     terms = spine.catalogue.cautious("pay.keyed", "keyed")
     await settling.settle(spine.database, Renderer(), taken, answered, terms)
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
 
 
 async def test_a_pass_marks_a_row_once_and_leaves_its_claim(spine: Spine) -> None:
@@ -180,9 +173,8 @@ async def test_a_pass_marks_a_row_once_and_leaves_its_claim(spine: Spine) -> Non
                 now=clock.boottime(),
             )  # fmt: skip
         assert len(taken) == 1
-        spine.bank.script(None, ["act_then_drop"])
-        await spine.work()
-    before, other = await row_of(spine, intent), await row_of(spine, held)
+        await spine.work(faults=["act_then_drop"])
+    before, other = await spine.row(intent), await spine.row(held)
     assert before["claim_token"] is not None and other["first_sent_at"] is not None
     with psycopg.connect(spine.url) as session:
         session.execute("SELECT FROM idem.outbox WHERE id = %s FOR UPDATE", [other["id"]])
@@ -190,7 +182,7 @@ async def test_a_pass_marks_a_row_once_and_leaves_its_claim(spine: Spine) -> Non
         session.rollback()
     assert await mark(spine) == 1
     assert await mark(spine) == 0
-    after = await row_of(spine, intent)
+    after = await spine.row(intent)
     assert {name for name in after if after[name] != before[name]} == {"first_sent_at"}
     (seen,) = await spine.all(
         "SELECT details FROM idem.evidence WHERE intent_id = %(i)s AND kind = 'sent_ahead'", i=intent
@@ -206,7 +198,7 @@ async def test_a_word_about_it_keeps_its_moment_unknown(spine: Spine) -> None:
         await actions.resolve_failed(
             connection, spine.catalogue, intent, by="ann", reason="seen", version=version, know_it_did_not_happen=True
         )
-    assert (await row_of(spine, intent))["status"] == "held"
+    assert (await spine.row(intent))["status"] == "held"
     assert await mark(spine) == 1
     (row,) = await spine.all(f"SELECT denied_sent_at = {clock_ahead.NEVER} AS never, first_sent_at FROM idem.outbox")
     assert row == {"never": True, "first_sent_at": None}

@@ -1,7 +1,5 @@
 """Proofs that contradict each other, in every order: none is dropped in silence, none makes a second call."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from uuid import UUID, uuid4
@@ -42,7 +40,6 @@ async def report(spine: Spine, claimed: claims.Claimed, outcome: Outcome, kind: 
 
 async def row_id(spine: Spine, intent: UUID) -> UUID:
     row = await spine.row(intent)
-    assert row is not None
     return UUID(str(row["id"]))
 
 
@@ -55,8 +52,7 @@ async def test_proofs_that_disagree_are_never_overruled_by_not_found(spine: Spin
     assert await report(spine, claimed, Ambiguous(), "keyless") == "folded"
     assert await spine.letters(intent) == ["possible_duplicate"]
     for _ in range(6):
-        await spine.advance(4000)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=4000, hasten=True)
         await spine.work()
     assert spine.effects() == 0
     assert (await spine.key(intent))["state"] == "unknown"
@@ -69,8 +65,7 @@ async def test_a_refusal_against_a_success_is_never_overruled_by_not_found(spine
     await prove(spine, claimed.row.id, Succeeded("pay_a"), "keyless")
     assert await report(spine, claimed, Refused("pay_a"), "keyless") == "folded"
     for _ in range(6):
-        await spine.advance(4000)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=4000, hasten=True)
         await spine.work()
     assert spine.effects() == 0
     assert "conflict" in await spine.letters(intent)
@@ -93,7 +88,6 @@ async def test_two_references_of_an_awaited_row_are_two_objects(spine: Spine) ->
     assert await prove(spine, row, Pending("pay_b")) == "applied"
     assert await spine.letters(intent) == ["possible_duplicate"]
     kept = await spine.row(intent)
-    assert kept is not None
     assert kept["provider_reference"] == "pay_a"
 
 

@@ -1,7 +1,5 @@
 """What an answered control question speaks for: one sender, from before the look to after it, and one way to ask."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,12 +57,9 @@ async def desk_of(spine: Spine, kind: str) -> Desk:
 
 
 async def paid_and_lost(spine: Spine, operation: str) -> None:
-    spine.accepted("older", operation=operation)
-    await spine.work()
+    await spine.sent("older", operation=operation)
     await spine.advance(60)
-    spine.accepted("lost", operation=operation)
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.sent("lost", operation=operation, faults=["act_then_drop"])
     spine.bank.forget_script()
     await spine.advance(60)
 

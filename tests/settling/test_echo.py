@@ -1,7 +1,5 @@
 """What was sent under an earlier provider key, or cancelled by us, says nothing of what is sent now (hazard 10)."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import httpx
@@ -9,7 +7,7 @@ from fix_desk import Desk
 from fix_proofs import take_one
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, serving, with_events
-from settling.shop import cancelling, row_of, sends, standing
+from settling.shop import cancelling, sends, standing
 
 from idem.outbox.domain.contract import LookupRule
 from idem.outbox.domain.decisions import Replay
@@ -18,22 +16,17 @@ from idem.outbox.domain.decisions import Replay
 async def cancelled(spine: Spine, **more: object) -> tuple[UUID, UUID]:
     """Executed, lost, cancelled: at rest under its old key, with a voided payment at the bank."""
     cancelling(spine, **more)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    old = (await row_of(spine, intent))["provider_key"]
-    await spine.advance(KEYED.flight_limit + 10)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] == "held"
+    intent = await spine.sent(faults=["act_then_drop"])
+    old = (await spine.row(intent))["provider_key"]
+    await spine.reconcile(after=KEYED.flight_limit + 10)
+    assert (await spine.row(intent))["status"] == "held"
     assert standing(spine) == 0
     return intent, old
 
 
 async def sent_anew(spine: Spine, fault: str) -> None:
-    await spine.advance(200)
-    await spine.reconcile()
-    spine.bank.script(None, [fault])
-    await spine.work()
+    await spine.reconcile(after=200)
+    await spine.work(faults=[fault])
 
 
 async def test_the_event_of_the_cancelled_object_refuses_nothing(spine: Spine) -> None:
@@ -47,12 +40,12 @@ async def test_the_event_of_the_cancelled_object_refuses_nothing(spine: Spine) -
         hooks = Hooks(Desk(spine, {}), url, http)
         refusal = event(old, "declined", "pay_old")
         assert await hooks.verdict(refusal, "evt_1") == "noted"
-        assert (await row_of(spine, intent))["status"] == "held"
+        assert (await spine.row(intent))["status"] == "held"
         await sent_anew(spine, "act_then_drop")
-        row = await row_of(spine, intent)
+        row = await spine.row(intent)
         assert (row["status"], row["generation"]) == ("unknown", 2)
         assert await hooks.verdict(refusal, "evt_2") == "noted"
-        assert (await row_of(spine, intent))["status"] == "unknown"
+        assert (await spine.row(intent))["status"] == "unknown"
         assert await hooks.verdict(event(row["provider_key"], "succeeded", "pay_new"), "evt_3") == "applied"
         assert isinstance(spine.accept(), Replay)
         assert await hooks.verdict(refusal, "evt_4") == "noted"
@@ -72,7 +65,7 @@ async def test_a_look_up_of_the_new_key_is_not_answered_with_the_object_of_the_o
     assert (question.method, question.path) == ("POST", "/payments")
     assert question.sent_at is not None
     assert question.keys == (taken.provider_key, str(old))
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
 
 
 async def test_a_gone_key_is_asked_about_all_the_same(spine: Spine) -> None:
@@ -80,8 +73,7 @@ async def test_a_gone_key_is_asked_about_all_the_same(spine: Spine) -> None:
     intent, _ = await cancelled(spine, lookups=True, order=("cancel_by_key", "lookup"), lookup=KEYED.lookup)
     await sent_anew(spine, "act_then_drop")
     cancelling(spine, cancel=None, lookups=True, order=("lookup",), lookup=LookupRule(True, True, True, horizon=10))
-    await spine.advance(10)
-    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
     assert isinstance(spine.accept(), Replay)
     assert await spine.letters(intent) == []
     assert standing(spine) == 1
@@ -93,9 +85,8 @@ async def test_an_absence_of_the_new_key_is_not_a_refusal_of_the_old_one(spine: 
     await sent_anew(spine, "drop_before_acting")
     cancelling(spine, cancel=None, lookups=True, order=("lookup",), lookup=KEYED.lookup)
     for _ in range(2):
-        await spine.advance(200)
-        await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] != "unknown"
+        await spine.reconcile(after=200)
+    assert (await spine.row(intent))["status"] != "unknown"
     await sent_anew(spine, "none")
     assert isinstance(spine.accept(), Replay)
     assert standing(spine) == 1

@@ -4,8 +4,6 @@ answer is.
 The gateway is a real one between idem and the bank. It lets every request through and keeps the bank's answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -92,14 +90,13 @@ async def test_what_a_gateway_says_after_the_provider_has_acted_is_settled_by_a_
     spine.settings = WorkerSettings(lease=30, margin=1, slots=3)  # the gateway's own queue is short
     for _ in intents:
         await spine.work()
-    rows = [await shop.row_of(spine, intent) for intent in intents]
+    rows = [await spine.row(intent) for intent in intents]
     assert [row["status"] for row in rows] == ["unknown"] * len(intents)
     notes = {
         row["details"]["note"] for row in await spine.all("SELECT details FROM idem.evidence WHERE source = 'worker'")
     }
     assert notes == {f"not the provider's own answer: it lacks the header {HEADER}"}
-    await spine.advance(200)
-    await spine.reconcile()
+    await spine.reconcile(after=200)
     assert [(await spine.key(intent))["state"] for intent in intents] == ["completed"] * len(intents)
     assert spine.effects() == len(intents)
 
@@ -109,9 +106,8 @@ async def test_without_the_setting_the_table_of_outcomes_decides(spine: Spine, g
     """The call goes back to the queue: behind such a gateway a provider without keys would act twice."""
     through(spine, gateway, carried=False)
     gateway.writes = [(status, PAGE)]
-    intent = spine.accepted()
-    await spine.work()
-    assert (await shop.row_of(spine, intent))["status"] == "pending"
+    intent = await spine.sent()
+    assert (await spine.row(intent))["status"] == "pending"
 
 
 LOOKUPS: dict[str, tuple[int, bytes]] = {
@@ -126,18 +122,15 @@ async def test_what_a_gateway_says_of_a_question_is_no_absence(spine: Spine, gat
     """Without the setting two empty lists prove that nothing was executed, and the call is made again."""
     through(spine, gateway, carried=carried)
     gateway.writes, gateway.questions = [(403, PAGE) if carried else (500, PAGE)], LOOKUPS["an empty list"]
-    intent = spine.accepted()
-    await spine.work()
+    intent = await spine.sent()
     for _ in range(4):
-        await spine.advance(200)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=200, hasten=True)
     assert gateway.asked >= 2
     gateway.questions = None
     if carried:
-        row = await shop.row_of(spine, intent)
+        row = await spine.row(intent)
         assert (row["status"], row["looks"]) == ("unknown", 0)
-        await spine.advance(4000)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=4000, hasten=True)
     await spine.work()
     assert (await spine.key(intent))["state"] == "completed"
     assert len(shop.sends(spine)) == (1 if carried else 2)
@@ -214,12 +207,10 @@ async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
     through(spine, gateway, carried=carried)
     gateway.writes, gateway.questions = [(500, PAGE)], LOOKUPS["an empty list"]
     gateway.headers = [("age", "7"), (HEADER, "req-1")]
-    intent = spine.accepted()
-    await spine.work()
+    intent = await spine.sent()
     for _ in range(4):
-        await spine.advance(200)
-        await spine.reconcile(hasten=True)
-    row = await shop.row_of(spine, intent)
+        await spine.reconcile(after=200, hasten=True)
+    row = await spine.row(intent)
     assert (row["status"], row["absences"], gateway.asked >= 2) == ("unknown", 0, True)
     (note,) = {
         each["details"]["note"] for each in await spine.all("SELECT details FROM idem.evidence WHERE kind = 'look'")
@@ -228,9 +219,8 @@ async def test_what_a_cache_has_kept_is_no_answer_to_a_later_question(
     gateway.headers = [("age", "0"), (HEADER, "req-2")]
     await spine.advance(4000)
     for _ in range(2):
-        await spine.advance(4000)
-        await spine.reconcile(hasten=True)
-    assert (await shop.row_of(spine, intent))["status"] != "unknown", "an answer that was checked just now counts"
+        await spine.reconcile(after=4000, hasten=True)
+    assert (await spine.row(intent))["status"] != "unknown", "an answer that was checked just now counts"
 
 
 @pytest.mark.parametrize("age", ["", "x", "-1", "0", "+3", "1.5", "\u0661"])

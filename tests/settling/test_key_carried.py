@@ -4,8 +4,6 @@ The provider has learned no key from it. So it is never sent again under that ke
 key proves anything about it, and no cancel of the key concerns it: a person decides, who sees it at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from uuid import UUID
 
@@ -43,16 +41,14 @@ async def lost(spine: Spine, contract: Contract, *, by_sql: bool = False) -> UUI
     under(spine, contract)
     if not by_sql:
         intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    await spine.work(faults=["act_then_drop"])
+    assert (await spine.row(intent))["status"] == "unknown"
     return intent
 
 
 async def much_later(spine: Spine) -> None:
     for seconds in (60, 200, 600, 4000, 4000, 90000):
-        await spine.advance(seconds)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=seconds, hasten=True)
         await spine.work()
 
 
@@ -61,12 +57,11 @@ async def much_later(spine: Spine) -> None:
 async def test_it_is_neither_sent_again_nor_believed_absent(spine: Spine, before: Contract, by_sql: bool) -> None:
     intent = await lost(spine, before, by_sql=by_sql)
     under(spine, KEYED)
-    await spine.advance(10)
-    await spine.reconcile()
+    await spine.reconcile(after=10)
     assert await spine.letters(intent) == ["not_settleable"], "nothing can settle it, and a person hears it at once"
     await much_later(spine)
     assert len(shop.sends(spine)) == 1
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
 
 
 async def test_a_cancel_of_the_key_proves_nothing(spine: Spine) -> None:
@@ -75,7 +70,7 @@ async def test_a_cancel_of_the_key_proves_nothing(spine: Spine) -> None:
     shop.use(spine, replace(KEYED, key=key, cancel=CancelRule(tombstones=True)), lookups=False)
     await much_later(spine)
     assert (shop.cancels(spine), len(shop.sends(spine))) == (0, 1)
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
 
 
 async def test_a_redrive_is_refused_and_says_why(spine: Spine) -> None:
@@ -96,12 +91,10 @@ async def test_what_lost_commits_may_have_sent_is_not_sent_again(spine: Spine) -
     await spine.all("UPDATE idem.outbox SET doubted_since = statement_timestamp() RETURNING id")
     under(spine, KEYED)
     await spine.work()
-    await spine.advance(10)
-    await spine.work()
+    await spine.work(after=10)
     assert shop.sends(spine) == []
     under(spine, MISNAMED)
-    await spine.advance(60)
-    await spine.work()
+    await spine.work(after=60)
     assert len(shop.sends(spine)) == 1, "under the contract that it was made for it goes on"
     assert (await spine.key(intent))["state"] == "completed"
 
@@ -115,7 +108,7 @@ async def test_a_look_by_reference_asks_for_what_the_request_names(spine: Spine)
     changed = replace(provider, contract=contract, lookups=(lookup("reference"),))
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
     await much_later(spine)
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     assert await spine.letters(intent) == ["not_settleable"]
 
 

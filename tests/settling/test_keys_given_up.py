@@ -1,7 +1,5 @@
 """Attacks on what decides about money: keys that were given up, cancels, lanes of one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -14,7 +12,7 @@ from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, hooking, serving
 from settling.burned import burned
-from settling.shop import cancelling, row_of, standing, use
+from settling.shop import cancelling, standing, use
 
 from idem.outbox.domain.operation import Answer
 from idem.outbox.domain.outcomes import Seen, Succeeded
@@ -42,12 +40,10 @@ async def test_an_effect_under_an_earlier_key_while_the_new_one_is_unknown_calls
     """Both keys were sent and one is seen: whether the other has moved money too, nobody would ever ask."""
     use(spine, kept=True)
     intent = await burned(spine)
-    old = (await row_of(spine, intent))["provider_key"]
-    await spine.advance(200)
-    await spine.reconcile()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    row = await row_of(spine, intent)
+    old = (await spine.row(intent))["provider_key"]
+    await spine.reconcile(after=200)
+    await spine.work(faults=["act_then_drop"])
+    row = await spine.row(intent)
     assert (row["status"], row["provider_key"] != old) == ("unknown", True)
     assert spine.effects() == 1
     spine.bank.forget_script()
@@ -57,20 +53,16 @@ async def test_an_effect_under_an_earlier_key_while_the_new_one_is_unknown_calls
     # Neither the replay nor the look under the new key gets an answer now, the look under the earlier one does.
     spine.bank.script({"method": "POST"}, ["drop_before_acting"])
     spine.bank.script({"method": "GET"}, ["503"])
-    await spine.advance(10)
-    await spine.reconcile()
-    assert await spine.row(intent) is None
+    await spine.reconcile(after=10)
+    assert await spine.row_if_any(intent) is None
     assert await spine.letters(intent) == ["possible_duplicate"]
 
 
 async def cancelled(spine: Spine, **contract: Any) -> UUID:
     """Sent and done, its answer lost; then cancelled by its key: at rest, and nothing stands at the provider."""
     cancelling(spine, **contract)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    await spine.advance(KEYED.flight_limit + 10)
-    assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
+    intent = await spine.sent(faults=["act_then_drop"])
+    assert dict((await spine.reconcile(after=KEYED.flight_limit + 10)).settled) == {"cancel:absent": 1}
     assert standing(spine) == 0
     return intent
 
@@ -85,11 +77,10 @@ async def late(spine: Spine, row: dict[str, Any]) -> str:
 
 async def test_a_late_result_from_before_the_cancel_completes_nothing(spine: Spine) -> None:
     intent = await cancelled(spine)
-    assert await late(spine, await row_of(spine, intent)) == "agrees"
+    assert await late(spine, await spine.row(intent)) == "agrees"
     assert (await spine.key(intent))["state"] == "failed_retryable", "told as done, for ever, and nothing stands"
     assert ("worker", "late_result_undone", "succeeded") in await spine.evidence(intent)
-    await spine.advance(200)
-    await spine.reconcile()
+    await spine.reconcile(after=200)
     await spine.work()
     assert (await spine.key(intent))["state"] == "completed"
     assert standing(spine) == 1
@@ -98,12 +89,11 @@ async def test_a_late_result_from_before_the_cancel_completes_nothing(spine: Spi
 async def test_a_late_result_after_the_key_was_changed_completes_nothing(spine: Spine) -> None:
     """The next request is frozen under its new key and waits to be sent."""
     intent = await cancelled(spine)
-    await spine.advance(200)
-    await spine.reconcile()
+    await spine.reconcile(after=200)
     worker = Worker(spine.database, spine.catalogue, spine.settings)
     await worker._freezer.once()
     await worker.close()
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["generation"]) == ("pending", 2)
     assert await late(spine, row) == "agrees"
     await spine.work()
@@ -120,20 +110,18 @@ async def test_what_is_fetched_while_a_cancel_may_still_arrive_is_not_believed(s
     changed = replace(keyed, webhook=known.webhook, events=known.events)  # type: ignore[type-var, attr-defined]
     spine.catalogue = replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": changed})
     intent = await asyncio.to_thread(spine.accepted)
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    await spine.work(faults=["act_then_drop"])
     payment = spine.bank.log.payments()[-1].id
     await spine.advance(KEYED.flight_limit + 10)
     spine.bank.script({"path": "/payments/cancel"}, ["drop_before_acting"])
     await spine.reconcile()
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["cancel_sent"]) == ("unknown", True)
     async with serving(spine.url, spine.catalogue) as url:
         hooks.http.base_url = url
         assert await hooks.verdict(event(row["provider_key"], reference=payment)) == "hint"
     await spine.reconcile()
-    assert await spine.row(intent) is not None, "the cancel may arrive now, and void what is shown"
-    await spine.advance(KEYED.flight_limit * 2)
-    await spine.reconcile()
-    assert await spine.row(intent) is None
+    assert await spine.row_if_any(intent) is not None, "the cancel may arrive now, and void what is shown"
+    await spine.reconcile(after=KEYED.flight_limit * 2)
+    assert await spine.row_if_any(intent) is None
     assert standing(spine) == 1

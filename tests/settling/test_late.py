@@ -1,10 +1,8 @@
 """After a 5xx of its own a provider may still carry it out (`late_effects`, hazard 27): an absence settles nothing."""
 
-from __future__ import annotations
-
 from fix_desk import Desk
 from fix_spine import Spine
-from settling.shop import cancels, looks, row_of, sends, serve, standing, use
+from settling.shop import cancels, looks, sends, serve, standing, use
 
 from idem.outbox.domain.contract import CancelRule, KeyRule
 from idem.outbox.domain.decisions import Replay
@@ -22,22 +20,18 @@ LATE = {"late_effects": True, "key": KeyRule("header", "idempotency-key", "succe
 async def test_an_absence_after_a_5xx_is_no_verdict(spine: Spine) -> None:
     """However often it is seen; then the effect appears by itself, and the daily look finds it."""
     contract = use(spine, **LATE)
-    intent = spine.accepted()
-    spine.bank.script(None, ["500_rolled_forward:600"])
-    await spine.work()
-    assert (await row_of(spine, intent))["server_error"]
+    intent = await spine.sent(faults=["500_rolled_forward:600"])
+    assert (await spine.row(intent))["server_error"]
     for _ in contract.schedule:
-        await spine.advance(5000)
-        await spine.reconcile()
-    row = await row_of(spine, intent)
+        await spine.reconcile(after=5000)
+    row = await spine.row(intent)
     assert row["status"] == "unknown"
     assert row["absences"] == looks(spine) == len(contract.schedule)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     why = await spine.one("SELECT details FROM idem.dead_letters")
     assert "may still carry it out" in why["details"]["why"]
     spine.bank.shift_clock(700)
-    await spine.advance(110_000)
-    await spine.reconcile()
+    await spine.reconcile(after=110_000)
     assert isinstance(spine.accept(), Replay)
     assert await spine.letters(intent) == []
     assert len(sends(spine)) == spine.effects() == 1
@@ -45,24 +39,18 @@ async def test_an_absence_after_a_5xx_is_no_verdict(spine: Spine) -> None:
 
 async def test_without_a_5xx_the_same_contract_settles_by_absence(spine: Spine) -> None:
     use(spine, **LATE)
-    intent = spine.accepted()
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
-    assert not (await row_of(spine, intent))["server_error"]
+    intent = await spine.sent(faults=["drop_before_acting"])
+    assert not (await spine.row(intent))["server_error"]
     for _ in range(2):
-        await spine.advance(200)
-        await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] != "unknown"
+        await spine.reconcile(after=200)
+    assert (await spine.row(intent))["status"] != "unknown"
 
 
 async def test_a_5xx_of_a_replay_marks_the_row_too(spine: Spine) -> None:
     use(spine, late_effects=True)
-    intent = spine.accepted()
-    spine.bank.script(None, ["drop_before_acting", "500_before_acting"])
-    await spine.work()
-    await spine.advance(10)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["server_error"]
+    intent = await spine.sent(faults=["drop_before_acting", "500_before_acting"])
+    await spine.reconcile(after=10)
+    assert (await spine.row(intent))["server_error"]
 
 
 async def test_a_5xx_that_came_too_late_to_be_reported_marks_the_row(spine: Spine) -> None:
@@ -71,29 +59,25 @@ async def test_a_5xx_that_came_too_late_to_be_reported_marks_the_row(spine: Spin
     claimed = await Desk(spine, {}).claim()
     await spine.advance(60)
     await Sweeper(spine.database, spine.catalogue).run_once()
-    assert (await row_of(spine, intent))["server_error"] is False
+    assert (await spine.row(intent))["server_error"] is False
     terms = spine.catalogue.require("pay.keyed")
     async with spine.database.connection() as connection:
         await results.settle(connection, [Report(claimed.row, Ambiguous(), Seen(503), terms)])
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["server_error"]) == ("unknown", True)
 
 
 async def test_a_cancel_with_tombstones_settles_what_an_absence_may_not(spine: Spine) -> None:
     serve(spine, BankAccount("stones", "stones-token", replay="success_only", cancel=CancelByKey(tombstones=True)))
     use(spine, cancel=CancelRule(tombstones=True), **LATE)
-    intent = spine.accepted()
-    spine.bank.script(None, ["500_rolled_forward:600"])
-    await spine.work()
+    intent = await spine.sent(faults=["500_rolled_forward:600"])
     for _ in range(2):
         assert cancels(spine) == 0
-        await spine.advance(200)
-        await spine.reconcile()
+        await spine.reconcile(after=200)
     assert cancels(spine) == 1
-    assert (await row_of(spine, intent))["key_burned"]
+    assert (await spine.row(intent))["key_burned"]
     for _ in range(2):
-        await spine.advance(200)
-        await spine.reconcile()
+        await spine.reconcile(after=200)
         await spine.work()
     spine.bank.shift_clock(700)
     assert isinstance(spine.accept(), Replay)
@@ -103,26 +87,21 @@ async def test_a_cancel_with_tombstones_settles_what_an_absence_may_not(spine: S
 
 async def test_a_cancel_without_tombstones_does_not(spine: Spine) -> None:
     contract = use(spine, cancel=CancelRule(), **LATE)
-    intent = spine.accepted()
-    spine.bank.script(None, ["500_rolled_forward:600"])
-    await spine.work()
+    intent = await spine.sent(faults=["500_rolled_forward:600"])
     for _ in contract.schedule:
-        await spine.advance(5000)
-        await spine.reconcile()
+        await spine.reconcile(after=5000)
     assert cancels(spine) == 0
     assert await spine.letters(intent) == ["reconcile_exhausted"]
 
 
 async def test_a_person_may(spine: Spine) -> None:
     use(spine, operation={"redrive": "none"}, **LATE)
-    intent = spine.accepted()
-    spine.bank.script(None, ["500_before_acting"])
-    await spine.work()
+    intent = await spine.sent(faults=["500_before_acting"])
     await spine.advance(400)
     version = (await spine.one("SELECT version FROM idem.intents"))["version"]
     async with spine.database.connection() as connection:
         await actions.resolve_failed(
             connection, spine.catalogue, intent, by="ada", reason="the provider said so", version=version
         )
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["server_error"]) == ("held", False)

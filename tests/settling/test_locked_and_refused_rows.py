@@ -1,7 +1,5 @@
 """Rows that nobody would ever hear of again, and one row that holds up all the others."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses
@@ -50,10 +48,8 @@ async def to_rest(spine: Spine, intent: UUID) -> Claimed:
     await spine.advance(100_000)
     await Sweeper(spine.database, spine.catalogue).run_once()
     for _ in range(4):
-        await spine.advance(4000)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=4000, hasten=True)
     row = await spine.row(intent)
-    assert row is not None
     assert row["status"] == "held", row
     return claimed
 
@@ -167,25 +163,21 @@ async def test_hazard_14_an_awaited_row_that_cannot_be_asked_about_tells_somebod
     """The provider has accepted it and then answers no question for longer than `pending_limit`."""
     intent = spine.accepted()
     row = await spine.row(intent)
-    assert row is not None
     await prove(spine, row["id"], Pending("pay_1"))
     spine.bank.script({"method": "GET"}, ["503"] * 40)
     for _ in range(4):
-        await spine.advance(30_000)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=30_000, hasten=True)
     assert await spine.letters(intent) == ["pending_too_long"]
 
 
 async def test_hazard_14_an_awaited_row_of_a_provider_without_questions_tells_somebody(spine: Spine) -> None:
     intent = spine.accepted()
     row = await spine.row(intent)
-    assert row is not None
     await prove(spine, row["id"], Pending("pay_1"))
     provider = dataclasses.replace(spine.catalogue.providers["keyed"], lookups=())  # type: ignore[type-var]
     spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyed": provider})
     for _ in range(3):
-        await spine.advance(50_000)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=50_000, hasten=True)
     assert await spine.letters(intent) == ["pending_too_long"]
 
 
@@ -211,7 +203,7 @@ async def test_redrives_that_this_process_cannot_make_hide_no_others(spine: Spin
     spine.catalogue = dataclasses.replace(spine.catalogue, operations=here)
     async with spine.database.connection() as connection:
         assert await stored_work.redrive(connection, spine.catalogue, limit=2) == 1
-    assert (await spine.row(intents[-1]) or {})["status"] == "pending"
+    assert (await spine.row(intents[-1]))["status"] == "pending"
 
 
 async def test_a_database_that_refuses_writes_for_a_while_is_waited_out(spine: Spine) -> None:

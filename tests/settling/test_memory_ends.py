@@ -1,14 +1,12 @@
 """A send that was allowed leaves before the provider may forget the first one, however long its process was stopped."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
 from fix_spine import KEYED, Spine
-from settling.shop import row_of, sends, use
+from settling.shop import sends, use
 
 from idem.outbox.calls.lane import Lane
 from idem.outbox.domain.lane_names import lane_names
@@ -45,9 +43,7 @@ async def test_a_replay_leaves_inside_the_memory_or_not_at_all(
 ) -> None:
     """Between the take, which found half a second left, and the send this process stands still."""
     use(spine, lookups=False)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     await remembered(spine, intent, "first_sent_at")
     before = len(sends(spine))
     name, now, calls = lane_names(spine.catalogue)["keyed", "keyed"][0], clock.boottime(), lane(spine)
@@ -98,28 +94,23 @@ async def test_the_last_look_comes_before_the_shorter_of_both_memories_ends(
     """
     margin, passed = KEYED.key.margin, 6000.0
     use(spine, lookups=False, key=replace(KEYED.key, retention=accepted))
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop", "500_before_acting"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop", "500_before_acting"])
     use(spine, lookups=False, key=replace(KEYED.key, retention=stated))
     await spine.all("UPDATE idem.outbox SET looks = 3 RETURNING id")
-    await spine.advance(passed)
-    await spine.reconcile()
+    await spine.reconcile(after=passed)
     assert len(sends(spine)) == 2
-    row = await row_of(spine, intent)
+    row = await spine.row(intent)
     assert (row["status"], row["looks"]) == ("unknown", 4)
     due = await spine.one("SELECT extract(epoch FROM available_at - first_sent_at)::float8 AS after FROM idem.outbox")
     assert passed < due["after"] < 7200 - margin
-    await spine.advance(due["after"] - passed + 1)
-    await spine.reconcile()
+    await spine.reconcile(after=due["after"] - passed + 1)
     assert len(sends(spine)) == 3 and spine.effects() == 1
-    assert await spine.row(intent) is None, "the last replay is inside the memory, and settles it"
+    assert await spine.row_if_any(intent) is None, "the last replay is inside the memory, and settles it"
 
 
 async def test_a_row_that_was_settled_before_its_request_was_read_is_left_out(spine: Spine) -> None:
     """In a lane with an exact limit headers and body are read by a second statement."""
     intent = spine.accepted()
     row = await spine.row(intent)
-    assert row is not None
     async with spine.database.connection() as connection:
         assert await exact_limits.frozen(connection, uuid4(), [row["id"]]) == {}

@@ -1,7 +1,5 @@
 """How much of the provider's memory is left is one rule: in SQL, in Python, and in each statement that asks for it."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

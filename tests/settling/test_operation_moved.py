@@ -1,7 +1,5 @@
 """An operation is pointed to another provider while its rows are open: none waits for a worker that does not exist."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -19,8 +17,7 @@ def point(spine: Spine, name: str, provider: str) -> None:
 
 
 async def at_rest(spine: Spine) -> Any:
-    intent = spine.accepted(amount=-1)
-    await spine.work()
+    intent = await spine.sent(amount=-1)
     row = await spine.row(intent)
     assert row is not None and row["status"] == "held", row
     return intent

@@ -1,14 +1,12 @@
 """The order of settling follows what a replay does at the provider (semantics 9), or what the contract says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from fix_spine import KEYED, Spine
-from settling.shop import cancels, looks, row_of, sends, serve, use
+from settling.shop import cancels, looks, sends, serve, use
 from structlog.testing import capture_logs
 
 from idem.outbox.domain.contract import CancelRule, Strategy
@@ -107,12 +105,9 @@ async def test_where_a_replay_could_execute_there_is_none(spine: Spine, kind: st
     assert spine.catalogue.providers[kind].contract.replays is False
     faults = ["act_then_drop", "act_then_500", "act_then_reset", "cut_body", "broken_body"]
     for n, fault in enumerate(faults):
-        spine.accepted(f"k{n}", operation=f"pay.{kind}")
-        spine.bank.script(None, [fault])
-        await spine.work()
+        await spine.sent(f"k{n}", operation=f"pay.{kind}", faults=[fault])
     for _ in range(3):
-        await spine.advance(700)
-        await spine.reconcile()
+        await spine.reconcile(after=700)
     assert len(sends(spine)) == spine.effects() == len(faults)
     assert cancels(spine) == 0
     for n, fault in enumerate(faults):
@@ -122,20 +117,14 @@ async def test_where_a_replay_could_execute_there_is_none(spine: Spine, kind: st
 async def test_a_contract_may_put_the_look_before_the_replay(spine: Spine) -> None:
     """Then a replay is an attempt only when it is made."""
     use(spine, order=("lookup", "replay"))
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"method": "GET"}, ["503"])
-    await spine.advance(10)
-    assert dict((await spine.reconcile()).settled) == {"replay:succeeded": 1}
+    assert dict((await spine.reconcile(after=10)).settled) == {"replay:succeeded": 1}
     kinds = await spine.all("SELECT kind, attempt, details FROM idem.evidence WHERE source = 'reconciler'")
     assert [(each["kind"], each["attempt"]) for each in kinds] == [("replay", 2)]
     assert kinds[0]["details"]["tried"][0]["how"] == "look"
-    second = spine.accepted("k2")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    await spine.advance(10)
-    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    second = await spine.sent("k2", faults=["act_then_drop"])
+    assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
     kinds = await spine.all(
         "SELECT attempt FROM idem.evidence WHERE source = 'reconciler' AND intent_id = %(i)s", i=second
     )
@@ -146,23 +135,17 @@ async def test_a_contract_may_put_the_look_before_the_replay(spine: Spine) -> No
 
 async def test_a_replay_that_comes_second_obeys_the_retention_guard(spine: Spine) -> None:
     use(spine, order=("lookup", "replay"))
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     spine.bank.script({"method": "GET"}, ["503"] * 5)
-    await spine.advance(KEYED.key.retention - KEYED.key.margin + 1)
-    await spine.reconcile()
+    await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + 1)
     assert len(sends(spine)) == 1
     assert looks(spine) == 1
-    assert (await row_of(spine, intent))["attempt"] == 1
+    assert (await spine.row(intent))["attempt"] == 1
 
 
 async def test_a_replay_comes_first_and_the_look_after_it(spine: Spine) -> None:
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop", "503"])
-    await spine.work()
-    await spine.advance(10)
-    assert dict((await spine.reconcile()).settled) == {"look:succeeded": 1}
+    intent = await spine.sent(faults=["act_then_drop", "503"])
+    assert dict((await spine.reconcile(after=10)).settled) == {"look:succeeded": 1}
     seen = await spine.one("SELECT details FROM idem.evidence WHERE kind = 'look'")
     tried = [(each["how"], each["outcome"], each["http_status"]) for each in seen["details"]["tried"]]
     assert tried == [("replay", "could_not_ask", 503)]
@@ -172,8 +155,7 @@ async def test_a_replay_comes_first_and_the_look_after_it(spine: Spine) -> None:
 async def test_the_log_says_why_an_answer_proves_nothing(spine: Spine) -> None:
     spine.accepted()
     spine.bank.script({"method": "GET"}, ["401"] * 9)
-    spine.bank.script(None, ["act_then_drop", *["401"] * 9])
-    await spine.work()
+    await spine.work(faults=["act_then_drop", *["401"] * 9])
     await spine.advance(10)
     with capture_logs() as lines:
         await spine.reconcile()

@@ -1,7 +1,5 @@
 """A look that an operator orders uses up none of the schedule (`idem reconcile --now`, `--since`)."""
 
-from __future__ import annotations
-
 import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,9 +12,7 @@ ORDERS: list[dict[str, Any]] = [{"hasten": True}, {"since": datetime.now(UTC) - 
 
 
 async def lost(spine: Spine) -> UUID:
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
     return intent
 
 
@@ -46,8 +42,7 @@ async def test_the_schedule_goes_on_where_it_was(spine: Spine) -> None:
     await spine.reconcile(hasten=True)
     row = await spine.row(intent)
     assert row is not None and (row["looks"], row["failures"]) == (0, 1) and row["scheduled_at"] is not None
-    await spine.advance(10)
-    await spine.reconcile()
+    await spine.reconcile(after=10)
     row = await spine.row(intent)
     assert row is not None and (row["looks"], row["absences"], row["scheduled_at"]) == (1, 1, None)
     await spine.reconcile(hasten=True)
@@ -57,8 +52,7 @@ async def test_the_schedule_goes_on_where_it_was(spine: Spine) -> None:
 
 async def test_ordered_looks_still_settle(spine: Spine) -> None:
     intent = await lost(spine)
-    await spine.advance(250)
-    await spine.reconcile(hasten=True)
+    await spine.reconcile(after=250, hasten=True)
     await spine.reconcile(hasten=True)
     row = await spine.row(intent)
     assert row is not None and row["status"] == "held", row
@@ -66,9 +60,7 @@ async def test_ordered_looks_still_settle(spine: Spine) -> None:
 
 async def test_an_awaiting_row_is_polled_as_before(spine: Spine) -> None:
     """Its polls have a schedule too: orders do not push it to the daily one."""
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["pending"])
-    await spine.work()
+    intent = await spine.sent(operation="pay.keyless", faults=["pending"])
     row = await spine.row(intent)
     assert row is not None and row["status"] == "awaiting", row
     before = await next_look(spine)
@@ -87,13 +79,11 @@ async def test_what_is_used_up_before_its_quiet_time_is_asked_when_that_ends(spi
     spine.catalogue = dataclasses.replace(spine.catalogue, providers={**spine.catalogue.providers, "keyless": short})
     intent = await lost(spine)
     for _ in range(2):
-        await spine.advance(10)
-        await spine.reconcile()
+        await spine.reconcile(after=10)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     quiet = await spine.one("SELECT extract(epoch FROM quiet_after - now())::float8 AS left FROM idem.outbox")
     assert quiet["left"] < await next_look(spine) < quiet["left"] + 30
-    await spine.advance(await next_look(spine) + 1)
-    await spine.reconcile()
+    await spine.reconcile(after=await next_look(spine) + 1)
     row = await spine.row(intent)
     assert row is not None and row["status"] == "held"
     assert await spine.letters(intent) == [], "the verdict closes the entry"

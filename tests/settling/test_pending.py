@@ -1,10 +1,8 @@
 """A payout that takes days, and a customer who must act (hazards 14, 52, 68)."""
 
-from __future__ import annotations
-
 import pytest
 from fix_spine import Spine
-from settling.shop import DAY, HOUR, looks, row_of, sends, use
+from settling.shop import DAY, HOUR, looks, sends, use
 
 from idem.outbox.domain.decisions import InProgress, Replay
 
@@ -17,56 +15,42 @@ SLACK = 1.2
 async def test_a_payout_that_takes_five_days(spine: Spine, fault: str, status: int) -> None:
     """Polled on its own schedule, no dead letter, no second send; settled by the look that finds its end."""
     use(spine, pending_schedule=PENDING, pending_limit=10.0 * DAY)
-    intent = spine.accepted()
-    spine.bank.script(None, [f"{fault}:{5 * DAY}"])
-    await spine.work()
+    intent = await spine.sent(faults=[f"{fault}:{5 * DAY}"])
     for n, wait in enumerate(PENDING):
-        row = await row_of(spine, intent)
+        row = await spine.row(intent)
         assert (row["status"], row["looks"]) == ("awaiting", n)
         due = (row["available_at"] - row["status_since"]).total_seconds() if n == 0 else None
         assert due is None or wait <= due <= wait * SLACK + 5
-        await spine.advance(wait * SLACK)
-        await spine.reconcile()
+        await spine.reconcile(after=wait * SLACK)
         assert looks(spine) == n + 1
         decision = spine.accept()
-        assert isinstance(decision, InProgress)
-        assert decision.step == "awaiting"
+        assert isinstance(decision, InProgress) and decision.step == "awaiting"
     for _ in range(3):
-        await spine.advance(DAY * SLACK)
-        await spine.reconcile()
+        await spine.reconcile(after=DAY * SLACK)
     assert await spine.letters(intent) == []
     spine.bank.shift_clock(5 * DAY)
-    await spine.advance(DAY * SLACK)
-    await spine.reconcile()
+    await spine.reconcile(after=DAY * SLACK)
     replay = spine.accept()
-    assert isinstance(replay, Replay)
-    assert replay.answer.status == status
+    assert isinstance(replay, Replay) and replay.answer.status == status
     assert len(sends(spine)) == 1
 
 
 async def test_after_its_limit_a_person_is_called_and_it_is_asked_about_once_a_day(spine: Spine) -> None:
     use(spine, pending_schedule=(60.0, 600.0), pending_limit=2.0 * DAY)
-    intent = spine.accepted()
-    spine.bank.script(None, [f"pending:{30 * DAY}"])
-    await spine.work()
-    await spine.advance(1.9 * DAY)
-    await spine.reconcile()
+    intent = await spine.sent(faults=[f"pending:{30 * DAY}"])
+    await spine.reconcile(after=1.9 * DAY)
     assert await spine.letters(intent) == []
-    await spine.advance(0.2 * DAY)
-    await spine.reconcile()
+    await spine.reconcile(after=0.2 * DAY)
     assert await spine.letters(intent) == ["pending_too_long"]
     before = looks(spine)
     for _ in range(3):
-        await spine.advance(0.3 * DAY)
-        await spine.reconcile()
+        await spine.reconcile(after=0.3 * DAY)
     assert looks(spine) == before, "once a day from now on"
-    await spine.advance(0.4 * DAY)
-    await spine.reconcile()
+    await spine.reconcile(after=0.4 * DAY)
     assert looks(spine) == before + 1
     assert isinstance(spine.accept(), InProgress)
     spine.bank.shift_clock(31 * DAY)
-    await spine.advance(1.3 * DAY)
-    await spine.reconcile()
+    await spine.reconcile(after=1.3 * DAY)
     assert isinstance(spine.accept(), Replay)
     assert await spine.letters(intent) == []
     assert len(sends(spine)) == 1
@@ -75,14 +59,11 @@ async def test_after_its_limit_a_person_is_called_and_it_is_asked_about_once_a_d
 async def test_a_pending_payout_is_never_replayed_or_cancelled(spine: Spine) -> None:
     """Whatever its looks fail with: the provider has accepted it."""
     use(spine, pending_schedule=(60.0, 600.0), pending_limit=10.0 * DAY)
-    intent = spine.accepted()
-    spine.bank.script(None, [f"pending:{5 * DAY}"])
-    await spine.work()
+    intent = await spine.sent(faults=[f"pending:{5 * DAY}"])
     spine.bank.script({"method": "GET"}, ["503"] * 10)
     for _ in range(5):
-        await spine.advance(1000)
-        await spine.reconcile()
-    row = await row_of(spine, intent)
+        await spine.reconcile(after=1000)
+    row = await spine.row(intent)
     assert (row["status"], row["attempt"], row["looks"]) == ("awaiting", 1, 0)
     assert len(sends(spine)) == 1
     assert await spine.letters(intent) == []

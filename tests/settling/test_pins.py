@@ -1,13 +1,11 @@
 """Account, origin and retention hold for every send, a redrive's and a dead letter's too (hazards 7, 8)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from fix_spine import KEYED, Spine
-from settling.shop import row_of, sends, use
+from settling.shop import sends, use
 
 from idem.cli.doctor.queue import against
 from idem.outbox.domain.catalogue import Catalogue
@@ -44,26 +42,21 @@ async def test_a_redrive_goes_to_the_account_it_was_accepted_for_or_nowhere(spin
     """Both the automatic one and that of a dead letter: not sent, not asked about, and doctor names the reason."""
     automatic = spine.accepted("automatic")
     resting = spine.accepted("resting")
-    lost = spine.accepted("lost")
-    spine.bank.script(None, ["drop_before_acting", "422_before_acting", "act_then_drop"])
-    await spine.work()
+    lost = await spine.sent("lost", faults=["drop_before_acting", "422_before_acting", "act_then_drop"])
     use(spine, lookups=True, key=replace(KEYED.key, replay="success_only"))
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET status = 'held' WHERE status = 'pending'")
+    await spine.execute("UPDATE idem.outbox SET status = 'held' WHERE status = 'pending'")
     for _ in range(2):
-        await spine.advance(200)
-        await spine.reconcile()
+        await spine.reconcile(after=200)
     before = len(spine.bank.log.requests)
     assert before > 0
-    statuses = {(await spine.row(each) or {"status": None})["status"] for each in (automatic, resting, lost)}
+    statuses = {(await spine.row_if_any(each) or {"status": None})["status"] for each in (automatic, resting, lost)}
     right, spine.catalogue = spine.catalogue, moved(spine, what)
     held = await spine.all("SELECT intent_id FROM idem.outbox WHERE status = 'held'")
     assert held, statuses
     for each in held:
         await by_hand(spine, each["intent_id"])
     for _ in range(3):
-        await spine.advance(200)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=200, hasten=True)
         assert (await spine.work()).claimed == 0
     assert len(spine.bank.log.requests) == before, "nothing was sent, nothing was asked"
     rows = await spine.all("SELECT provider, account, origin, operation, format_version FROM idem.outbox")
@@ -78,30 +71,24 @@ async def test_a_redrive_goes_to_the_account_it_was_accepted_for_or_nowhere(spin
 
 async def test_the_retention_guard_holds_after_a_redrive(spine: Spine) -> None:
     """What came before is proven not executed, so the window begins anew; after its end there is no replay again."""
-    intent = spine.accepted(amount=-1)
-    await spine.work()
-    assert (await row_of(spine, intent))["status"] == "held"
+    intent = await spine.sent(amount=-1)
+    assert (await spine.row(intent))["status"] == "held"
     await spine.advance(KEYED.key.retention * 3)
     await by_hand(spine, intent)
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
-    row = await row_of(spine, intent)
+    await spine.work(faults=["drop_before_acting"])
+    row = await spine.row(intent)
     assert (row["status"], row["attempt"]) == ("unknown", 2)
     use(spine, lookups=False)
-    await spine.advance(KEYED.key.retention - KEYED.key.margin + 1)
-    await spine.reconcile()
+    await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin + 1)
     assert len(sends(spine)) == 2
-    assert (await row_of(spine, intent))["attempt"] == 2
+    assert (await spine.row(intent))["attempt"] == 2
 
 
 async def test_inside_the_window_of_a_redrive_there_are_replays(spine: Spine) -> None:
-    intent = spine.accepted(amount=-1)
-    await spine.work()
+    intent = await spine.sent(amount=-1)
     await spine.advance(KEYED.key.retention * 3)
     await by_hand(spine, intent)
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
-    await spine.advance(KEYED.key.retention - KEYED.key.margin - 60)
-    await spine.reconcile()
+    await spine.work(faults=["drop_before_acting"])
+    await spine.reconcile(after=KEYED.key.retention - KEYED.key.margin - 60)
     assert len(sends(spine)) == 3
-    assert (await row_of(spine, intent))["attempt"] == 3
+    assert (await spine.row(intent))["attempt"] == 3

@@ -4,8 +4,6 @@ An operation that misspells the member is answered like any other, but what it h
 before it is corrected, nor after. So an older payment that was sent like the row must be found as the row is asked for.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -41,7 +39,7 @@ async def paid(spine: Spine, key: str) -> None:
 
 
 async def stands(spine: Spine, intent: UUID, why: str) -> None:
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
     assert entry["reason"] == "reconcile_exhausted" and why in entry["details"]["why"]
 

@@ -5,8 +5,6 @@ of the account and the rules of the look-ups are as they were; where they are no
 must be found first.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Callable
@@ -65,14 +63,13 @@ def another(spine: Spine) -> Spine:
 async def soon(spine: Spine) -> None:
     """As far as two absences are a verdict, within the memory of the provider."""
     for seconds in (60, 200, 200):
-        await spine.advance(seconds)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=seconds, hasten=True)
         await spine.work()
 
 
 async def stands(spine: Spine, intent: UUID, why: str, *, letter: str = "reconcile_exhausted") -> None:
     """It was paid once, nobody sent it again, and a person hears what has changed and what to do."""
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
     assert entry["reason"] == letter
     assert why in entry["details"]["why"] and "restore the old ones" in entry["details"]["why"]
@@ -105,7 +102,7 @@ async def test_the_old_credentials_settle_it(another: Spine) -> None:
     intent = await lost(spine)
     account(spine, credentials={"authorization": OTHER})
     await soon(spine)
-    assert (await shop.row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     spine.catalogue = right
     await soon(spine)
     assert (await spine.key(intent))["state"] == "completed"
@@ -168,7 +165,7 @@ async def test_a_token_that_is_rewritten_between_claim_and_send(another: Spine, 
         await lane.finish()
         await one.settler.drain()
         settling.cancel()
-        assert shop.sends(spine) == [] and (await shop.row_of(spine, intent))["status"] == "pending"
+        assert shop.sends(spine) == [] and (await spine.row(intent))["status"] == "pending"
         await one.run_once()
     finally:
         await one.close()
@@ -187,7 +184,7 @@ async def test_a_key_that_is_rotated_on_the_same_account_needs_no_operator(
     await soon(spine)
     if use is replays_only:
         # Nothing can show the same account here: it waits for the old key.
-        assert [(await shop.row_of(spine, intent))["status"] for intent in intents] == ["unknown"] * 2
+        assert [(await spine.row(intent))["status"] for intent in intents] == ["unknown"] * 2
         assert spine.effects() == 2
         return
     await soon(spine)
@@ -260,10 +257,9 @@ async def test_what_rests_on_an_operators_word_is_not_sent_as_another(another: S
     for _ in range(3):
         await spine.work()
         await spine.advance(61)
-    assert spine.effects() == 1 and (await shop.row_of(spine, intent))["status"] == "pending"
+    assert spine.effects() == 1 and (await spine.row(intent))["status"] == "pending"
     spine.catalogue = right
-    await spine.advance(61)
-    await spine.work()
+    await spine.work(after=61)
     assert (await spine.key(intent))["state"] == "completed" and spine.effects() == 1
 
 
@@ -274,6 +270,6 @@ async def test_a_call_of_unknown_sender_has_that_of_its_first_look(another: Spin
     intent = await lost(spine)
     await spine.all("UPDATE idem.outbox SET sent_as = NULL RETURNING id")
     await spine.reconcile(hasten=True)
-    if (row := await spine.row(intent)) is not None:
+    if (row := await spine.row_if_any(intent)) is not None:
         assert row["sent_as"] is not None
     assert (await spine.key(intent))["state"] == "completed"

@@ -1,7 +1,5 @@
 """A schedule or an operation changes while rows are unknown: each row keeps an entry or a next look (P5)."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 from uuid import UUID
@@ -27,9 +25,7 @@ def without_operation(spine: Spine, name: str) -> None:
 
 async def lost(spine: Spine, provider: str = "keyless") -> UUID:
     """An intent whose call was made and whose answer was lost; the bank answers every question with nothing."""
-    intent = spine.accepted(operation=f"pay.{provider}")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(operation=f"pay.{provider}", faults=["drop_before_acting"])
     row = await spine.row(intent)
     assert row is not None and row["status"] == "unknown", row
     return intent
@@ -119,8 +115,7 @@ async def test_a_row_that_waits_for_its_replay_is_not_told_as_unattended_before_
     intent = await lost(spine, "keyed")
     await spine.all("UPDATE idem.outbox SET replay_window = %(w)s RETURNING id", w=contract.replay_window)
     await spine.all("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyed', '', true) RETURNING provider")
-    await spine.advance(2 * 86400)
-    assert (await spine.reconcile()).asked == {}
+    assert (await spine.reconcile(after=2 * 86400)).asked == {}
     await sweep(spine)
     assert await spine.letters(intent) == []
     if over:

@@ -1,13 +1,11 @@
 """No replay, no look-up, no events: what a standing order makes of a timeout (hazard 39)."""
 
-from __future__ import annotations
-
 import json
 from uuid import UUID
 
 import pytest
 from fix_spine import KEYLESS, Spine
-from settling.shop import row_of, sends, use
+from settling.shop import sends, use
 
 from idem.outbox.domain.decisions import Replay
 from idem.outbox.domain.operation import Answer
@@ -20,20 +18,16 @@ MAIL = "pay.keyless"
 
 async def lost(spine: Spine, **contract: object) -> UUID:
     use(spine, KEYLESS, kind="keyless", **{"lookups": False, **contract})  # type: ignore[arg-type]
-    intent = spine.accepted(operation=MAIL)
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(operation=MAIL, faults=["act_then_drop"])
     return intent
 
 
 async def test_assume_done_when_nothing_sent_can_act_any_more(spine: Spine) -> None:
     intent = await lost(spine, on_unsettleable="assume_done")
     assert await spine.letters(intent) == []
-    await spine.advance(10)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] == "unknown", "something sent may still act"
-    await spine.advance(60)
-    await spine.reconcile()
+    await spine.reconcile(after=10)
+    assert (await spine.row(intent))["status"] == "unknown", "something sent may still act"
+    await spine.reconcile(after=60)
     replay = spine.accept(operation=MAIL)
     assert isinstance(replay, Replay)
     assert (replay.answer.status, json.loads(replay.answer.body)["payment"]) == (201, None)
@@ -46,11 +40,9 @@ async def test_assume_done_when_nothing_sent_can_act_any_more(spine: Spine) -> N
 
 async def test_assume_not_done_redrives_as_the_operation_says(spine: Spine) -> None:
     intent = await lost(spine, on_unsettleable="assume_not_done")
-    await spine.advance(70)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] == "held"
-    await spine.advance(5)
-    await spine.reconcile()
+    await spine.reconcile(after=70)
+    assert (await spine.row(intent))["status"] == "held"
+    await spine.reconcile(after=5)
     await spine.work()
     assert isinstance(spine.accept(operation=MAIL), Replay)
     assert len(sends(spine)) == 2
@@ -59,9 +51,8 @@ async def test_assume_not_done_redrives_as_the_operation_says(spine: Spine) -> N
 
 async def test_assume_not_done_without_a_redrive_tells_somebody(spine: Spine) -> None:
     intent = await lost(spine, on_unsettleable="assume_not_done", operation={"redrive": "none"})
-    await spine.advance(70)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] == "held"
+    await spine.reconcile(after=70)
+    assert (await spine.row(intent))["status"] == "held"
     assert await spine.letters(intent) == ["too_late"]
 
 
@@ -69,12 +60,10 @@ async def test_assume_not_done_without_a_redrive_tells_somebody(spine: Spine) ->
 async def test_where_an_event_may_still_come_the_schedule_is_used_up_first(spine: Spine, order: str) -> None:
     intent = await lost(spine, on_unsettleable=order, events=True)
     for _ in range(len(KEYLESS.schedule) - 1):
-        await spine.advance(5000)
-        await spine.reconcile()
-        assert (await row_of(spine, intent))["status"] == "unknown"
-    await spine.advance(5000)
-    await spine.reconcile()
-    row = await spine.row(intent)
+        await spine.reconcile(after=5000)
+        assert (await spine.row(intent))["status"] == "unknown"
+    await spine.reconcile(after=5000)
+    row = await spine.row_if_any(intent)
     assert (row and row["status"]) == (None if order == "assume_done" else "held")
     assert await spine.letters(intent) == []
 
@@ -82,32 +71,26 @@ async def test_where_an_event_may_still_come_the_schedule_is_used_up_first(spine
 async def test_where_looks_decide_nothing_the_schedule_is_used_up_first(spine: Spine) -> None:
     """They say "absent", but after a 5xx that proves nothing."""
     use(spine, KEYLESS, kind="keyless", on_unsettleable="assume_done", late_effects=True)
-    intent = spine.accepted(operation=MAIL)
-    spine.bank.script(None, ["500_before_acting"])
-    await spine.work()
+    intent = await spine.sent(operation=MAIL, faults=["500_before_acting"])
     for _ in range(len(KEYLESS.schedule) - 1):
-        await spine.advance(5000)
-        await spine.reconcile()
-        assert (await row_of(spine, intent))["status"] == "unknown"
-    await spine.advance(5000)
-    await spine.reconcile()
+        await spine.reconcile(after=5000)
+        assert (await spine.row(intent))["status"] == "unknown"
+    await spine.reconcile(after=5000)
     assert isinstance(spine.accept(operation=MAIL), Replay)
 
 
 async def test_a_person_decides_where_there_is_no_order(spine: Spine) -> None:
     intent = await lost(spine)
     assert await spine.letters(intent) == ["not_settleable"]
-    await spine.advance(5000)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    await spine.reconcile(after=5000)
+    assert (await spine.row(intent))["status"] == "unknown"
 
 
 async def test_a_refusal_after_an_assumption_is_a_conflict(spine: Spine) -> None:
     """What was assumed is an answer for ever; what says otherwise is told to a person."""
     intent = await lost(spine, on_unsettleable="assume_done")
-    row = (await row_of(spine, intent))["id"]
-    await spine.advance(70)
-    await spine.reconcile()
+    row = (await spine.row(intent))["id"]
+    await spine.reconcile(after=70)
     terms = spine.catalogue.require(MAIL)
     for proof, became in ((Succeeded("pay_1"), "agrees"), (Refused("pay_1"), "conflict")):
         found = StoredProof(UUID(int=7), "webhook", proof, Answer(201, b"{}"))
@@ -118,8 +101,6 @@ async def test_a_refusal_after_an_assumption_is_a_conflict(spine: Spine) -> None
 
 async def test_proofs_that_disagree_are_a_persons(spine: Spine) -> None:
     intent = await lost(spine, on_unsettleable="assume_not_done")
-    async with spine.database.connection() as connection:
-        await connection.execute("INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%s, 'conflict')", (intent,))
-    await spine.advance(200)
-    await spine.reconcile()
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    await spine.execute("INSERT INTO idem.dead_letters (intent_id, reason) VALUES (%s, 'conflict')", (intent,))
+    await spine.reconcile(after=200)
+    assert (await spine.row(intent))["status"] == "unknown"

@@ -1,8 +1,6 @@
 """A process that is stopped (SIGSTOP) between the statement that allows a send and the first byte, until the provider
 has forgotten the first one: when it goes on, nothing of it leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """A lane takes what is due as its calls end: a backlog is asked about at their speed, not at that of the passes."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,8 +22,7 @@ UNKNOWN = 8
 async def backlog(spine: Spine) -> Spine:
     for n in range(UNKNOWN):
         spine.accepted(f"k{n}")
-    spine.bank.script(None, ["drop_before_acting"] * UNKNOWN)
-    await spine.work()
+    await spine.work(faults=["drop_before_acting"] * UNKNOWN)
     await spine.advance(10)
     assert len(await spine.all("SELECT id FROM idem.outbox WHERE status = 'unknown'")) == UNKNOWN
     return spine

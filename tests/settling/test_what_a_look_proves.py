@@ -104,7 +104,7 @@ async def test_what_only_lost_commits_have_rendered_is_not_proven_absent(spine: 
     async with spine.database.connection() as connection:
         await lost(connection, spine.catalogue, by="ann", reason="restored")
     await much_later(spine)
-    assert (shop.sends(spine), (await shop.row_of(spine, intent))["status"]) == ([], "unknown")
+    assert (shop.sends(spine), (await spine.row(intent))["status"]) == ([], "unknown")
     assert "reconcile_exhausted" in await spine.letters(intent)
 
 
@@ -129,7 +129,7 @@ async def test_a_flight_limit_that_was_corrected_counts_for_what_is_unknown(spin
     for _ in range(4):
         await spine.advance(200)
         await spine.reconcile(hasten=True)
-    assert (await shop.row_of(spine, intent))["status"] == "unknown", "the request may still act"
+    assert (await spine.row(intent))["status"] == "unknown", "the request may still act"
     await spine.advance(3000)
     await spine.reconcile(hasten=True)
-    assert (await shop.row_of(spine, intent))["status"] != "unknown"
+    assert (await spine.row(intent))["status"] != "unknown"

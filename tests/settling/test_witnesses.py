@@ -1,14 +1,12 @@
 """Which settled payments show that the provider still knows what was sent (docs/decisions/0040)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from fix_spine import Spine
 from settling import shop
-from settling.shop import lost, row_of
+from settling.shop import lost
 
 from idem.outbox.domain.contract import ProviderRequest
 from idem.outbox.domain.outcomes import Succeeded
@@ -29,8 +27,7 @@ async def test_a_reference_that_a_person_gives_is_no_witness_of_the_account(spin
         spine.catalogue,
         providers={**spine.catalogue.providers, "keyed": replace(provider, accounts={"keyed": there})},  # type: ignore[type-var]
     )
-    spine.accepted("made-there")
-    await spine.work()
+    await spine.sent("made-there")
     made = await spine.one("SELECT provider_reference AS it FROM idem.intents WHERE idempotency_key = 'made-there'")
     version = (await spine.one("SELECT version FROM idem.intents WHERE id = %(i)s", i=by_hand))["version"]
     async with spine.database.connection() as connection:
@@ -39,10 +36,9 @@ async def test_a_reference_that_a_person_gives_is_no_witness_of_the_account(spin
             reason="made by hand", version=version,
         )  # fmt: skip
     for seconds in (60, 200, 200, 600, 4000, 90000):
-        await spine.advance(seconds)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=seconds, hasten=True)
         await spine.work()
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     assert spine.effects() == before + 1
 
 
@@ -58,17 +54,13 @@ async def test_a_path_that_was_moved_is_not_in_the_list_of_the_old_one(spine: Sp
         shop.use(spine, key=key, operation={"request": request})
 
     at("/payments")
-    spine.accepted("older")
-    await spine.work()
+    await spine.sent("older")
     await spine.advance(60)
     at(path)
-    intent = spine.accepted("lost")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent("lost", faults=["drop_before_acting"])
     for seconds in (60, 200, 200, 600, 4000, 90000):
-        await spine.advance(seconds)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=seconds, hasten=True)
         await spine.work()
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     (entry,) = await spine.all("SELECT reason, details FROM idem.dead_letters WHERE resolved_at IS NULL")
     assert "the path of the operation" in entry["details"]["why"]

@@ -1,7 +1,5 @@
 """A provider that holds each call until the test lets it go."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable

@@ -5,8 +5,6 @@ Run it by hand, with the URL of a server on which it may create a database in ID
 With calls as short as the processor can keep up with, it is the processor that is shared, not the slots.
 """
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os
@@ -20,6 +18,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+from fix_sql import query
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -84,14 +84,12 @@ def serve_worker(url: str, bank_url: str) -> None:
 @contextmanager
 def new_database(server: str) -> Iterator[str]:
     name = f"idem_measure_{os.getpid()}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}")
+    query(server, f"CREATE DATABASE {name}")
     try:
         runner.upgrade(on(server, name), environment=ENVIRONMENT)
         yield on(server, name)
     finally:
-        with psycopg.connect(server, autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        query(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """What a claim costs, whatever waits: IB-052, IB-054, IB-055. Plans are generic, as the daemons run them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A lane that found the fleet full: it looks again whatever hints come, and for nothing that is not of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter
@@ -12,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from fix_spine import Spine
+from fix_sql import query
 from psycopg import AsyncConnection
 from shares.gate import Gate
 from shares.queues import plant
@@ -118,8 +117,7 @@ async def test_a_paused_lane_looks_once_a_poll_whatever_another_lane_settles(
         return await real(connection, lane, **how)
 
     monkeypatch.setattr(claims, "claim", counted)
-    with psycopg.connect(spine.url, autocommit=True) as connection:
-        connection.execute("INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyless', 'keyless', true)")
+    query(spine.url, "INSERT INTO idem.lanes (provider, account, paused) VALUES ('keyless', 'keyless', true)")
     plant(spine.url, 300, tenant="t", origin=spine.bank.url)
     worker = Worker(spine.database, spine.catalogue, WorkerSettings(lease=30, margin=1, slots=8, poll=60))
     stop = asyncio.Event()

@@ -1,14 +1,12 @@
 """The call that a shared lane keeps free: for tenants that hold none, in one process and in the whole fleet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 import pytest
 from fix_spine import Spine
+from fix_sql import query
 from shares.gate import Gate
 from shares.queues import grab, lane, plant, tenants
 
@@ -157,6 +155,5 @@ async def test_a_row_that_comes_due_without_a_hint_is_found_by_a_poll(gate: Gate
     async with gate.working(shared=True, poll=0.2) as accept:
         accept("bulk", 8)
         await gate.reaches(bulk=3, others=0)
-        with psycopg.connect(db_url, autocommit=True) as connection:
-            connection.execute("UPDATE idem.outbox SET tenant_id = 'anna' WHERE status = 'pending'")
+        query(db_url, "UPDATE idem.outbox SET tenant_id = 'anna' WHERE status = 'pending'")
         await gate.reaches(bulk=4, others=0)

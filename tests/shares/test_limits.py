@@ -1,7 +1,5 @@
 """What else stands in the claim: the concurrency of the fleet, exactly, and a pause that reads no row."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rows that wait to be rendered take turns by tenant too: a bulk run of SQL accepts is in nobody's way."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Every new row knows its tenant, whichever function writes it."""
 
-from __future__ import annotations
-
 import psycopg
 from fix_spine import Spine
 from schema import shapes

@@ -1,7 +1,5 @@
 """Turns: equal shares of a lane while rows wait; the order of waiting within a tenant, and where nobody queues."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import replace

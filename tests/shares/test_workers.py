@@ -1,7 +1,5 @@
 """Three workers, a bulk run that keeps all of them busy, and tenants who come meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 
 from fix_spine import Spine

@@ -1,7 +1,5 @@
 """Hostile values at every border: what a client sends, what a provider answers, what a template would send."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The whole path of one intent, step by step, on a real PostgreSQL against a real bank."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -19,26 +17,21 @@ async def test_a_payment_is_made_once_and_its_answer_is_replayed(spine: Spine, k
     done = await spine.work()
     assert (done.claimed, dict(done.fates)) == (1, {"settled": 1})
     replay = spine.accept(operation=f"pay.{kind}")
-    assert isinstance(replay, Replay)
-    assert replay.answer.status == 201
+    assert isinstance(replay, Replay) and replay.answer.status == 201
     assert json.loads(replay.answer.body)["intent"] == str(intent)
     assert isinstance(spine.accept(amount=7, operation=f"pay.{kind}"), Mismatch)
     assert spine.effects() == 1
-    assert await spine.row(intent) is None
+    assert await spine.row_if_any(intent) is None
     assert await spine.evidence(intent) == [("accept", "accepted", None), ("worker", "report", "succeeded")]
 
 
 @BOTH
 async def test_a_lost_answer_becomes_unknown_and_is_found(spine: Spine, kind: str) -> None:
-    intent = spine.accepted(operation=f"pay.{kind}")
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(operation=f"pay.{kind}", faults=["act_then_drop"])
     row = await spine.row(intent)
-    assert row is not None
     assert row["status"] == "unknown"
     assert isinstance(spine.accept(operation=f"pay.{kind}"), Unknown)
-    await spine.advance(10)
-    done = await spine.reconcile()
+    done = await spine.reconcile(after=10)
     assert dict(done.settled) == {("replay" if kind == "keyed" else "look") + ":succeeded": 1}
     assert isinstance(spine.accept(operation=f"pay.{kind}"), Replay)
     assert spine.effects() == 1
@@ -46,22 +39,16 @@ async def test_a_lost_answer_becomes_unknown_and_is_found(spine: Spine, kind: st
 
 async def test_absent_is_believed_only_after_the_quiet_time_then_redriven(spine: Spine) -> None:
     """Hazards 1, 2: looks that agree are not enough before the flight limit and the horizon have passed."""
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
+    intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
     for _ in range(3):
-        await spine.advance(6)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=6, hasten=True)
         row = await spine.row(intent)
-        assert row is not None
         assert row["status"] == "unknown"
     assert row["absences"] == 3
-    await spine.advance(100)
-    done = await spine.reconcile(hasten=True)
+    done = await spine.reconcile(after=100, hasten=True)
     assert dict(done.settled) == {"look:absent": 1}
     assert (await spine.key(intent))["state"] == "failed_retryable"
-    await spine.advance(10)
-    assert (await spine.reconcile()).redriven == 1
+    assert (await spine.reconcile(after=10)).redriven == 1
     await spine.work()
     assert isinstance(spine.accept(operation="pay.keyless"), Replay)
     assert spine.effects() == 1
@@ -69,13 +56,9 @@ async def test_absent_is_believed_only_after_the_quiet_time_then_redriven(spine:
 
 
 async def test_a_clients_retry_takes_a_resting_key_up_again(spine: Spine) -> None:
-    intent = spine.accepted(operation="pay.keyless")
-    spine.bank.script(None, ["drop_before_acting"])
-    await spine.work()
-    await spine.advance(200)
-    await spine.reconcile(hasten=True)
-    await spine.advance(200)
-    await spine.reconcile(hasten=True)
+    intent = await spine.sent(operation="pay.keyless", faults=["drop_before_acting"])
+    await spine.reconcile(after=200, hasten=True)
+    await spine.reconcile(after=200, hasten=True)
     assert (await spine.key(intent))["state"] == "failed_retryable"
     assert spine.accept(operation="pay.keyless") == Retrying(intent)
     assert isinstance(spine.accept(operation="pay.keyless"), InProgress)
@@ -84,20 +67,14 @@ async def test_a_clients_retry_takes_a_resting_key_up_again(spine: Spine) -> Non
 
 
 async def test_a_decline_is_an_answer(spine: Spine) -> None:
-    spine.accepted()
-    spine.bank.script(None, ["decline"])
-    await spine.work()
+    await spine.sent(faults=["decline"])
     replay = spine.accept()
-    assert isinstance(replay, Replay)
-    assert replay.answer.status == 402
+    assert isinstance(replay, Replay) and replay.answer.status == 402
 
 
 async def test_pending_is_awaited_and_never_sent_again(spine: Spine) -> None:
-    intent = spine.accepted()
-    spine.bank.script(None, ["pending"])
-    await spine.work()
+    intent = await spine.sent(faults=["pending"])
     row = await spine.row(intent)
-    assert row is not None
     assert row["status"] == "awaiting"
     assert isinstance(spine.accept(), InProgress)
     spine.bank.shift_clock(60)
@@ -108,10 +85,8 @@ async def test_pending_is_awaited_and_never_sent_again(spine: Spine) -> None:
 
 
 async def test_an_unfit_request_is_held_for_an_operator(spine: Spine) -> None:
-    spine_intent = spine.accepted(amount=-5)
-    await spine.work()
+    spine_intent = await spine.sent(amount=-5)
     row = await spine.row(spine_intent)
-    assert row is not None
     assert (row["status"], await spine.letters(spine_intent)) == ("held", ["rejected"])
     assert type(spine.accept(amount=-5)).__name__ == "NeedsOperator"
 
@@ -122,7 +97,6 @@ async def test_what_never_left_goes_back_to_the_queue(spine: Spine) -> None:
     await spine.bank.__aexit__(None, None, None)
     await spine.work()
     row = await spine.row(intent)
-    assert row is not None
     assert (row["status"], row["failures"], row["first_sent_at"]) == ("pending", 1, None)
     assert port
     assert isinstance(spine.accept(), InProgress)

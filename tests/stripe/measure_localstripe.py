@@ -3,8 +3,6 @@
 pytest tests/stripe/measure_localstripe.py -s         # IDEM_TEST_INTENTS=200, IDEM_TEST_KILLS=5
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

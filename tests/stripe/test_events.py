@@ -1,7 +1,5 @@
 """Events of Stripe's: early, twice, out of order, about objects beside the call's own, and about what came later."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any

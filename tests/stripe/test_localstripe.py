@@ -1,7 +1,5 @@
 """Against localstripe, a real server that nobody here wrote: its signed webhooks, and the bar in a short form."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fix_database import ENVIRONMENT

@@ -1,7 +1,5 @@
 """What stands behind `kind = "stripe"`: its facts against Stripe's own library, its rules, and what is laid over it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls to Stripe whose answer proves nothing, and what settles them: the bank's log says what was sent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,7 @@ async def test_a_lost_answer_is_settled_by_a_replay(stripe_shop: Shop) -> None:
     stripe_shop.bank.script(None, ["act_then_drop"])
     intent = await stripe_shop.done()
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
-    await stripe_shop.advance(10)
-    assert dict((await stripe_shop.reconcile()).settled) == {"replay:succeeded": 1}
+    assert dict((await stripe_shop.reconcile(after=10)).settled) == {"replay:succeeded": 1}
     assert await stripe_shop.end(intent) == ("succeeded", stripe_shop.objects()[0])
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 2)
 
@@ -29,8 +26,7 @@ async def test_hazard_10_a_cached_500_ends_the_replays_and_its_events_settle(str
     intent = await stripe_shop.done()
     row = await stripe_shop.row(intent)
     assert row is not None and (row["status"], row["key_burned"]) == ("unknown", True)
-    await stripe_shop.advance(10)
-    assert dict((await stripe_shop.reconcile()).settled) == {"look:succeeded": 1}
+    assert dict((await stripe_shop.reconcile(after=10)).settled) == {"look:succeeded": 1}
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 1)
 
 
@@ -39,8 +35,7 @@ async def test_hazard_10_a_cached_500_without_an_effect_is_never_sent_again(stri
     stripe_shop.bank.script(None, ["500_cached"])
     intent = await stripe_shop.done()
     for _ in stripe_shop.catalogue.providers["stripe"].contract.schedule:
-        await stripe_shop.advance(DAY)
-        await stripe_shop.reconcile()
+        await stripe_shop.reconcile(after=DAY)
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
     assert await stripe_shop.letters(intent) == ["reconcile_exhausted"]
     assert (stripe_shop.objects(), stripe_shop.sends()) == ([], 1)
@@ -52,12 +47,10 @@ async def test_hazard_27_what_is_rolled_forward_is_found_among_the_events(stripe
     stripe_shop.bank.script(None, [f"500_rolled_forward:{minutes * 60}"])
     intent = await stripe_shop.done()
     for _ in range(3):
-        await stripe_shop.advance(700)
-        await stripe_shop.reconcile()
+        await stripe_shop.reconcile(after=700)
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
     stripe_shop.bank.shift_clock(minutes * 60)
-    await stripe_shop.advance(2 * DAY)
-    await stripe_shop.reconcile()
+    await stripe_shop.reconcile(after=2 * DAY)
     assert await stripe_shop.end(intent) == ("succeeded", stripe_shop.objects()[0])
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 1)
     assert await stripe_shop.letters(intent) == []
@@ -68,8 +61,7 @@ async def test_a_409_in_flight_is_asked_again(stripe_shop: Shop) -> None:
     intent = await stripe_shop.done()
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
     for _ in range(2):
-        await stripe_shop.advance(60)
-        await stripe_shop.reconcile()
+        await stripe_shop.reconcile(after=60)
     assert await stripe_shop.state(intent) == ("completed", None)
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 3)
 
@@ -91,8 +83,7 @@ async def test_a_key_that_was_used_for_something_else_proves_nothing(stripe_shop
     assert ("worker", "report", "ambiguous") in await stripe_shop.evidence(intent)
     assert await stripe_shop.letters(intent) == []
     for _ in range(3):
-        await stripe_shop.advance(3000)
-        await stripe_shop.reconcile()
+        await stripe_shop.reconcile(after=3000)
     # The customer under this key is none of what the call is about.
     assert (await stripe_shop.end(intent))[0] != "succeeded"
     assert stripe_shop.objects() == []
@@ -102,8 +93,7 @@ async def test_hazard_7_after_the_window_nothing_is_sent_and_the_events_settle(s
     stripe_shop.bank.script(None, ["act_then_drop"])
     intent = await stripe_shop.done()
     stripe_shop.bank.shift_clock(DAY + 60)
-    await stripe_shop.advance(DAY - 900)
-    assert dict((await stripe_shop.reconcile()).settled) == {"look:succeeded": 1}
+    assert dict((await stripe_shop.reconcile(after=DAY - 900)).settled) == {"look:succeeded": 1}
     assert (len(stripe_shop.objects()), stripe_shop.sends()) == (1, 1)
     assert await stripe_shop.end(intent) == ("succeeded", stripe_shop.objects()[0])
 
@@ -114,8 +104,7 @@ async def test_hazard_7_what_was_never_there_is_not_sent_anew_by_a_replay(stripe
     intent = await stripe_shop.done()
     stripe_shop.bank.shift_clock(DAY + 60)
     for _ in range(2):
-        await stripe_shop.advance(DAY)
-        await stripe_shop.reconcile()
+        await stripe_shop.reconcile(after=DAY)
     assert stripe_shop.sends() == 1
     assert (await stripe_shop.state(intent))[0] == "failed_retryable"
 
@@ -127,8 +116,7 @@ async def test_a_confirmation_is_found_by_the_key_of_its_request(stripe_shop: Sh
     stripe_shop.bank.script({"path": f"/v1/payment_intents/{made.id}/confirm"}, ["act_then_500"])
     intent = await stripe_shop.done(operation="confirm", payment=made.id)
     assert await stripe_shop.state(intent) == ("unknown", "unknown")
-    await stripe_shop.advance(10)
-    await stripe_shop.reconcile()
+    await stripe_shop.reconcile(after=10)
     assert await stripe_shop.end(intent) == ("succeeded", made.id)
     assert len([r for r in stripe_shop.bank.log.requests if r.path.endswith("/confirm")]) == 1
 
@@ -144,8 +132,7 @@ async def test_hazard_4_a_decline_is_an_answer_and_names_its_payment(stripe_shop
 async def test_hazard_4_a_decline_whose_answer_was_lost(stripe_shop: Shop) -> None:
     stripe_shop.bank.script(None, ["act_then_drop"])
     intent = await stripe_shop.done(card="pm_card_chargeDeclined")
-    await stripe_shop.advance(10)
-    await stripe_shop.reconcile()
+    await stripe_shop.reconcile(after=10)
     assert await stripe_shop.end(intent) == ("refused", stripe_shop.objects()[0])
     assert len(stripe_shop.objects()) == 1
 
@@ -166,8 +153,7 @@ async def test_a_payout_that_comes_back(stripe_shop: Shop) -> None:
     stripe_shop.bank.script(None, [f"pending_then_declined:{2 * DAY}"])
     intent = await stripe_shop.done(operation="pay_out")
     stripe_shop.bank.shift_clock(3 * DAY)
-    await stripe_shop.advance(3 * DAY)
-    await stripe_shop.reconcile()
+    await stripe_shop.reconcile(after=3 * DAY)
     assert (await stripe_shop.end(intent))[0] == "refused"
 
 
@@ -179,8 +165,7 @@ async def test_a_refund_is_pending_and_then_done(stripe_shop: Shop) -> None:
     badly = await stripe_shop.done("r2", "refund", payment=payment, amount=100)
     before = [(await stripe_shop.end(each))[0] for each in (well, badly)]
     stripe_shop.bank.shift_clock(DAY + 60)
-    await stripe_shop.advance(2 * DAY)
-    await stripe_shop.reconcile()
+    await stripe_shop.reconcile(after=2 * DAY)
     assert len(stripe_shop.objects("refund")) == 2
     assert [before, [(await stripe_shop.end(each))[0] for each in (well, badly)]] == [
         [None, None],
@@ -202,7 +187,6 @@ async def test_one_call_that_made_several_kinds_is_one_effect(database: Database
     async with shop(database, db_url, tmp_path, more='lookup = { by_events = { types = ["*"] } }') as found:
         found.bank.script(None, ["act_then_500"])
         intent = await found.done()
-        await found.advance(10)
-        await found.reconcile()
+        await found.reconcile(after=10)
         assert await found.end(intent) == ("succeeded", found.objects()[0])
         assert await found.letters(intent) == []

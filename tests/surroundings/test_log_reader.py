@@ -1,7 +1,5 @@
 """Whoever reads the log may be slow, stuck or gone: lines are lost and counted, the work goes on, SIGTERM ends it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl
@@ -213,8 +211,7 @@ def test_ib_185_an_application_goes_on() -> None:
         stuck() as (reader, writer),
         subprocess.Popen([sys.executable, "-c", IN_AN_APPLICATION], stdout=subprocess.PIPE, stderr=writer) as child,
     ):
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"gone on\n"
+        assert child.stdout is not None and child.stdout.readline() == b"gone on\n"
         os.set_blocking(reader, False)
         while child.poll() is None:
             with contextlib.suppress(BlockingIOError):

@@ -1,7 +1,5 @@
 """The folder of a group's metrics may be full, read-only or spoiled: metrics may be missing, and nothing else is."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random
@@ -214,7 +212,7 @@ async def test_ib_183_a_group_lives_without_its_folder(
         intent = await desk.pending("k1")
 
         async def called() -> bool:
-            row = await desk.spine.row(intent)
+            row = await desk.spine.row_if_any(intent)
             return row is None or row["attempt"] > 0
 
         await eventually(called, "a call")

@@ -4,8 +4,6 @@ One table: each daemon in each surrounding. The reader of a log is in `test_log_
 in `test_metrics_folder`, the passes of sweeper and reconciler over a step of the clock in `test_wall_clock`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client
@@ -63,7 +61,7 @@ class Work:
                 return lambda: asyncio.to_thread(lambda: get(self._port, "/healthz") == 200)
 
         async def done() -> bool:
-            row = await desk.spine.row(intent)
+            row = await desk.spine.row_if_any(intent)
             if self._daemon in ("worker", "run"):
                 return row is None
             return row is None or (row["status"] != "claimed" and (self._daemon == "sweeper" or row["looks"] > 0))

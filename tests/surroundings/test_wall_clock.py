@@ -1,7 +1,5 @@
 """The wall clock of this machine decides nothing: it may step back and forward while idem works."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import signal
@@ -91,7 +89,7 @@ async def test_ib_180_passes_go_on_over_a_step(
 
 
 async def _seen(desk: Desk, daemon: str, intent: UUID) -> bool:
-    row = await desk.spine.row(intent)
+    row = await desk.spine.row_if_any(intent)
     if daemon == "sweeper":
         return row is not None and row["status"] == "unknown"
     return row is None or row["looks"] > 0 or row["failures"] > 0

@@ -1,8 +1,7 @@
 """Rows in the states that a sweeper meets, made in bulk, and looks at what became of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,31 +14,7 @@ from idem.outbox.domain.catalogue import Catalogue
 
 NOWHERE = "http://127.0.0.1:9"
 
-QUEUED = """
-WITH wanted AS MATERIALIZED (
-    SELECT idem.uuid7() AS intent, idem.uuid7() AS row, gen_random_uuid() AS provider_key,
-           %(key)s || n AS key, statement_timestamp() AS at
-      FROM generate_series(1, %(n)s) AS n
-), intents AS (
-    INSERT INTO idem.intents (id, tenant_id, operation, idempotency_key, provider, account, params, requested_at)
-    SELECT intent, 't', %(operation)s, key, %(provider)s, %(provider)s, '{}', at FROM wanted
-), keys AS (
-    INSERT INTO idem.idempotency_keys (tenant_id, operation, idempotency_key, fingerprint, intent_id, expires_at)
-    SELECT 't', %(operation)s, key, 'v1:x', intent, at + interval '3 days' FROM wanted
-), queued AS (
-    INSERT INTO idem.outbox (id, intent_id, status, status_since, available_at, start_before, operation, provider,
-                             account, origin, provider_key, marks_start)
-    SELECT row, intent, 'pending', at, at, at + make_interval(secs => %(start)s), %(operation)s, %(provider)s,
-           %(provider)s, 'http://127.0.0.1:9', provider_key, %(marks)s FROM wanted
-), requests AS (
-    INSERT INTO idem.requests (outbox_id, intent_id, provider_key, provider, account, method, path, headers, body)
-    SELECT row, intent, provider_key, %(provider)s, %(provider)s, 'POST', '/payments', '{}', '{}' FROM wanted
-), seen AS (
-    INSERT INTO idem.evidence (intent_id, outbox_id, step, attempt, source, kind, to_state, to_status)
-    SELECT intent, row, 1, 0, 'accept', 'accepted', 'in_progress', 'pending' FROM wanted
-)
-SELECT intent FROM wanted
-"""
+QUEUED = Path(__file__).with_name("queued.sql").read_text()
 CLAIMED = """
 UPDATE idem.outbox
    SET status = 'claimed', status_since = statement_timestamp(), attempt = attempt + 1,
@@ -51,19 +26,7 @@ UPDATE idem.outbox
        sweeps = %(sweeps)s, inline = %(inline)s
  WHERE intent_id = ANY (%(intents)s)
 """
-COMPLETED = """
-WITH rows AS (DELETE FROM idem.outbox WHERE intent_id = ANY (%(intents)s)),
-     intents AS (UPDATE idem.intents SET state = 'completed', outcome = 'succeeded', settled_at = statement_timestamp()
-                  WHERE id = ANY (%(intents)s)),
-     told AS (INSERT INTO idem.events (aggregateid, number, type, payload, created_at)
-              SELECT i, 1, 'completed', '{}', statement_timestamp() - make_interval(secs => %(age)s)
-                FROM unnest(%(intents)s::uuid[]) AS i)
-UPDATE idem.idempotency_keys
-   SET state = 'completed', response_status = 201, response_headers = '{}', response_body = 'done',
-       response_schema_version = 1, completed_at = statement_timestamp(),
-       expires_at = statement_timestamp() + make_interval(secs => %(left)s)
- WHERE intent_id = ANY (%(intents)s)
-"""
+COMPLETED = Path(__file__).with_name("completed.sql").read_text()
 HELD = """
 WITH rows AS (UPDATE idem.outbox SET status = 'held', status_since = statement_timestamp(),
                      redrive_at = statement_timestamp() + make_interval(secs => %(redrive)s)

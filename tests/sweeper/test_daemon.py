@@ -1,7 +1,5 @@
 """The sweeper as a daemon: passes, signs of life, outages, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter

@@ -1,7 +1,5 @@
 """A claim whose lease ran out: what it becomes, and what is left alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No table grows for ever: each has a retention that takes its rows away, or a reason why they may stay."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

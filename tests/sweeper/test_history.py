@@ -1,7 +1,5 @@
 """History past its time: only what the guards permit, and all of that."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,9 +1,8 @@
 """Plans over 100,000 rows: no statement of the sweeper reads a hot table whole, whatever the statistics say."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -68,21 +67,7 @@ def check(url: str, when: str) -> None:
                     assert "Sort" not in node["Node Type"], (when, name)
 
 
-HISTORY = """
-WITH intents AS MATERIALIZED (SELECT intent_id AS i, id AS o, idem.uuid7() AS w FROM idem.outbox LIMIT %(n)s),
-     events AS (INSERT INTO idem.events (aggregateid, number, type, payload)
-                SELECT i, 1, 'completed', '{}' FROM intents),
-     marks AS (INSERT INTO idem.handled_events (event_id, handler) SELECT w, 'h' FROM intents),
-     work AS (INSERT INTO idem.handler_work (handler, intent_id, number, event_id)
-              SELECT h, i, 1, w FROM intents, unnest(ARRAY['h', 'g']) AS h),
-     letters AS (INSERT INTO idem.dead_letters (intent_id, reason, webhook_event_id)
-                 SELECT i, 'conflict', w FROM intents),
-     webhooks AS (INSERT INTO idem.webhook_events (id, provider, account, event_id, verdict, intent_id)
-                  SELECT w, 'p', 'a', w, 'applied', i FROM intents),
-     proofs AS (INSERT INTO idem.proofs (outbox_id, intent_id, source, outcome)
-                SELECT o, i, 'webhook', 'pending' FROM intents)
-INSERT INTO idem.webhook_bodies (webhook_event_id, headers, body) SELECT w, '{}', '' FROM intents
-"""
+HISTORY = Path(__file__).with_name("plans_history.sql").read_text()
 BUSY = """
 WITH held AS (
     UPDATE idem.outbox SET status = 'held' WHERE id IN (SELECT id FROM idem.outbox ORDER BY id DESC LIMIT 30000)

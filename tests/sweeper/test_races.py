@@ -1,7 +1,5 @@
 """The sweeper against everybody who may be at the same rows: one end each, no deadlock, nothing forgotten."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Keys past their time, and what must never go."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import psycopg

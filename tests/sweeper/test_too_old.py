@@ -1,7 +1,5 @@
 """Queued rows that are too old to be started."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

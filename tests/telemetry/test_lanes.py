@@ -1,7 +1,5 @@
 """What is unsettled is told by provider and account, in series that the configuration alone makes."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 from uuid import uuid4

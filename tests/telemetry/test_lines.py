@@ -1,7 +1,5 @@
 """A value of a log line does not act on the terminal that shows it, whoever has sent it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

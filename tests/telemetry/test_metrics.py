@@ -1,7 +1,5 @@
 """The metrics as a whole: each is documented, each is fed, and none grows with what it counts."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import runpy

@@ -1,7 +1,5 @@
 """IB-142: a database that is away makes no flood of lines, and the metrics go on answering."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """IB-175: what a provider echoes of our credentials, or of a card, is nowhere to be read."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A client's traceparent goes to the provider with each call and look about its row, and stands in the row's lines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -70,8 +68,7 @@ async def test_looks_about_the_row_carry_it_too(spine: Spine) -> None:
     async with watched(spine) as sent:
         intent = accepted(spine, TRACE)
         await unknown(spine, intent)
-        await spine.advance(60)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=60, hasten=True)
     assert {trace for _, trace in traces(sent)} == {TRACE.encode()}
     assert traces(sent)
     assert len(traces(sent)) == len([data for data in sent if data.startswith((b"GET", b"POST"))])

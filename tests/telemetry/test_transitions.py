@@ -1,7 +1,5 @@
 """One line a change of state, with all that names it and nothing that must not stand there."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from typing import Any
@@ -52,8 +50,7 @@ async def test_every_change_on_record_has_one_line_of_its_own(desk: Desk) -> Non
         await desk.held("rejected")
         unknown = await desk.unknown("unknown")
         await spine.reconcile(hasten=True)
-        await spine.advance(600)
-        await spine.reconcile(hasten=True)
+        await spine.reconcile(after=600, hasten=True)
         await desk.awaiting("awaiting")
         await desk.live("swept")
         await spine.advance(31)
@@ -85,7 +82,6 @@ async def test_the_claim_is_told_for_those_who_want_everything(desk: Desk) -> No
 async def test_what_is_rolled_back_is_not_told(desk: Desk) -> None:
     intent = await desk.unknown("k")
     row = await desk.spine.row(intent)
-    assert row is not None
     terms = desk.spine.catalogue.require("pay.keyed")
     letters = REGISTRY.get_sample_value("idem_dead_letters_total", {"reason": "too_late"}) or 0.0
 
@@ -122,8 +118,7 @@ async def test_an_unknown_is_counted_when_it_begins_and_when_it_ends(desk: Desk)
     replays = value("idem_settled_total", how="replay", state="completed")
     waited = value("idem_settle_seconds_sum", how="replay")
     await desk.after("k", Ambiguous())
-    await desk.spine.advance(200)
-    await desk.spine.reconcile(hasten=True)
+    await desk.spine.reconcile(after=200, hasten=True)
     assert value("idem_reconcile_total", **lane, event="scheduled") == scheduled + 1
     assert value("idem_reconcile_total", **lane, event="resolved") == resolved + 1
     assert value("idem_settled_total", how="replay", state="completed") == replays + 1

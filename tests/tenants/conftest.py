@@ -1,7 +1,5 @@
 """An operator's desk, and ways to a database that can be counted and taken away."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator

@@ -1,7 +1,5 @@
 """Whose request it is: good, wrong, revoked and hostile tokens, outages, floods."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import secrets

@@ -1,7 +1,5 @@
 """`key_owner = "label"`: a key belongs to the tokens with the label that it came with; every other caller hears 422."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What accept decides in a user's own application, and by SQL, is counted: for its tenant, and in the metric."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,7 @@ from adopt.proof_ways import ASYNC, SYNC, Rows, request
 from adopt.shop import CONFIG, define
 from fix_accept import Acceptor
 from fix_spine import Spine, catalogue
+from fix_sql import query
 from inline import buying
 from producers.application import accept, synced
 from prometheus_client import REGISTRY
@@ -58,8 +57,7 @@ def idem_toml(tmp_path: Path) -> Path:
 async def test_reserve_is_counted_over_every_kind_of_connection(
     database: Database, db_url: str, idem_toml: Path, way: str
 ) -> None:
-    with psycopg.connect(db_url, autocommit=True) as own:
-        own.execute("CREATE TABLE bought (key text PRIMARY KEY)")
+    query(db_url, "CREATE TABLE bought (key text PRIMARY KEY)")
     _, charge = define(idem_toml)
     before = {each: counted("payments.create", each) for each in ("created", "in_progress")}
     for _ in range(3):
@@ -151,11 +149,11 @@ async def test_what_was_rolled_back_is_not_counted_and_nobody_waits(database: Da
 
 async def test_two_sweepers_add_each_decision_once(database: Database, db_url: str) -> None:
     known = catalogue("http://127.0.0.1:9")
-    with psycopg.connect(db_url) as own:
-        own.execute(
-            "INSERT INTO idem.decisions_to_count (tenant_id, operation, decision)"
-            " SELECT 't' || n % 7, 'pay', 'replay' FROM generate_series(1, 5000) AS n"
-        )
+    query(
+        db_url,
+        "INSERT INTO idem.decisions_to_count (tenant_id, operation, decision)"
+        " SELECT 't' || n % 7, 'pay', 'replay' FROM generate_series(1, 5000) AS n",
+    )
     await asyncio.gather(*(Sweeper(database, known).run_once() for _ in range(3)))
     await Sweeper(database, known).run_once()
     with psycopg.connect(db_url) as own:

@@ -1,7 +1,5 @@
 """Rates and active keys: what they allow, whom they never refuse, what they keep in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Any
@@ -109,8 +107,7 @@ def test_new_keys_are_taken_before_they_are_made_and_given_back_if_they_are_not(
         one.not_created("t")
     assert [one.may_create("t") for _ in range(2)] == [None, None]  # at once, before either has been made
     refused = one.may_create("t")
-    assert refused is not None
-    assert (refused.limit, refused.seconds) == ("new_keys", pytest.approx(1.0))
+    assert refused is not None and (refused.limit, refused.seconds) == ("new_keys", pytest.approx(1.0))
     assert refused.text
     one.created("t")
     one.not_created("t")
@@ -166,8 +163,7 @@ async def test_active_keys_are_limited_across_processes_and_freed_by_expiry(spin
     for process in (one, two):
         await process.refresh()
         refused = process.may_create("t")
-        assert refused is not None
-        assert refused.limit == "active_keys"
+        assert refused is not None and refused.limit == "active_keys"
         assert "3 keys" in refused.text
         assert isinstance(await ask(spine, process, "k3"), Limited)
         assert not isinstance(await ask(spine, process, "k1"), Limited)
@@ -195,8 +191,7 @@ async def test_what_this_process_makes_counts_at_once(spine: Spine, clock: Clock
     assert [isinstance(each, Accepted) for each in decided] == [True] * 5 + [False] * 3
     # The next look sees the same keys in the table, and counts none twice.
     await one.refresh()
-    assert one._keys["t"].seen == 5
-    assert one._keys["t"].made == 0
+    assert (one._keys["t"].seen, one._keys["t"].made) == (5, 0)
 
 
 async def test_keys_that_others_make_in_sql_count_too(spine: Spine, clock: Clock) -> None:

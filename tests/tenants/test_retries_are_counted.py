@@ -1,7 +1,5 @@
 """Each retry of a known key is one decision in the metrics and in its tenant's usage, whichever way it is found."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Each way of asking for an intent reads by its index, whatever the statistics say and however frequent the text is."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from itertools import product

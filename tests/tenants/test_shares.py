@@ -1,7 +1,5 @@
 """One tenant's requests leave room for those of another: of the connections, and of the pool to the database."""
 
-from __future__ import annotations
-
 import asyncio
 
 import psycopg

@@ -1,7 +1,5 @@
 """Keys that look like personal data, and those that must never be taken for it."""
 
-from __future__ import annotations
-
 import base64
 import string
 

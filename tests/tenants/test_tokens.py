@@ -1,7 +1,5 @@
 """`idem token`: made, shown once, listed, ended."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """What tenants did: counted in memory, written together, shown by `idem tenants top`."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import typing

@@ -1,7 +1,5 @@
 """An empty database, as a reader has one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from uuid import uuid4
 

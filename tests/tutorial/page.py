@@ -1,7 +1,5 @@
 """The page as a reader follows it: its blocks in their order, and what each says of itself."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

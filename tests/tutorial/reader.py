@@ -1,7 +1,5 @@
 """A reader: a folder with their application, a shell, and terminals in which something keeps running."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shlex

@@ -1,7 +1,5 @@
 """`idem config check` reads the application that idem.toml names: what is in the code counts, and its mistakes too."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -10,22 +8,7 @@ from typing import Any
 
 import pytest
 
-TOML = """
-app = "payments:idem"
-
-[providers.bank.accounts.main]
-origin = "http://127.0.0.1:8600"
-
-[providers.bank.key]
-carrier = "header"
-name = "Idempotency-Key"
-replay = "stored"
-retention = "24h"
-
-[[providers.bank.outcome]]
-says = "final"
-when = { "/status" = "succeeded" }
-"""
+TOML = Path(__file__).with_name("config_check.toml").read_text()
 CODE = """
 from idem import Idem, Request
 

@@ -1,9 +1,8 @@
 """A role of the name idem finds our schema before its own tables: their migration says so, and nothing of it stays."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
+from fix_sql import query
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
@@ -24,8 +23,7 @@ def test_it_is_refused(new_database: str, already: bool) -> None:
     with pytest.raises(MigrationError, match="ALTER ROLE idem SET search_path"), engine.begin() as connection:
         connection.execute(text("CREATE TABLE public.theirs ()"))
         upgrade_in(connection, environment="test")
-    with psycopg.connect(new_database) as look:
-        found = look.execute("SELECT to_regclass('public.theirs'), to_regnamespace('idem')").fetchone()
+    found = query(new_database, "SELECT to_regclass('public.theirs'), to_regnamespace('idem')")[0]
     assert found == (None, "idem" if already else None)
 
 

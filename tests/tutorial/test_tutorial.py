@@ -3,8 +3,6 @@
 Changed are only the address of the database and the ports. What pip is to install is installed already.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil
@@ -116,8 +114,7 @@ def test_what_pip_is_to_install_is_there_to_be_installed() -> None:
     named = [PIP.fullmatch(block.text.strip()) for block in blocks() if "pip install" in block.text]
     assert len(named) == 2
     for found in named:
-        assert found is not None
-        assert set(found[1].split(",")) <= set(extras)
+        assert found is not None and set(found[1].split(",")) <= set(extras)
 
 
 def test_the_test_in_it_has_twelve_lines() -> None:

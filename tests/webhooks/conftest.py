@@ -1,7 +1,5 @@
 """A running endpoint over the operator's desk."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

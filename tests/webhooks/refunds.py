@@ -1,7 +1,5 @@
 """Refunds: facts that come after the end of a call."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -40,8 +38,7 @@ async def knowing_refunds(hooks: Hooks, *, fetch: bool) -> AsyncIterator[None]:
 
 async def again(hooks: Hooks) -> None:
     """Whatever waits is tried now."""
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
+    await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
     await hooks.spine.reconcile()
 
 

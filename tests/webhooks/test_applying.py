@@ -1,7 +1,5 @@
 """What an event does to its call, by where that stands: each through the real endpoint."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -77,8 +75,7 @@ async def test_hazard_52_pending_is_a_proof_of_existence_whatever_the_state(hook
     assert await hooks.verdict(event(await hooks.key(held), "processing", "pay_1"), "evt_1") == "applied"
     assert await hooks.verdict(event(await hooks.key(queued), "processing", "pay_2"), "evt_2") == "applied"
     assert await hooks.desk.state(held) == await hooks.desk.state(queued) == ("in_progress", "awaiting")
-    await hooks.spine.advance(120)
-    await hooks.spine.work()
+    await hooks.spine.work(after=120)
     assert hooks.spine.effects() == 0
     assert await hooks.verdict(event(await hooks.key(held), "succeeded", "pay_1"), "evt_3") == "applied"
     assert await hooks.desk.state(held) == DONE
@@ -129,11 +126,10 @@ async def test_hazard_53_a_proof_beside_a_locked_row_is_seen_by_the_claim(hooks:
     nothing."""
     intent = await hooks.desk.after("k", NotExecuted("transport"))
     await hooks.spine.advance(100_000)
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.outbox SET status = 'held'; UPDATE idem.intents SET state = 'failed_retryable';"
-            "UPDATE idem.idempotency_keys SET state = 'failed_retryable', expires_at = now() + interval '1 day'"
-        )
+    await hooks.spine.execute(
+        "UPDATE idem.outbox SET status = 'held'; UPDATE idem.intents SET state = 'failed_retryable';"
+        "UPDATE idem.idempotency_keys SET state = 'failed_retryable', expires_at = now() + interval '1 day'"
+    )
     with callers_transaction(hooks) as connection:
         assert isinstance(await asyncio.to_thread(accept, hooks, connection, "k"), Retrying)
         assert await hooks.verdict(event(await hooks.key(intent))) == "stored"
@@ -281,12 +277,11 @@ async def test_an_unmatched_event_is_looked_at_less_and_less_often(hooks: Hooks)
 
 async def looked_at(hooks: Hooks, age: float, left: str) -> Any:
     """Let an event be so old, and the reconciler look at it."""
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.webhook_events SET retry_at = statement_timestamp(),"
-            " received_at = statement_timestamp() - make_interval(secs => %(age)s)",
-            {"age": age},
-        )
+    await hooks.spine.execute(
+        "UPDATE idem.webhook_events SET retry_at = statement_timestamp(),"
+        " received_at = statement_timestamp() - make_interval(secs => %(age)s)",
+        {"age": age},
+    )
     assert (await hooks.spine.reconcile()).events == 0
     return (await hooks.spine.one(left))["left"]
 
@@ -300,16 +295,14 @@ CREATE TRIGGER fail BEFORE UPDATE ON idem.idempotency_keys FOR EACH ROW EXECUTE 
 async def test_hazard_31_what_cannot_be_applied_is_kept_and_tried_again(desk: Desk, hooks: Hooks) -> None:
     """Answered 2xx, visible to the claim, and a person is called after the third failure."""
     intent = await desk.unknown("k")
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(BREAK)
+    await hooks.spine.execute(BREAK)
     assert await hooks.verdict(event(await hooks.key(intent))) == "deferred"
     assert await hooks.verdict(event(await hooks.key(intent))) == "duplicate"
     assert (await hooks.kept())["tries"] == 1
     assert len(await hooks.spine.all("SELECT 1 FROM idem.proofs")) == 1
     for tries in (2, 3):
         assert await desk.spine.letters(intent) == []
-        async with hooks.spine.database.connection() as connection:
-            await connection.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
+        await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
         assert (await hooks.spine.reconcile()).events == 0
         assert (await hooks.kept())["tries"] == tries
     assert await desk.spine.letters(intent) == ["handler_failed"]
@@ -337,10 +330,8 @@ async def test_where_only_events_can_settle_nobody_is_called_before_the_schedule
     intent = await hooks.desk.after("k", Ambiguous())
     for _ in range(2):
         assert await spine.letters(intent) == []
-        await spine.advance(200)
-        await spine.reconcile()
-    await spine.advance(200)
-    await spine.reconcile()
+        await spine.reconcile(after=200)
+    await spine.reconcile(after=200)
     assert await spine.letters(intent) == ["reconcile_exhausted"]
     providers["keyed"] = keyed  # the one of the endpoint, which has the same key
     assert await hooks.verdict(event(await hooks.key(intent))) == "applied"
@@ -373,7 +364,6 @@ async def test_an_operation_that_is_not_known_here_is_left_to_who_knows_it(hooks
     assert await hooks.verdict(event(await hooks.key(intent))) == "deferred"
     assert await hooks.desk.state(intent) == ("unknown", "unknown")
     operations["pay.keyed"] = operation
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
+    await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
     await hooks.spine.reconcile()
     assert await answer(hooks, intent) == (201, {"intent": str(intent), "payment": "pay_1", "status": "succeeded"})

@@ -1,7 +1,5 @@
 """The bank's own events, signed and sent by it over real HTTP to the running endpoint."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -137,12 +135,11 @@ async def test_a_late_event_corrects_what_was_at_rest(desk: Desk, tmp_path: Path
         intent = await desk.pending("k")
         one.bank.script(None, ["act_then_500"])
         await one.spine.work()
-        async with one.spine.database.connection() as connection:
-            await connection.execute(
-                "UPDATE idem.outbox SET status = 'held', first_sent_at = NULL;"
-                "UPDATE idem.intents SET state = 'failed_retryable';"
-                "UPDATE idem.idempotency_keys SET state = 'failed_retryable'"
-            )
+        await one.spine.execute(
+            "UPDATE idem.outbox SET status = 'held', first_sent_at = NULL;"
+            "UPDATE idem.intents SET state = 'failed_retryable';"
+            "UPDATE idem.idempotency_keys SET state = 'failed_retryable'"
+        )
         await one.events(1, "applied")
         assert await desk.state(intent) == ("completed", None)
         await heard(one, intent)

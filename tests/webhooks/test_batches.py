@@ -1,7 +1,5 @@
 """One delivery of several events: each is taken by itself, and the answer is 2xx only when all are kept."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -106,17 +104,15 @@ async def test_a_failure_in_the_middle_is_503_and_the_repetition_is_deduplicated
     content = {
         "events": [item("ev_1", await hooks.key(first)), item("ev_2", await hooks.key(second), reference="pay_2")]
     }
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(
-            "CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF NEW.event_id = 'ev_2' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NEW; END $$;"
-            "CREATE TRIGGER fail BEFORE INSERT ON idem.webhook_events FOR EACH ROW EXECUTE FUNCTION public.fail();"
-        )
+    await hooks.spine.execute(
+        "CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.event_id = 'ev_2' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NEW; END $$;"
+        "CREATE TRIGGER fail BEFORE INSERT ON idem.webhook_events FOR EACH ROW EXECUTE FUNCTION public.fail();"
+    )
     assert (await send(batching, content)).status_code == 503
     assert await hooks.desk.state(first) == ("completed", None)
     assert await hooks.desk.state(second) == ("unknown", "unknown")
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("DROP TRIGGER fail ON idem.webhook_events")
+    await hooks.spine.execute("DROP TRIGGER fail ON idem.webhook_events")
     answer = await send(batching, content)
     assert [each["verdict"] for each in answer.json()["events"]] == ["duplicate", "applied"]
     assert await hooks.desk.state(second) == ("completed", None)

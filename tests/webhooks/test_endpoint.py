@@ -1,7 +1,5 @@
 """What the endpoint answers over real HTTP; never a 500, and nothing is written for what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -1,7 +1,5 @@
 """Attacks on what waits: events that the contract reads no more, hints that nobody can ask about."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -13,7 +11,7 @@ import pytest
 from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_webhooks import READER, Hooks, event, hooking, serving
-from settling.shop import cancelling, row_of, sends, standing
+from settling.shop import cancelling, sends, standing
 
 from idem.outbox.domain.contract import EventRule
 from idem.outbox.domain.operation import Answer
@@ -35,8 +33,7 @@ async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
 
 
 async def run(spine: Spine, statement: str, **about: Any) -> None:
-    async with spine.database.connection() as connection:
-        await connection.execute(statement, about)
+    await spine.execute(statement, about)
 
 
 async def again(spine: Spine) -> None:
@@ -107,7 +104,7 @@ async def test_who_is_sure_passes_an_event_that_nobody_can_confirm(hooks: Hooks,
 
 async def test_a_hint_that_comes_while_somebody_decides_is_not_passed(hooks: Hooks) -> None:
     intent = await hooks.desk.held("k")
-    row = await row_of(hooks.spine, intent)
+    row = await hooks.spine.row(intent)
     async with hooks.spine.database.connection() as connection:
         with pytest.raises(OperatorRefused, match="new evidence arrived"):
             async with locking.lock_intent(connection, intent, None, "ada", "why") as held:
@@ -127,12 +124,9 @@ async def test_a_late_success_under_a_cancelled_key_leaves_a_way_out(hooks: Hook
         hooks.http.base_url = url
         intent = await asyncio.to_thread(spine.accepted, "k")
         old = await hooks.key(intent)
-        spine.bank.script(None, ["act_then_drop"])
-        await spine.work()
-        await spine.advance(KEYED.flight_limit + 10)
-        await spine.reconcile()
-        await spine.advance(200)
-        await spine.reconcile()
+        await spine.work(faults=["act_then_drop"])
+        await spine.reconcile(after=KEYED.flight_limit + 10)
+        await spine.reconcile(after=200)
         assert await hooks.verdict(event(old, "succeeded", "pay_1")) == "hint"
         for _ in range(4):
             await again(spine)
@@ -154,7 +148,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
     """Both are told as events of the intent, and neither is lost: the number of one is not the other's."""
     spine = hooks.spine
     intent = await hooks.desk.held("k")
-    row, terms = await row_of(spine, intent), spine.catalogue.require("pay.keyed")
+    row, terms = await spine.row(intent), spine.catalogue.require("pay.keyed")
     success = StoredProof(uuid4(), "worker", Succeeded("pay_1"), Answer(201, b"{}"), 201, 1)
 
     async def late() -> str:
@@ -178,7 +172,7 @@ async def test_a_later_fact_and_a_late_success_meet(hooks: Hooks) -> None:
 
 async def test_a_later_fact_waits_for_nobody_who_holds_the_row(hooks: Hooks) -> None:
     intent = await hooks.desk.held("k")
-    row = await row_of(hooks.spine, intent)
+    row = await hooks.spine.row(intent)
     database = hooks.spine.database
     async with database.connection() as holder, holder.transaction():
         await holder.execute("SELECT FROM idem.outbox FOR UPDATE")

@@ -1,7 +1,5 @@
 """Attacks on what waits beside its call: events whose body is gone, results stored while a cancel was under way."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,7 +10,7 @@ import pytest
 from fix_desk import Desk
 from fix_spine import KEYED, Spine
 from fix_webhooks import Hooks, event, hooking, serving
-from settling.shop import cancelling, row_of, standing
+from settling.shop import cancelling, standing
 from webhooks.refunds import REFUNDED, told
 
 from idem.outbox.domain.operation import Answer
@@ -38,8 +36,7 @@ async def hooks(desk: Desk) -> AsyncIterator[Hooks]:
 
 
 async def run(spine: Spine, statement: str, **about: Any) -> None:
-    async with spine.database.connection() as connection:
-        await connection.execute(statement, about)
+    await spine.execute(statement, about)
 
 
 async def early(hooks: Hooks) -> UUID:
@@ -131,11 +128,9 @@ async def test_the_body_of_a_waiting_event_is_kept(hooks: Hooks) -> None:
 async def between(spine: Spine, monkeypatch: pytest.MonkeyPatch, source: str, proof: Proof) -> UUID:
     """A result that is stored while the cancel leaves: the cancel began before it could be seen."""
     cancelling(spine)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
+    intent = await spine.sent(faults=["act_then_drop"])
     await spine.advance(KEYED.flight_limit + 10)
-    row, begin = await row_of(spine, intent), attempts.begin_cancel
+    row, begin = await spine.row(intent), attempts.begin_cancel
 
     async def begin_and_store(connection: Any, taken: Any, rule: Any) -> int | None:
         attempt = await begin(connection, taken, rule)
@@ -163,8 +158,7 @@ async def test_a_result_stored_while_the_cancel_leaves_counts_for_nothing(
     assert (await spine.key(intent))["state"] == "failed_retryable", "told as done, and nothing stands"
     assert await spine.all("SELECT 1 FROM idem.proofs") == []
     assert ("worker", "late_result_stored", None) in await spine.evidence(intent)
-    await spine.advance(200)
-    await spine.reconcile()
+    await spine.reconcile(after=200)
     await spine.work()
     assert ((await spine.key(intent))["state"], standing(spine)) == ("completed", 1)
     assert await spine.letters(intent) == []
@@ -175,7 +169,7 @@ async def test_what_an_event_shows_against_the_cancel_is_for_a_person(
 ) -> None:
     """Nobody can tell whether it was before the cancel or after it."""
     intent = await between(spine, monkeypatch, "webhook", Succeeded("pay_1"))
-    assert (await row_of(spine, intent))["status"] == "unknown"
+    assert (await spine.row(intent))["status"] == "unknown"
     assert await spine.letters(intent) == ["conflict"]
 
 
@@ -183,19 +177,15 @@ async def test_what_an_event_shows_against_the_cancel_is_for_a_person(
 async def test_a_result_stored_after_the_cancel_speaks_of_what_it_has_undone(spine: Spine, proof: Proof) -> None:
     """Its row was locked by its client's own transaction; the next pass finds it."""
     cancelling(spine)
-    intent = spine.accepted()
-    spine.bank.script(None, ["act_then_drop"])
-    await spine.work()
-    await spine.advance(KEYED.flight_limit + 10)
-    await spine.reconcile()
-    row = await row_of(spine, intent)
+    intent = await spine.sent(faults=["act_then_drop"])
+    await spine.reconcile(after=KEYED.flight_limit + 10)
+    row = await spine.row(intent)
     await keep(spine, row["id"], "worker", proof)
     await spine.reconcile()
     assert (await spine.key(intent))["state"] == "failed_retryable"
     assert await spine.all("SELECT 1 FROM idem.proofs") == []
     assert ("worker", "stored_proof_undone") in [each[:2] for each in await spine.evidence(intent)]
-    await spine.advance(200)
-    await spine.reconcile()
+    await spine.reconcile(after=200)
     await spine.work()
     assert ((await spine.key(intent))["state"], standing(spine)) == ("completed", 1)
     await keep(spine, row["id"], "worker", proof)

@@ -1,7 +1,5 @@
 """Attacks on later facts of calls that are open: questions without end, bodies that are gone, locks the other way."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 
@@ -104,8 +102,7 @@ async def test_a_refund_whose_body_is_gone_is_never_unconfirmed(hooks: Hooks) ->
     spine, intent = hooks.spine, await hooks.desk.pending("k")
     await hooks.desk.settle(await hooks.desk.claim(), NotExecuted("transport"))
     assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "hint"
-    async with spine.database.connection() as connection:
-        await connection.execute("DELETE FROM idem.webhook_bodies")
+    await spine.execute("DELETE FROM idem.webhook_bodies")
     await spine.advance(120)
     assert await verdicts(hooks, 5) == ["hint"] * 5
     assert await spine.letters(intent) == ["handler_failed"]
@@ -119,8 +116,7 @@ async def test_whoever_closes_an_entry_waits_for_whoever_tries_its_event(hooks: 
     hooks.spine.bank.script(None, ["pending:600"])
     await spine.work()
     assert await hooks.verdict(event(await hooks.key(intent), "refunded")) == "early"
-    async with spine.database.connection() as connection:
-        await connection.execute("DELETE FROM idem.webhook_bodies")
+    await spine.execute("DELETE FROM idem.webhook_bodies")
     await again(hooks)
     letter = await hooks.desk.letter(intent, "handler_failed")
     async with spine.database.connection() as connection, connection.transaction():

@@ -1,7 +1,5 @@
 """Events that are fetched before they are believed: the provider is asked, and what it shows is the proof."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -50,14 +48,12 @@ async def lost(hooks: Hooks, key: str = "k") -> tuple[UUID, str]:
 
 async def due(spine: Spine) -> None:
     """Make the hints due now."""
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
+    await spine.execute("UPDATE idem.webhook_events SET retry_at = statement_timestamp()")
 
 
 async def looks(hooks: Hooks, intent: UUID) -> int:
     """Looks that the intent's own schedule has made."""
     row = await hooks.spine.row(intent)
-    assert row is not None
     return int(row["looks"])
 
 
@@ -127,8 +123,7 @@ async def test_hazard_53_a_hint_keeps_a_queued_call_from_being_sent(fetching: Ho
     intent = await fetching.desk.after("k", NotExecuted("transport"))
     key = await fetching.key(intent)
     assert await fetching.verdict(event(key)) == "hint"
-    await fetching.spine.advance(120)
-    await fetching.spine.work()
+    await fetching.spine.work(after=120)
     assert fetching.spine.effects() == 0
     assert await fetching.desk.state(intent) == ("in_progress", "pending")
     # The provider has nothing: believed when the looks agree and the horizon has passed, and only then it is sent.
@@ -148,8 +143,7 @@ async def test_hazard_53_a_hint_keeps_a_queued_call_from_being_sent(fetching: Ho
 async def test_hazard_53_a_hint_stands_against_retry_redrive_and_cancel(fetching: Hooks) -> None:
     intent = await fetching.desk.after("k", NotExecuted("request"))
     assert await fetching.verdict(event(await fetching.key(intent))) == "hint"
-    async with fetching.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.dead_letters SET reason = 'too_late'")
+    await fetching.spine.execute("UPDATE idem.dead_letters SET reason = 'too_late'")
     decided = await asyncio.to_thread(fetching.spine.accept, "k")
     assert not isinstance(decided, Retrying)
     for act in ("redrive", "cancel"):
@@ -163,11 +157,9 @@ async def test_no_verdict_passes_a_hint(fetching: Hooks) -> None:
     intent = await fetching.desk.unknown("k")
     assert await fetching.verdict(event(await fetching.key(intent))) == "hint"
     for _ in range(3):
-        async with fetching.spine.database.connection() as connection:
-            await connection.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 hour'")
+        await fetching.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 hour'")
         await fetching.spine.advance(100_000)
-        async with fetching.spine.database.connection() as connection:
-            await connection.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 hour'")
+        await fetching.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 hour'")
         await fetching.spine.reconcile(hasten=True)
     assert await fetching.desk.state(intent) == ("unknown", "unknown")
     assert await looks(fetching, intent) >= 2
@@ -235,8 +227,7 @@ async def test_a_contradiction_that_the_provider_confirms_is_a_conflict(fetching
 async def test_an_outage_loses_no_hint_and_calls_nobody(fetching: Hooks) -> None:
     intent, reference = await lost(fetching)
     assert await fetching.verdict(event(await fetching.key(intent), reference=reference)) == "hint"
-    async with fetching.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
+    await fetching.spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     port = fetching.spine.bank.port
     await fetching.spine.bank.stop()
     for _ in range(6):
@@ -262,8 +253,7 @@ async def test_an_object_that_no_rule_knows_calls_a_person_and_is_asked_on(desk:
     assert isinstance(keyed, HttpProvider)
     known = spine.catalogue
     spine.catalogue = replace(known, providers={**known.providers, "keyed": replace(keyed, outcome=())})
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
+    await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     for _ in range(3):
         assert await spine.letters(intent) == []
         await due(spine)
@@ -284,12 +274,10 @@ async def test_an_unmatched_event_that_finds_its_call_is_fetched_too(fetching: H
     await spine.work()
     assert await fetching.desk.state(intent) == ("in_progress", "awaiting")
     reference = spine.bank.log.payments()[-1].id
-    async with spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.webhook_bodies"
-            " SET body = convert_to(replace(convert_from(body, 'UTF8'), 'pay_x', %s), 'UTF8')",
-            (reference,),
-        )
+    await spine.execute(
+        "UPDATE idem.webhook_bodies SET body = convert_to(replace(convert_from(body, 'UTF8'), 'pay_x', %s), 'UTF8')",
+        (reference,),
+    )
     await due(spine)
     await spine.reconcile()
     kept = await fetching.kept()
@@ -300,8 +288,7 @@ async def test_an_unmatched_event_that_finds_its_call_is_fetched_too(fetching: H
 async def test_the_daemon_fetches_without_being_told(fetching: Hooks) -> None:
     intent, reference = await lost(fetching)
     spine, stop = fetching.spine, asyncio.Event()
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
+    await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     settings = ReconcilerSettings(lease=30, interval=0.1)
     one = Reconciler(spine.database, spine.catalogue, settings, slots=2, margin=1)
     running = asyncio.create_task(one.run(stop))

@@ -1,7 +1,5 @@
 """Hostile deliveries, forms and commands of the provider layer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from typing import Any

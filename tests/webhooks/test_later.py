@@ -1,7 +1,5 @@
 """Later facts: refunds, disputes and bounces are kept and told once; they change no state and prove nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 
@@ -134,8 +132,7 @@ async def stopped_by_a_refund(refunds: Hooks) -> None:
         headers = {"idempotency-key": key, "authorization": "Bearer keyed-token"}
         made = await client.post(f"{spine.bank.url}/payments", json=wanted, headers=headers)
     assert await refunds.verdict(event(key, "refunded", made.json()["id"])) == "hint"
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET available_at = now()")
+    await spine.execute("UPDATE idem.outbox SET available_at = now()")
     sent = len(spine.bank.log.requests)
     await spine.work()
     assert len(spine.bank.log.requests) == sent
@@ -158,13 +155,11 @@ async def test_the_echo_of_our_own_cancel_contradicts_nothing(hooks: Hooks) -> N
         intent = await hooks.desk.pending("k")
         await spine.work()
         key, made = await hooks.key(intent), spine.bank.log.payments()[-1].id
-        await spine.advance(300)
-        assert dict((await spine.reconcile()).settled) == {"cancel:absent": 1}
+        assert dict((await spine.reconcile(after=300)).settled) == {"cancel:absent": 1}
         assert await hooks.desk.state(intent) == ("failed_retryable", "held")
         assert await hooks.verdict(event(key, "refunded", made)) in ("later_fact", "early")
         await again(hooks)
-        await spine.advance(300)
-        await spine.reconcile()
+        await spine.reconcile(after=300)
         await spine.work()
         await again(hooks)
         assert await hooks.desk.state(intent) == ("completed", None)

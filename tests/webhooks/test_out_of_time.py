@@ -1,7 +1,5 @@
 """A genuine event whose time stamp is not near our clock is kept and asked about; by itself it proves nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -60,14 +58,12 @@ async def lost(hooks: Hooks, key: str = "k") -> tuple[UUID, str]:
 
 async def not_now(hooks: Hooks) -> None:
     """No call's own schedule is what settles it here."""
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
+    await hooks.spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
 
 
 async def due(hooks: Hooks) -> None:
     """Whatever waits is tried now."""
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
+    await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = now() WHERE retry_at IS NOT NULL")
     await hooks.spine.reconcile()
 
 
@@ -130,8 +126,7 @@ async def test_read_again_from_its_bytes_it_is_still_no_proof(hooks: Hooks) -> N
     content = event(await hooks.key(intent), "declined", reference)
     elsewhere = json.loads(json.dumps(content).replace(await hooks.key(intent), "nobody").replace(reference, "pay_x"))
     assert await send(hooks, elsewhere, away=DAY) == "unmatched"
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_bodies SET body = convert_to(%s, 'UTF8')", (json.dumps(content),))
+    await hooks.spine.execute("UPDATE idem.webhook_bodies SET body = convert_to(%s, 'UTF8')", (json.dumps(content),))
     await due(hooks)
     assert (await hooks.kept())["out_of_time"] is True
     assert (await hooks.kept())["verdict"] in ("hint", "applied")
@@ -144,8 +139,7 @@ async def test_hazard_53_no_send_passes_it(hooks: Hooks) -> None:
     """An earlier attempt was said not to have happened; an old event says otherwise, and is asked about first."""
     intent = await hooks.desk.after("k", NotExecuted("transport"))
     assert await send(hooks, event(await hooks.key(intent)), away=DAY) == "hint"
-    await hooks.spine.advance(120)
-    await hooks.spine.work()
+    await hooks.spine.work(after=120)
     assert hooks.spine.effects() == 0
     assert await hooks.desk.state(intent) == ("in_progress", "pending")
 

@@ -1,7 +1,5 @@
 """`idem webhooks run` as a process: it says what it takes, is killed in the middle, and ends with exit code 0."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -102,8 +100,7 @@ ASLEEP = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND 
 async def test_ib_115_killed_between_storing_and_applying_the_event_is_applied_once(configured: Desk) -> None:
     intent = await configured.unknown("k")
     spine = configured.spine
-    async with spine.database.connection() as connection:
-        await connection.execute(SLOW)
+    await spine.execute(SLOW)
     async with process(configured) as (running, hooks, _):
         content = event(await hooks.key(intent))
         sending = asyncio.create_task(hooks.send(content))
@@ -113,8 +110,7 @@ async def test_ib_115_killed_between_storing_and_applying_the_event_is_applied_o
         running.kill()
         with pytest.raises(httpx.HTTPError):
             await sending
-    async with spine.database.connection() as connection:
-        await connection.execute("DROP TRIGGER slow ON idem.webhook_bodies")
+    await spine.execute("DROP TRIGGER slow ON idem.webhook_bodies")
     assert await spine.all("SELECT 1 FROM idem.webhook_events") == []
     assert await configured.state(intent) == ("unknown", "unknown")
     async with process(configured) as (_, hooks, _):

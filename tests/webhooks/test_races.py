@@ -1,7 +1,5 @@
 """Events at the same moment as others, and as everybody else who settles: one transition, and no 5xx."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter
@@ -65,8 +63,7 @@ async def test_ib_095_ib_114_a_look_and_an_event_at_once_200_times(desk: Desk) -
         if not (await spine.work()).claimed:
             break
     await spine.advance(10)
-    async with spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
+    await spine.execute("UPDATE idem.outbox SET available_at = now() + interval '1 day'")
     rows = await spine.all("SELECT id, intent_id, provider_key::text AS key FROM idem.outbox WHERE status = 'unknown'")
     assert len(rows) == ROUNDS == spine.effects()
     made = {payment.reference: payment.id for payment in spine.bank.log.payments()}
@@ -86,8 +83,7 @@ async def test_ib_095_ib_114_a_look_and_an_event_at_once_200_times(desk: Desk) -
             return await hooks.verdict(content, f"evt_{number}", path="/webhooks/keyless")
 
         for number, row in enumerate(rows):
-            async with spine.database.connection() as connection:
-                await connection.execute("UPDATE idem.outbox SET available_at = now() WHERE id = %s", (row["id"],))
+            await spine.execute("UPDATE idem.outbox SET available_at = now() WHERE id = %s", (row["id"],))
             _, verdict = await asyncio.gather(reconciler.run_once(), told(row, number))
             won[verdict] += 1
     await reconciler.run_once()

@@ -1,7 +1,5 @@
 """What an event may say and when it may come: the rules that are not about applying it once."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 from fix_webhooks import Hooks, event
@@ -60,11 +58,10 @@ async def test_doctor_says_which_events_wait_to_be_confirmed(hooks: Hooks) -> No
     assert await hooks.verdict(event(uuid4())) == "unmatched"
     quiet = await hooks.desk.cli("doctor", "--json")
     assert "to confirm" not in quiet.out
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(
-            "UPDATE idem.webhook_events SET verdict = 'hint', received_at = now() - interval '1 hour',"
-            " retry_at = now() + interval '1 minute'"
-        )
+    await hooks.spine.execute(
+        "UPDATE idem.webhook_events SET verdict = 'hint', received_at = now() - interval '1 hour',"
+        " retry_at = now() + interval '1 minute'"
+    )
     found = await hooks.desk.cli("doctor", "--json")
     assert found.code != 0
     assert "1 webhook of keyed/keyed to confirm" in found.out, found.out

@@ -1,7 +1,5 @@
 """`webhook` in idem.toml: fail closed, and every mistake explained at the start."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 
@@ -48,8 +46,7 @@ def findings(tmp_path: Path, *parts: str, env: dict[str, str] | None = None, bas
 def test_ib_103_several_secrets_of_an_account(tmp_path: Path) -> None:
     found = load(written(tmp_path, WEBHOOK, HAS_SECRETS), ENV)
     webhook = found.providers["bank"].webhook
-    assert webhook is not None
-    assert webhook.secrets == {"main": (KEYS["first"], KEYS["second"])}
+    assert webhook is not None and webhook.secrets == {"main": (KEYS["first"], KEYS["second"])}
     assert found.providers["bank"].contract.events
     assert found.warnings == ()
     assert not any(each in repr(found) + repr(found.providers) + repr(webhook) for each in (FIRST, str(KEYS["first"])))

@@ -1,7 +1,5 @@
 """The scheme against the official library: what it signs is taken, what it refuses is refused."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

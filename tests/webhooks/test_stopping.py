@@ -1,7 +1,5 @@
 """A reconciler that is told to stop ends between two takes of events, however many wait."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -25,8 +23,7 @@ async def test_it_ends_after_the_events_that_it_has_taken(
     """Young events become due again while thousands are looked at: without this the pass may never end."""
     for n in range(number):
         assert await hooks.verdict(event(None), f"evt_{n}") == "unmatched"
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute(DUE)
+    await hooks.spine.execute(DUE)
     stop, tried = asyncio.Event(), 0
     real = retries._try
 

@@ -1,8 +1,6 @@
 """Deliveries that nobody has signed wait for each other, in a thread of their own: no client and no loop waits for
 them. Over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

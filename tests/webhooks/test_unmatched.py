@@ -1,7 +1,5 @@
 """Events that match nothing: kept, tried again, and in the end a dead letter, once, or counted as foreign."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from uuid import uuid4
@@ -84,8 +82,7 @@ async def test_redrive_tries_it_again_with_the_contract_as_it_is_now(hooks: Hook
     await grow_old(hooks)
     await hooks.spine.reconcile()
     (letter,) = await letters(hooks)
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 day'")
+    await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 day'")
     keyed = hooks.spine.catalogue.providers["keyed"]
     assert isinstance(keyed, HttpProvider)
     mended = replace(keyed, events=replace(keyed.events, keys=(("data", "right_key"),)))

@@ -1,7 +1,5 @@
 """Unmatched events on the command line: tried again many at once, and explained."""
 
-from __future__ import annotations
-
 from fix_webhooks import Hooks, event
 from webhooks.unmatched import Change, grow_old, letters, like_ours
 
@@ -16,8 +14,7 @@ async def test_unmatched_events_are_tried_again_many_at_once(hooks: Hooks) -> No
     await grow_old(hooks)
     await hooks.spine.reconcile()
     await hooks.desk.held("k")
-    async with hooks.spine.database.connection() as connection:
-        await connection.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 day'")
+    await hooks.spine.execute("UPDATE idem.webhook_events SET retry_at = now() + interval '1 day'")
     many = ("dlq", "redrive", "--reason-code", "unmatched_webhook", *WHY)
     refused = await hooks.desk.cli(*many)
     assert refused.code == 1 and "--expect 3" in refused.err, refused.err

@@ -1,7 +1,5 @@
 """Events that match no call of ours."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any

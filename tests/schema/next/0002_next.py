@@ -1,7 +1,5 @@
 """A revision of tomorrow, for tests of the upgrade. It takes the strong lock of each table that live traffic writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from alembic import op

@@ -1,7 +1,5 @@
 """A revision that fails half way, for tests of what it leaves."""
 
-from __future__ import annotations
-
 from alembic import op
 
 revision = "0002"

@@ -1,7 +1,7 @@
-"""The history of idem's schema, and how it gets into a database: `idem db upgrade`, or a revision of the user's own.
+"""The revisions of idem's schema, and how to apply them: `idem db upgrade`, or a revision in the user's own Alembic.
 
-A revision imports nothing of idem: it must still run when today's code is gone. The names of this package are for
-somebody else's Alembic; they are handed on lazily, so that importing it loads nothing else.
+A revision imports nothing of idem: it must still run when today's code is gone. The names of this package are for the
+user's Alembic; they are imported lazily, so that importing the package loads nothing else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the database roles of idem's users may do: text to read, to run by hand, or to apply by `runner.grant`.
+"""The rights of the database roles of idem's programs: SQL to read, to run by hand, or to apply with `runner.grant`.
 
-No role of idem's programs owns a table, so none can switch a trigger off. Nobody may TRUNCATE, nobody may UPDATE
-evidence, events or frozen requests; the DELETEs of retention are guarded row by row by triggers. There are no
-sequences: ids are made by `idem.uuid7`.
+No role of idem's programs owns a table, so none can switch a trigger off. No role may TRUNCATE, or UPDATE evidence,
+events or frozen requests; triggers guard the DELETEs of retention row by row. There are no sequences: `idem.uuid7`
+makes the ids.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DAEMON: tuple[tuple[str, str], ...] = (
     ),
     ("SELECT, INSERT, UPDATE", "operations"),
     # New keys, intents and rows of the outbox are written by functions of the owner alone (accept, reserve, submit,
-    # complete, begin_inline): nobody inserts what no accept has decided.
-    # All but what it is about: its scope, its params, its provider and account.
+    # complete, begin_inline): no role inserts what no accept has decided. All but what it is about: its scope, its
+    # params, its provider and account.
     (
         "SELECT, UPDATE (state, outcome, step, version, provider_reference, label, result, interim, object_end, "
         "requested_at, settled_at, sent_as)",
@@ -120,7 +120,7 @@ FUNCTIONS: dict[Kind, tuple[str, ...]] = {
 """What a role of each kind may call, by name; with its arguments where two functions have one name."""
 
 NOT_EVERYBODY = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA idem FROM PUBLIC"
-"""PostgreSQL lets everybody call a new function. The schema takes that away, and so does each grant."""
+"""PostgreSQL lets every role call a new function. The schema revokes that, and so does each grant."""
 
 
 _CHECKED = """
@@ -175,8 +175,8 @@ def statements(role: str, kind: Kind, tenants: Iterable[str] = ()) -> list[str]:
     """
     name = quoted(role)
     if role in ("public", "none"):
-        # PostgreSQL reads the first as everybody, in quotes too.
-        raise ValueError(f"{role} is no role: name the role of one program, and grant to each by itself")
+        # PostgreSQL reads the first as every role, also in quotes.
+        raise ValueError(f"{role} is not a role. Name the role of one program, and grant to each separately")
     produces = [
         "INSERT INTO idem.producers (role, role_oid, tenant)"  # noqa: S608
         f" SELECT r.rolname, r.oid, {literal(tenant)} FROM pg_catalog.pg_roles r WHERE r.rolname = {literal(role)}"

@@ -1,4 +1,4 @@
-"""idem's schema from a revision of the user's own Alembic: in their transaction, on their connection.
+"""Applies idem's schema from a revision of the user's own Alembic, in their transaction and on their connection.
 
 Nothing here goes through Alembic's commands or its `op` and `context`: those belong to the revision that is running.
 """
@@ -78,7 +78,7 @@ def apply(connection: Connection, environment: str | None, lock_timeout: float =
             _take_turn(connection, lock_timeout)
             found = connection.execute(INSTALLED).one()
             if found.server < MINIMUM_SERVER:
-                raise MigrationError(f"PostgreSQL 14 or newer is needed, this server is {found.server // 10000}")
+                raise MigrationError(f"idem needs PostgreSQL 14 or newer; this server is {found.server // 10000}")
             if not found.has_schema:
                 connection.execute(text("CREATE SCHEMA idem"))
             if connection.scalar(FIRST) == "idem":
@@ -93,8 +93,8 @@ def apply(connection: Connection, environment: str | None, lock_timeout: float =
             names = [revision.name for revision in known]
             if at is not None and at not in names:
                 raise MigrationError(
-                    f"the database is at revision {at}, which this version of idem does not know: use the version of "
-                    "idem that made it, or a newer one"
+                    f"the database is at revision {at}, which this version of idem does not know. Use the version of "
+                    "idem that created it, or a newer one"
                 )
             if at is None and environment is None:
                 _nameless()
@@ -112,8 +112,8 @@ def apply(connection: Connection, environment: str | None, lock_timeout: float =
     except DBAPIError as error:
         if _state(error) in LOCK_TIMEOUTS:
             raise MigrationError(
-                f"a table of idem was locked by somebody else for more than {lock_timeout:g} s. Nothing is changed if "
-                "this is rolled back: look for long transactions in pg_stat_activity and run it again"
+                f"another session locked a table of idem for more than {lock_timeout:g} s. Roll this back, and "
+                "nothing is changed. Find long transactions in pg_stat_activity and run it again"
             ) from error
         raise MigrationError(f"idem's schema could not be upgraded: {error.orig}") from error
 
@@ -148,7 +148,7 @@ def _patience(connection: Connection, seconds: float) -> Iterator[None]:
     connection.execute(text("SELECT set_config('idem.upgrading', 'yes', true)"))
     if connection.scalar(text("SELECT current_setting('idem.upgrading', true)")) != "yes":
         raise MigrationError(
-            "this connection is in AUTOCOMMIT mode, where half a schema could stay behind: call upgrade_in in a "
+            "this connection is in AUTOCOMMIT mode, which could leave half a schema behind. Call upgrade_in in a "
             "transaction, outside of op.get_context().autocommit_block()"
         )
     yield
@@ -215,8 +215,8 @@ def _moves_on(revision: Revision) -> str:
 
 def _nameless() -> Any:
     raise MigrationError(
-        "nothing names the environment, and a new installation keeps the name for good: pass it, as in "
-        'upgrade_in(op, environment="production"), or set IDEM_ENVIRONMENT'
+        "the environment is not set, and a new installation keeps the name permanently. Pass it, e.g. upgrade_in(op, "
+        'environment="production"), or set IDEM_ENVIRONMENT'
     )
 
 

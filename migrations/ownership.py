@@ -1,7 +1,7 @@
-"""Whose the schema is: an upgrade, and each grant, goes on only where no other role could act in it.
+"""Who owns the schema: an upgrade or a grant continues only if no other role could act in it.
 
-A role that may create schemas can make `idem` before the first upgrade, with a trigger on the table of revisions: it
-would run as the upgrading role, and what the upgrade makes would be in that role's hands.
+A role that may create schemas can create `idem` before the first upgrade, with a trigger on the table of revisions.
+The trigger would run as the upgrading role, and the other role would control what the upgrade creates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Applies the migrations: one starter at a time, with a lock timeout, in one transaction.
+"""Applies the migrations: one process at a time, with a lock timeout, in one transaction.
 
 A strong lock that waits makes every reader behind it wait (IB-157), so each attempt gives up after `lock_timeout`
-seconds with nothing changed, and the whole upgrade is tried a few times.
+seconds with nothing changed, and the whole upgrade is retried a few times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MINIMUM_SERVER = 140000
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Where a database stands: `current` is None before the first upgrade."""
+    """The revision of a database: `current` is None before the first upgrade."""
 
     current: str | None
     head: str
@@ -63,7 +63,7 @@ def head(scripts: Path = SCRIPTS) -> str:
 
 
 def schema(connection: Connection, scripts: Path = SCRIPTS) -> Schema:
-    """Which revision the database is at, and which it should be at."""
+    """The revision that the database has, and the one that it should have."""
     context = MigrationContext.configure(
         connection, opts={"version_table": "alembic_version", "version_table_schema": "idem"}
     )
@@ -71,7 +71,7 @@ def schema(connection: Connection, scripts: Path = SCRIPTS) -> Schema:
 
 
 def offline_sql(environment: str = "development", scripts: Path = SCRIPTS) -> str:
-    """All statements of an upgrade from nothing, to be read or run by hand; `environment` names the installation."""
+    """All statements that create the schema, to read or to run by hand; `environment` names the installation."""
     output = io.StringIO()
     command.upgrade(_config(scripts, output=output), "head", sql=True)
     named = environment.replace("'", "''")
@@ -107,21 +107,19 @@ def upgrade(
                 return _upgrade(connection, scripts, environment, evidence_retention, lock_timeout, turn)
         except OperationalError as error:
             if not _is_lock_timeout(error):
-                raise MigrationError(
-                    f"the database could not be reached or refused the upgrade: {error.orig}"
-                ) from error
+                raise MigrationError(f"cannot reach the database, or it refused the upgrade: {error.orig}") from error
             if attempt == attempts:
                 raise MigrationError(
-                    f"a table of idem was locked by somebody else for more than {lock_timeout:g} s, {attempts} times; "
-                    "nothing was changed. Look for long transactions in pg_stat_activity and run this again"
+                    f"another session locked a table of idem for more than {lock_timeout:g} s, {attempts} times; "
+                    "nothing was changed. Find long transactions in pg_stat_activity and run this again"
                 ) from error
             time.sleep(min(2.0**attempt / 4, 5.0))
         except DBAPIError as error:
-            raise MigrationError(f"the upgrade failed and was rolled back whole: {error.orig}") from error
+            raise MigrationError(f"the upgrade failed and was rolled back completely: {error.orig}") from error
         except CommandError as error:
             raise MigrationError(
-                f"the database is at a revision that this version of idem does not know ({error}): "
-                "use the version of idem that made it, or a newer one"
+                f"the database is at a revision that this version of idem does not know ({error}). Use the version of "
+                "idem that created it, or a newer one"
             ) from error
     raise AssertionError("unreachable")
 
@@ -136,7 +134,7 @@ def _upgrade(
 ) -> Schema:
     version = int(str(connection.scalar(text("SHOW server_version_num"))))
     if version < MINIMUM_SERVER:
-        raise MigrationError(f"PostgreSQL 14 or newer is needed, this server is {version // 10000}")
+        raise MigrationError(f"idem needs PostgreSQL 14 or newer; this server is {version // 10000}")
     encoding = connection.scalar(text("SHOW server_encoding"))
     if encoding != ENCODING:
         raise MigrationError(
@@ -224,7 +222,7 @@ def grant(url: str, role: str, kind: grants.Kind, tenants: Sequence[str] = ()) -
             found = connection.execute(OWNER).one_or_none()
             if found is None:
                 raise MigrationError(
-                    "this database has no idem schema: run `idem db upgrade` first, or restore its backup"
+                    "this database has no idem schema. Run `idem db upgrade` first, or restore its backup"
                 )
             if not found.may:
                 # PostgreSQL itself would only warn, and grant nothing.

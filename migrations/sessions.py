@@ -1,4 +1,4 @@
-"""Sessions of `idem db`: each has the settings that a migration needs, whatever the database and the role say."""
+"""Sessions of `idem db`, each with the settings that a migration needs, regardless of the database and the role."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TURN: Final = 60.0
 
 
 class MigrationError(RuntimeError):
-    """The schema cannot be brought up to date; the text says why and what to do."""
+    """The schema cannot be upgraded; the text says why and what to do."""
 
 
 SETTINGS: Final = {
@@ -80,6 +80,6 @@ def _refuse_pooler(connection: Session, url: str) -> None:
         # A pooler in transaction mode gives it the server that we had, and us another one.
         if other.execute(BACKEND).fetchone() == before or connection.execute(BACKEND).fetchone() != before:
             raise MigrationError(
-                "a pooler in transaction mode stands before the database, and a migration needs a session of its own: "
-                "give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)"
+                "there is a pooler in transaction mode before the database, but a migration needs its own session. "
+                "Give idem the database's own address, or a pool in session mode (PgBouncer: pool_mode = session)"
             )

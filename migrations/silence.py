@@ -1,4 +1,4 @@
-"""A session of `idem db` waits for as long as the server works, and for no line that is silent."""
+"""A session of `idem db` waits as long as the server works, but not for a dead connection."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Session(psycopg.Connection[Any]):
         except psycopg.Error as error:
             if watch.lost:
                 raise psycopg.OperationalError(
-                    f"the database has said nothing for {self.silence:g} s, and a second connection does not find it "
-                    "at work: the line is given up. Look at what stands between (a pooler, a balancer, a firewall), "
-                    "then run this again"
+                    f"the database has not answered for {self.silence:g} s, and a second connection does not find it "
+                    "at work, so idem gave up the connection. Check what is in between (a pooler, a load balancer, a "
+                    "firewall), then run this again"
                 ) from error
             raise
         finally:

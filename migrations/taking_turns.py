@@ -1,6 +1,6 @@
-"""Upgrades take turns by an advisory lock: the wait for it has an end, and the error names the session that holds it.
+"""Upgrades take turns by an advisory lock. The wait for it is bounded, and the error names the session that holds it.
 
-Any role that may connect can hold any advisory lock for as long as it likes, so no wait for one may be without an end.
+Any role that may connect can hold any advisory lock for as long as it likes, so every wait for one must be bounded.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def test_a_database_of_a_newer_version_is_left_alone(db_url: str) -> None:
 
 
 def test_a_server_that_is_away_is_said_to_be(server: str) -> None:
-    with pytest.raises(runner.MigrationError, match="could not be reached"):
+    with pytest.raises(runner.MigrationError, match="cannot reach the database"):
         runner.upgrade("postgresql://nobody@127.0.0.1:1/none?connect_timeout=2", environment=ENVIRONMENT)
 
 

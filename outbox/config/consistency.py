@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from idem.outbox.config.account_checks import check_accounts, check_headers, check_tag
 from idem.outbox.config.findings import Findings
-from idem.outbox.config.lookup_checks import check_asking, check_segments
 from idem.outbox.config.operation_settings import OperationSettings
+from idem.outbox.config.provider_checks import (
+    check_accounts,
+    check_asking,
+    check_headers,
+    check_reading,
+    check_segments,
+    check_tag,
+)
 from idem.outbox.config.provider_settings import ProviderSettings
-from idem.outbox.config.reading_checks import check_reading
 from idem.outbox.config.settings import InstallationSettings
 from idem.outbox.domain.completion import completes_when
 from idem.outbox.domain.contract import Contract
